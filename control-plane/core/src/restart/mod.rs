@@ -1,0 +1,35 @@
+//! The restart coordinator: one per group (a JobSet that restarts in place), pure.
+//!
+//! ```text
+//!              failure, lost identity
+//!  InSync(g) ──────────────────────────> Stopping(g+1)
+//!     ^                                      │ every expected identity parked at g+1
+//!     │ every worker running or done         v
+//!  Releasing(g+1) <───────────────────── Parked(g+1)
+//!                     write durable
+//!
+//!  Releasing(g+1)          ── a released incarnation fails ──> Stopping(g+2), counted
+//!  Stopping, Parked        ── more failures ──> absorbed; replacements join g+1
+//!  any                     ── time-out, done work, protocol error ──> Recreating(g+1) ──> InSync
+//!  counter == maxRestarts  ── another counted restart ──> Failed
+//! ```
+//!
+//! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
+//! a generation that is not durable; a failure is counted once; the generation never falls.
+
+mod coordinator;
+mod ids;
+mod observed;
+mod output;
+mod view;
+
+pub use coordinator::Coordinator;
+pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
+pub use observed::{
+    Cause, Durable, DurablePhase, Exit, Observed, Phase, PodFact, Policy, Reason, Report, TerminalAction,
+    TerminalRule, Worker,
+};
+pub use output::{Announcement, Desired, Output, Timeline};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! What the coordinator sees: pods and Jobs from the API server, reports from the node daemons, and what is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Epoch, Generation, Identity, Incarnation, UnixNanos};
+
+/// Everything that one decision is made from. Built anew for each step; the coordinator keeps no other view of the world.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The workers that the created Jobs of the current recreation should have.
+    pub workers: BTreeMap<Identity, Worker>,
+    /// Pods of earlier recreations that still exist. New workers wait until there are none.
+    pub old_pods: usize,
+    /// Names of the replicatedJobs whose Jobs have all finished.
+    pub finished_stages: BTreeSet<String>,
+    /// The newest report of each incarnation, with the node that sent it. Only of pods that exist (live or terminal), belong to the current
+    /// recreation and are bound to the node that reports them.
+    pub reports: BTreeMap<Incarnation, Report>,
+    /// Nodes whose daemon has sent a snapshot to this leader.
+    pub heard_nodes: BTreeSet<String>,
+    /// What the API server has confirmed of `status.inPlaceRestart`.
+    pub durable: Durable,
+    /// What the JobSet's spec and annotations say.
+    pub policy: Policy,
+    /// Whether `spec.suspend` is set.
+    pub suspended: bool,
+}
+
+/// One expected worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Worker {
+    /// Name of the replicatedJob: the stage.
+    pub stage: String,
+    /// Live (not terminal) pods of this index, normally one.
+    pub pods: Vec<PodFact>,
+    /// Whether the Job counts this index as completed.
+    pub completed: bool,
+}
+
+/// What matters of one live pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodFact {
+    /// UID of the pod.
+    pub uid: String,
+    /// Name of the pod.
+    pub name: String,
+    /// Node that it is bound to, if any.
+    pub node: Option<String>,
+    /// Whether kubelet reports it as Running.
+    pub running: bool,
+}
+
+/// Phase of an incarnation as its daemon reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The agent has registered and has never started its worker.
+    Fresh,
+    /// The worker process is being started.
+    Starting,
+    /// The worker process runs.
+    Running,
+    /// Signalled for a restart; processes remain.
+    Stopping,
+    /// No process remains; waits for a release of the report's generation.
+    Parked,
+    /// The worker exited by itself, not 0.
+    Exited(Exit),
+    /// The worker exited 0 before any stop signal.
+    Done,
+    /// The daemon, or the link to it, is away. Evidence of nothing.
+    Unlinked,
+    /// The container is gone, as observed by the daemon.
+    Lost(Exit),
+}
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code, or 128 + signal.
+    pub code: i32,
+    /// Signal number, 0 where none.
+    pub signal: i32,
+}
+
+/// The newest report of one incarnation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Which worker this is an incarnation of.
+    pub identity: Identity,
+    /// Node whose daemon reported it.
+    pub node: String,
+    /// Name of the pod, for people.
+    pub pod_name: String,
+    /// Its phase.
+    pub phase: Phase,
+    /// The count that it runs or parks at.
+    pub generation: Generation,
+    /// Highest counter that its agent has seen.
+    pub counter: u32,
+    /// When the phase was entered, by the node's clock.
+    pub since: UnixNanos,
+}
+
+/// `status.inPlaceRestart`, as far as decisions depend on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Durable {
+    /// Epoch under which it was written.
+    pub epoch: Epoch,
+    /// Desired generation.
+    pub generation: Generation,
+    /// The last generation released, if any was.
+    pub released: Option<Generation>,
+    /// Counted restarts so far.
+    pub counter: u32,
+    /// Stages all of whose workers have run since they were (re)created.
+    pub started: BTreeSet<String>,
+    /// Phase at the time of the write.
+    pub phase: DurablePhase,
+    /// Cause of the last restart.
+    pub cause: Option<Cause>,
+}
+
+/// The states of the coordinator, as they stand in the status.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DurablePhase {
+    /// All released workers run the same generation.
+    #[default]
+    InSync,
+    /// A restart in place is under way: workers stop, park at the desired generation and are released.
+    Stopping,
+    /// The child Jobs are made anew.
+    Recreating,
+    /// maxRestarts is exhausted.
+    Failed,
+}
+
+/// Why a group restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Kind of evidence.
+    pub reason: Reason,
+    /// The worker concerned.
+    pub identity: Option<Identity>,
+    /// Name of its pod, empty where unknown.
+    pub pod: String,
+    /// Its node, empty where unknown.
+    pub node: String,
+    /// How it ended, where known.
+    pub exit: Option<Exit>,
+    /// When it happened by the node's clock, where known.
+    pub at: Option<UnixNanos>,
+}
+
+/// Kinds of evidence that start a restart or a recreation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The worker process exited by itself.
+    WorkerExited,
+    /// The container went away under the worker.
+    ContainerLost,
+    /// The pod was deleted, evicted or failed.
+    PodLost,
+    /// Not all workers were running again within `inplace-timeout`.
+    TimedOut,
+    /// A worker of an unfinished stage is already done and cannot be run again in place.
+    WorkDone,
+    /// The JobSet was resumed.
+    Resumed,
+    /// A report contradicts the protocol.
+    ProtocolError,
+}
+
+impl Reason {
+    /// The name used in status, events and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WorkerExited => "WorkerExited",
+            Self::ContainerLost => "ContainerLost",
+            Self::PodLost => "PodLost",
+            Self::TimedOut => "TimedOut",
+            Self::WorkDone => "WorkDone",
+            Self::Resumed => "Resumed",
+            Self::ProtocolError => "ProtocolError",
+        }
+    }
+
+    /// The reason of this name, if there is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [
+            Self::WorkerExited,
+            Self::ContainerLost,
+            Self::PodLost,
+            Self::TimedOut,
+            Self::WorkDone,
+            Self::Resumed,
+            Self::ProtocolError,
+        ]
+        .into_iter()
+        .find(|reason| reason.as_str() == name)
+    }
+}
+
+/// Limits and codes from the JobSet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// `failurePolicy.maxRestarts`.
+    pub max_restarts: u32,
+    /// Annotation `inplace-timeout`: bounds first failure to all running, milliseconds.
+    pub timeout_ms: u64,
+    /// How long a new leader waits for the daemons of a group before it decides without them, milliseconds.
+    pub recovery_ms: u64,
+    /// Exit codes that Kubernetes has to see.
+    pub terminal: Vec<TerminalRule>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_restarts: 0,
+            timeout_ms: 60_000,
+            recovery_ms: 15_000,
+            terminal: Vec::new(),
+        }
+    }
+}
+
+/// One onExitCodes rule of a child Job's podFailurePolicy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TerminalRule {
+    /// Child Job that the rule belongs to.
+    pub job: String,
+    /// Container that it is limited to.
+    pub container: Option<String>,
+    /// Whether the rule matches every code except these.
+    pub negated: bool,
+    /// Exit codes.
+    pub codes: Vec<i32>,
+    /// What Kubernetes does about it.
+    pub action: TerminalAction,
+}
+
+/// Action of a podFailurePolicy rule, as far as restarts are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TerminalAction {
+    /// FailJob: the JobSet's own failure policy decides.
+    FailJob,
+    /// FailIndex: the worker leaves the group.
+    FailIndex,
+    /// Ignore or Count: the pod is lost and replaced.
+    Replace,
+}
+
+impl Policy {
+    /// What Kubernetes does about `code` in this worker, if a rule names it. The first rule that matches wins, as in the Job controller.
+    #[must_use]
+    pub fn terminal_action(&self, identity: &Identity, code: i32) -> Option<TerminalAction> {
+        self.terminal
+            .iter()
+            .find(|rule| {
+                rule.job == identity.job
+                    && rule
+                        .container
+                        .as_ref()
+                        .is_none_or(|container| *container == identity.container)
+                    && code != 0
+                    && rule.codes.contains(&code) != rule.negated
+            })
+            .map(|rule| rule.action)
+    }
+}

@@ -1,0 +1,87 @@
+//! What the coordinator wants: the desired state for the nodes, the status to make durable, and what to tell people.
+
+use std::collections::BTreeSet;
+
+use super::{Cause, Durable, Generation, Incarnation, UnixNanos};
+
+/// Result of one step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    /// What every node with workers of this group should be told; `None`: nothing may be said now.
+    pub desired: Option<Desired>,
+    /// What `status.inPlaceRestart` should be; `None`: leave it as it is.
+    pub status: Option<Durable>,
+    /// Things that just happened, for events, metrics and logs.
+    pub announcements: Vec<Announcement>,
+    /// Step again at this time even if nothing changes.
+    pub wake_at: Option<UnixNanos>,
+}
+
+/// Desired state of a group's workers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// The count that all workers should have.
+    pub generation: Generation,
+    /// Counted restarts so far.
+    pub counter: u32,
+    /// Whether workers parked at `generation` start.
+    pub release: bool,
+    /// Incarnations that may start at `generation` without having parked.
+    pub fresh: BTreeSet<Incarnation>,
+}
+
+/// Something that people and metrics should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Announcement {
+    /// A restart in place has begun.
+    Restarting {
+        /// Desired generation.
+        generation: Generation,
+        /// Why.
+        cause: Cause,
+    },
+    /// All workers run again.
+    Restarted {
+        /// When each phase was reached.
+        timeline: Timeline,
+        /// Why it was done.
+        cause: Cause,
+        /// Whether the Jobs had to be made anew.
+        recreated: bool,
+    },
+    /// The child Jobs are made anew.
+    Recreating {
+        /// Desired generation.
+        generation: Generation,
+        /// Why a restart in place was not possible.
+        cause: Cause,
+    },
+    /// maxRestarts is exhausted.
+    Exhausted {
+        /// The failure that would have needed another restart.
+        cause: Cause,
+    },
+}
+
+/// When each phase of one restart was reached. Zero where it was not reached or is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// The generation that it led to.
+    pub generation: Generation,
+    /// The worker failed (its node's clock).
+    pub failed_at: UnixNanos,
+    /// The control plane decided to restart.
+    pub detected_at: UnixNanos,
+    /// The new generation was confirmed durable.
+    pub written_at: UnixNanos,
+    /// The last worker process was gone (its node's clock).
+    pub stopped_at: UnixNanos,
+    /// The control plane knew that all were parked.
+    pub parked_at: UnixNanos,
+    /// The release was decided.
+    pub released_at: UnixNanos,
+    /// The last worker process was started (its node's clock).
+    pub running_at: UnixNanos,
+    /// Workers restarted.
+    pub workers: usize,
+}

@@ -1,0 +1,3 @@
+mod restarts;
+mod takeover;
+mod world;

@@ -1,0 +1,293 @@
+//! One leader: what counts as a failure, what it leads to, and what it costs.
+
+use super::world::{World, id};
+use crate::restart::{
+    Announcement, Exit, Generation, Phase, Reason, TerminalAction, TerminalRule, UnixNanos,
+};
+
+#[test]
+fn a_group_starts_without_a_restart_and_with_one_write() {
+    let world = World::running(4, 3);
+    assert_eq!(world.restarts(), 0);
+    assert_eq!(world.observed.durable.started.len(), 1);
+    assert_eq!(world.writes, 1);
+    assert_eq!(world.desired.as_ref().unwrap().generation, Generation(0));
+}
+
+#[test]
+fn late_workers_of_a_starting_stage_join_without_a_restart() {
+    let mut world = World::created(3, 3);
+    for index in 0..3 {
+        world.pod(index);
+        world.settle();
+    }
+    assert_eq!(world.restarts(), 0);
+    assert!(world.starts.values().all(|starts| *starts == 1));
+}
+
+#[test]
+fn one_failure_restarts_all_once_with_two_writes() {
+    let mut world = World::running(4, 3);
+    let writes = world.writes;
+    world.fail(2);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.released, Some(Generation(1)));
+    assert_eq!(world.writes - writes, 2);
+    assert!(
+        world.starts.values().all(|starts| *starts == 2),
+        "{:?}",
+        world.starts
+    );
+    let Some(Announcement::Restarted {
+        timeline,
+        cause,
+        recreated: false,
+    }) = world.announcements.last()
+    else {
+        panic!("{:?}", world.announcements)
+    };
+    assert_eq!(cause.reason, Reason::WorkerExited);
+    assert_eq!(cause.identity, Some(id(2)));
+    assert!(timeline.failed_at <= timeline.detected_at && timeline.detected_at <= timeline.stopped_at);
+    assert!(timeline.stopped_at <= timeline.released_at && timeline.released_at <= timeline.running_at);
+    assert!(timeline.written_at > UnixNanos(0));
+    assert_eq!(timeline.workers, 4);
+}
+
+#[test]
+fn a_collapse_of_all_workers_costs_one_restart() {
+    let mut world = World::running(4, 3);
+    world.fail(0);
+    world.step();
+    for index in 1..4 {
+        world.fail(index);
+        world.step();
+    }
+    world.settle();
+    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
+
+#[test]
+fn nothing_is_released_before_the_write_is_confirmed() {
+    let mut world = World::running(2, 3);
+    world.confirm = false;
+    world.fail(0);
+    let first = world.step();
+    assert!(!first.desired.unwrap().release);
+    world.obey();
+    let parked = world.step();
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    assert!(!parked.desired.unwrap().release);
+    world.confirm_write(parked.status.unwrap());
+    assert!(world.step().desired.unwrap().release);
+}
+
+#[test]
+fn a_failure_during_the_release_is_another_restart() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    world.step();
+    world.obey();
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Releasing");
+    world.obey();
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(2));
+    assert_eq!(world.observed.durable.counter, 2);
+}
+
+#[test]
+fn an_unlinked_worker_is_no_failure() {
+    let mut world = World::running(2, 3);
+    world.set_phase(0, Phase::Unlinked);
+    world.settle();
+    world.set_phase(0, Phase::Running);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_made_anew() {
+    let mut world = World::running(2, 3);
+    world.set_phase(1, Phase::Unlinked);
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.tick(60_000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.recreations, 1);
+    assert_eq!(
+        world.observed.durable.counter, 1,
+        "the fall back is not counted again"
+    );
+
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    assert!(
+        world.phases().iter().all(|phase| *phase == Phase::Parked),
+        "new workers wait while an old pod lives"
+    );
+    world.observed.old_pods = 0;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+    assert_eq!(world.coordinator.generation(), Generation(2));
+    assert!(matches!(
+        world.announcements.last(),
+        Some(Announcement::Restarted { recreated: true, .. })
+    ));
+}
+
+#[test]
+fn a_lost_pod_stops_the_others_and_its_replacement_joins() {
+    let mut world = World::running(3, 3);
+    world.lose_pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    let replacement = world.pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.starts[&replacement], 1);
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
+
+#[test]
+fn a_container_that_is_restarted_under_its_worker_is_a_failure() {
+    let mut world = World::running(2, 3);
+    let (old, report) = world.current(0);
+    world.report(
+        &old,
+        0,
+        Phase::Lost(Exit { code: 137, signal: 9 }),
+        report.generation,
+    );
+    let fresh = world.container(0);
+    world.settle();
+    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.starts[&fresh], 1);
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
+fn max_restarts_is_never_exceeded() {
+    let mut world = World::running(2, 1);
+    world.fail(0);
+    world.settle();
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.observed.durable.counter, 1);
+    assert!(matches!(
+        world.announcements.last(),
+        Some(Announcement::Exhausted { .. })
+    ));
+}
+
+#[test]
+fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
+    let mut world = World::running(2, 3);
+    world.set_phase(0, Phase::Done);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn a_finished_stage_is_left_alone() {
+    let mut world = World::running(2, 3);
+    let extra = crate::restart::Worker {
+        stage: "init".into(),
+        completed: true,
+        ..Default::default()
+    };
+    world.observed.workers.insert(
+        crate::restart::Identity {
+            job: "js-init-0".into(),
+            index: 0,
+            container: "c".into(),
+        },
+        extra,
+    );
+    world.observed.finished_stages.insert("init".into());
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
+
+#[test]
+fn an_exit_code_that_fails_the_job_is_left_to_the_job() {
+    let mut world = World::running(2, 3);
+    world.observed.policy.terminal.push(TerminalRule {
+        job: id(0).job,
+        container: None,
+        negated: false,
+        codes: vec![42],
+        action: TerminalAction::FailJob,
+    });
+    world.set_phase(0, Phase::Exited(Exit { code: 42, signal: 0 }));
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.tick(60_000);
+    world.settle();
+    assert_eq!(world.restarts(), 1, "but not for ever");
+}
+
+#[test]
+fn suspending_and_resuming_is_a_new_generation_that_is_not_counted() {
+    let mut world = World::running(2, 3);
+    world.observed.suspended = true;
+    world.settle();
+    for index in 0..2 {
+        world.lose_pod(index);
+    }
+    world.settle();
+    assert_eq!(world.observed.durable.generation, Generation(1));
+    world.observed.suspended = false;
+    for index in 0..2 {
+        world.pod(index);
+    }
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+    assert_eq!(world.observed.durable.counter, 0);
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn two_live_pods_of_one_worker_release_neither() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    world.step();
+    world.obey();
+    let twin = world.observed.workers[&id(1)].pods[0].clone();
+    let other = crate::restart::PodFact {
+        uid: "twin".into(),
+        ..twin
+    };
+    world.observed.workers.get_mut(&id(1)).unwrap().pods.push(other);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+}
+
+#[test]
+fn a_step_repeated_changes_nothing() {
+    let mut world = World::running(3, 3);
+    world.fail(0);
+    world.confirm = false;
+    let once = world.step();
+    let twice = world.step();
+    assert_eq!(once.desired, twice.desired);
+    assert_eq!(once.status, twice.status);
+    assert!(twice.announcements.is_empty());
+}

@@ -1,0 +1,129 @@
+//! A new leader: it restarts nothing that is healthy, and finishes what was begun.
+
+use super::world::World;
+use crate::restart::{Epoch, Generation, Phase};
+
+#[test]
+fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
+    let mut world = World::running(4, 3);
+    let (writes, starts) = (world.writes, world.starts.clone());
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.writes, world.starts), (writes, starts));
+}
+
+#[test]
+fn it_waits_for_the_daemons_of_the_group() {
+    let mut world = World::running(4, 3);
+    world.observed.heard_nodes.remove("node-1");
+    world.new_leader(2);
+    assert!(world.step().desired.is_none());
+    assert_eq!(world.coordinator.state_name(), "Recovering");
+    world.observed.heard_nodes.insert("node-1".into());
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
+fn but_not_for_ever() {
+    let mut world = World::running(4, 3);
+    world.observed.heard_nodes.clear();
+    world.new_leader(2);
+    world.step();
+    world.tick(15_000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn a_failure_meanwhile_is_found_and_counted_once() {
+    let mut world = World::running(4, 3);
+    world.fail(1);
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn a_replaced_worker_of_a_started_stage_is_found() {
+    let mut world = World::running(4, 3);
+    world.lose_pod(1);
+    world.pod(1);
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
+fn a_worker_lost_meanwhile_and_not_yet_replaced_is_found() {
+    let mut world = World::running(4, 3);
+    world.lose_pod(1);
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
+fn a_takeover_at_any_step_of_a_restart_ends_in_the_same_state() {
+    for at in 0..8 {
+        for confirm in [false, true] {
+            let mut world = World::running(3, 3);
+            world.fail(0);
+            for turn in 0..8 {
+                world.confirm = turn != at || confirm;
+                world.step();
+                if turn == at {
+                    world.new_leader(2);
+                } else {
+                    world.obey();
+                }
+            }
+            world.confirm = true;
+            world.settle();
+            assert_eq!(world.coordinator.state_name(), "InSync", "takeover at {at}");
+            assert_eq!(world.coordinator.generation(), Generation(1), "takeover at {at}");
+            assert_eq!(world.observed.durable.counter, 1, "takeover at {at}");
+            assert!(
+                world.phases().iter().all(|phase| *phase == Phase::Running),
+                "takeover at {at}"
+            );
+            assert!(
+                world.starts.values().all(|starts| *starts == 2),
+                "takeover at {at}: {:?}",
+                world.starts
+            );
+        }
+    }
+}
+
+#[test]
+fn a_restart_whose_leader_died_before_its_write_is_finished_and_made_durable() {
+    let mut world = World::running(3, 3);
+    world.confirm = false;
+    world.fail(0);
+    world.step();
+    world.obey();
+    // The workers are parked at a generation that no status names.
+    world.new_leader(2);
+    world.confirm = true;
+    world.settle();
+    assert_eq!(world.observed.durable.generation, Generation(1));
+    assert_eq!(world.observed.durable.epoch, Epoch(2));
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
+fn a_deposed_leader_says_nothing_more() {
+    let mut world = World::running(3, 3);
+    world.observed.durable.epoch = Epoch(9);
+    world.fail(0);
+    let out = world.step();
+    assert_eq!((out.desired, out.status), (None, None));
+}

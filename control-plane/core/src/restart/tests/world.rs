@@ -1,0 +1,265 @@
+//! A tiny world for the coordinator: pods, agents that obey, and an API server that confirms writes when told to.
+
+use std::collections::BTreeMap;
+
+use crate::restart::{
+    Announcement, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Identity,
+    Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
+};
+
+pub(super) struct World {
+    pub(super) coordinator: Coordinator,
+    pub(super) observed: Observed,
+    pub(super) now: UnixNanos,
+    /// status.restarts: how often the Jobs were made anew.
+    pub(super) recreations: u32,
+    pub(super) writes: usize,
+    pub(super) announcements: Vec<Announcement>,
+    pub(super) desired: Option<Desired>,
+    /// Confirm status writes at once.
+    pub(super) confirm: bool,
+    /// How often each incarnation's worker process was started.
+    pub(super) starts: BTreeMap<Incarnation, u32>,
+    serial: u32,
+}
+
+pub(super) fn id(index: u32) -> Identity {
+    Identity {
+        job: "js-workers-0".into(),
+        index,
+        container: "worker".into(),
+    }
+}
+
+impl World {
+    /// A JobSet of `workers` that may restart `max` times, with all workers running at generation 0.
+    pub(super) fn running(workers: u32, max: u32) -> Self {
+        let mut world = Self::created(workers, max);
+        for index in 0..workers {
+            world.pod(index);
+        }
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert!(
+            world.phases().iter().all(|phase| *phase == Phase::Running),
+            "{:?}",
+            world.phases()
+        );
+        world
+    }
+
+    /// The same before any pod exists.
+    pub(super) fn created(workers: u32, max: u32) -> Self {
+        let mut observed = Observed::default();
+        observed.policy.max_restarts = max;
+        for index in 0..workers {
+            observed.workers.insert(
+                id(index),
+                Worker {
+                    stage: "workers".into(),
+                    ..Worker::default()
+                },
+            );
+        }
+        let now = UnixNanos(1_000_000_000);
+        Self {
+            coordinator: Coordinator::recover(Epoch(1), &Durable::default(), 15_000, now),
+            observed,
+            now,
+            recreations: 0,
+            writes: 0,
+            announcements: Vec::new(),
+            desired: None,
+            confirm: true,
+            starts: BTreeMap::new(),
+            serial: 0,
+        }
+    }
+
+    pub(super) fn tick(&mut self, millis: u64) {
+        self.now = self.now.plus_millis(millis);
+    }
+
+    /// A new pod with a fresh agent for this index, in place of what was there.
+    pub(super) fn pod(&mut self, index: u32) -> Incarnation {
+        self.serial += 1;
+        let uid = format!("pod-{index}-{}", self.serial);
+        let node = format!("node-{}", index % 2);
+        self.observed.heard_nodes.insert(node.clone());
+        let worker = self.observed.workers.get_mut(&id(index)).unwrap();
+        let fact = PodFact {
+            uid: uid.clone(),
+            name: uid.clone(),
+            node: Some(node),
+            running: true,
+        };
+        worker.pods = vec![fact];
+        self.container(index)
+    }
+
+    /// A new container with a fresh agent in the pod of this index.
+    pub(super) fn container(&mut self, index: u32) -> Incarnation {
+        self.serial += 1;
+        let pod = self.observed.workers[&id(index)].pods[0].clone();
+        let incarnation = Incarnation {
+            pod_uid: pod.uid,
+            container_id: format!("c-{}", self.serial),
+        };
+        self.report(&incarnation, index, Phase::Fresh, Generation(0));
+        incarnation
+    }
+
+    /// The pod of this index is gone, and with it its reports.
+    pub(super) fn lose_pod(&mut self, index: u32) {
+        let pods = std::mem::take(&mut self.observed.workers.get_mut(&id(index)).unwrap().pods);
+        self.observed
+            .reports
+            .retain(|incarnation, _| pods.iter().all(|pod| pod.uid != incarnation.pod_uid));
+    }
+
+    pub(super) fn report(
+        &mut self,
+        incarnation: &Incarnation,
+        index: u32,
+        phase: Phase,
+        generation: Generation,
+    ) {
+        self.tick(1);
+        let report = Report {
+            identity: id(index),
+            node: format!("node-{}", index % 2),
+            pod_name: incarnation.pod_uid.clone(),
+            phase,
+            generation,
+            counter: 0,
+            since: self.now,
+        };
+        self.observed.reports.insert(incarnation.clone(), report);
+    }
+
+    /// The current incarnation of this index and its report.
+    pub(super) fn current(&self, index: u32) -> (Incarnation, Report) {
+        let pod = &self.observed.workers[&id(index)].pods[0].uid;
+        self.observed
+            .reports
+            .iter()
+            .filter(|(incarnation, report)| {
+                incarnation.pod_uid == *pod && !matches!(report.phase, Phase::Lost(_))
+            })
+            .max_by_key(|(_, report)| report.since)
+            .map(|(incarnation, report)| (incarnation.clone(), report.clone()))
+            .unwrap()
+    }
+
+    pub(super) fn set_phase(&mut self, index: u32, phase: Phase) {
+        let (incarnation, report) = self.current(index);
+        self.report(&incarnation, index, phase, report.generation);
+    }
+
+    pub(super) fn fail(&mut self, index: u32) {
+        self.set_phase(index, Phase::Exited(Exit { code: 137, signal: 9 }));
+    }
+
+    pub(super) fn phases(&self) -> Vec<Phase> {
+        self.observed
+            .reports
+            .values()
+            .map(|report| report.phase)
+            .collect()
+    }
+
+    /// One step of the coordinator; its status write is confirmed where the world does that.
+    pub(super) fn step(&mut self) -> Output {
+        let out = self.coordinator.step(&self.observed, self.now);
+        self.announcements.extend(out.announcements.clone());
+        if let Some(desired) = &out.desired {
+            self.desired = Some(desired.clone());
+        }
+        if self.confirm
+            && let Some(status) = &out.status
+        {
+            self.confirm_write(status.clone());
+        }
+        out
+    }
+
+    pub(super) fn confirm_write(&mut self, status: Durable) {
+        assert!(
+            status.generation >= self.observed.durable.generation,
+            "the generation fell"
+        );
+        if status.phase == DurablePhase::Recreating && self.observed.durable.generation < status.generation {
+            self.recreations += 1;
+            let live = self
+                .observed
+                .workers
+                .values()
+                .map(|worker| worker.pods.len())
+                .sum();
+            self.observed.old_pods = live;
+            for index in 0..u32::try_from(self.observed.workers.len()).unwrap() {
+                self.lose_pod(index);
+            }
+        }
+        self.writes += 1;
+        self.observed.durable = status;
+    }
+
+    /// Every agent does what it is told, once.
+    pub(super) fn obey(&mut self) {
+        let Some(desired) = self.desired.clone() else {
+            return;
+        };
+        for (incarnation, report) in self.observed.reports.clone() {
+            let index = report.identity.index;
+            let ahead = desired.generation > report.generation;
+            let (phase, generation) = match report.phase {
+                Phase::Fresh if desired.release && desired.fresh.contains(&incarnation) => {
+                    (Phase::Running, desired.generation)
+                }
+                Phase::Fresh | Phase::Running | Phase::Exited(_) if ahead => {
+                    (Phase::Parked, desired.generation)
+                }
+                Phase::Parked if ahead => (Phase::Parked, desired.generation),
+                Phase::Parked if desired.release && desired.generation == report.generation => {
+                    (Phase::Running, desired.generation)
+                }
+                _ => continue,
+            };
+            if phase == Phase::Running {
+                assert!(
+                    desired.generation <= self.observed.durable.generation,
+                    "released before it was durable"
+                );
+                *self.starts.entry(incarnation.clone()).or_default() += 1;
+            }
+            self.report(&incarnation, index, phase, generation);
+        }
+    }
+
+    /// Steps and obeys until nothing changes any more.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..20 {
+            let before = (self.observed.clone(), self.desired.clone());
+            self.step();
+            self.obey();
+            if (self.observed.clone(), self.desired.clone()) == before {
+                return;
+            }
+        }
+        panic!("the group does not settle: {}", self.coordinator.state_name());
+    }
+
+    pub(super) fn restarts(&self) -> usize {
+        self.announcements
+            .iter()
+            .filter(|said| matches!(said, Announcement::Restarting { .. }))
+            .count()
+    }
+
+    /// The control plane dies and a new leader takes over what is durable.
+    pub(super) fn new_leader(&mut self, epoch: u64) {
+        self.coordinator = Coordinator::recover(Epoch(epoch), &self.observed.durable, 15_000, self.now);
+        self.desired = None;
+    }
+}

@@ -1,0 +1,95 @@
+//! One expected worker as the coordinator sees it: its pod, its current incarnation, and whether it still counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Worker};
+
+/// All workers of a group, joined from pods and reports.
+pub(super) struct View<'a> {
+    pub(super) slots: BTreeMap<&'a Identity, Slot<'a>>,
+}
+
+/// One worker.
+pub(super) struct Slot<'a> {
+    pub(super) worker: &'a Worker,
+    /// The pod, where exactly one lives. Two live pods of one identity are neither released nor believed.
+    pub(super) pod: Option<&'a PodFact>,
+    /// The newest incarnation in that pod that is not gone.
+    pub(super) current: Option<(&'a Incarnation, &'a Report)>,
+    /// Completed, or exited 0 before any stop.
+    pub(super) done: bool,
+    /// Whether the stage (replicatedJob) has finished.
+    pub(super) finished: bool,
+}
+
+impl<'a> View<'a> {
+    /// Joins what is observed. `done` are the identities known to be done from before.
+    pub(super) fn new(observed: &'a Observed, done: &BTreeSet<Identity>) -> Self {
+        let mut slots: BTreeMap<&Identity, Slot<'_>> = observed
+            .workers
+            .iter()
+            .map(|(identity, worker)| {
+                let pod = match worker.pods.as_slice() {
+                    [pod] => Some(pod),
+                    _ => None,
+                };
+                let slot = Slot {
+                    worker,
+                    pod,
+                    current: None,
+                    done: worker.completed || done.contains(identity),
+                    finished: observed.finished_stages.contains(&worker.stage),
+                };
+                (identity, slot)
+            })
+            .collect();
+        for (incarnation, report) in &observed.reports {
+            let Some(slot) = slots.get_mut(&report.identity) else {
+                continue;
+            };
+            match report.phase {
+                Phase::Done => slot.done = true,
+                // The agent exits 0 only for a worker that is done: its last words may have been lost.
+                Phase::Lost(exit) if exit.code == 0 => slot.done = true,
+                Phase::Lost(_) => {}
+                _ => {
+                    let lives = slot.pod.is_some_and(|pod| pod.uid == incarnation.pod_uid);
+                    // What is out of sight may be long gone: it never hides what is seen.
+                    let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);
+                    let newer = slot.current.is_none_or(|(_, known)| rank(report) > rank(known));
+                    if lives && newer {
+                        slot.current = Some((incarnation, report));
+                    }
+                }
+            }
+        }
+        Self { slots }
+    }
+
+    /// Identities that are done although their stage is not: they cannot be run again in place.
+    pub(super) fn has_done_work_in_unfinished_stage(&self) -> bool {
+        self.slots.values().any(|slot| slot.done && !slot.finished)
+    }
+}
+
+impl Slot<'_> {
+    /// Whether the worker takes part in a barrier at all.
+    pub(super) fn counts(&self) -> bool {
+        !self.done && !self.finished
+    }
+
+    /// Parked at exactly this generation.
+    pub(super) fn parked_at(&self, generation: Generation) -> bool {
+        self.current
+            .is_some_and(|(_, report)| report.phase == Phase::Parked && report.generation == generation)
+    }
+
+    /// Running at exactly this generation, or out of sight while its pod runs.
+    pub(super) fn running_at(&self, generation: Generation) -> bool {
+        self.current.is_some_and(|(_, report)| match report.phase {
+            Phase::Running => report.generation == generation,
+            Phase::Unlinked => self.pod.is_some_and(|pod| pod.running),
+            _ => false,
+        })
+    }
+}
