@@ -1,1 +1,46 @@
-//! Placeholder.
+//! Kubernetes API types of Lockstep: the JobSet CRD `jobset.x-k8s.io/v1alpha2`, and the names that go with it.
+//!
+//! What this crate promises:
+//! - The types accept every object that the upstream CRD's schema accepts, defaulted or not, and writing back
+//!   what was read loses nothing that upstream's schema knows. Enumerations keep values that they do not know.
+//! - The schema is a superset of upstream's: it is compared with upstream's file by a test, and every
+//!   addition is listed there.
+//! - No I/O, no clock, no logging: constants, data and pure functions.
+//!
+//! Objects are written whole (`PUT`) or by server-side apply: absent fields are not serialized, so a JSON merge
+//! patch made from these types clears nothing.
+
+pub mod annotations;
+pub mod conditions;
+pub mod duration;
+pub mod events;
+mod jobset;
+pub mod labels;
+pub mod naming;
+mod spec;
+mod status;
+mod string_enum;
+mod volumes;
+
+pub use jobset::DEFAULT_GROUP_NAME;
+pub use spec::{
+    Coordinator, DependsOn, DependsOnStatus, FailurePolicy, FailurePolicyAction, FailurePolicyRule, JobSet,
+    JobSetSpec, Network, Operator, ReplicatedJob, RestartStrategy, StartupPolicy, StartupPolicyOrder,
+    SuccessPolicy,
+};
+pub use status::{
+    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus, RestartCause,
+    TerminalState,
+};
+pub use volumes::{RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, VolumeRetentionPolicy};
+
+/// API group of the JobSet CRD.
+pub const GROUP: &str = "jobset.x-k8s.io";
+/// The served and stored version of the JobSet CRD.
+pub const VERSION: &str = "v1alpha2";
+/// Kind of the JobSet CRD.
+pub const KIND: &str = "JobSet";
+/// Plural resource name of the JobSet CRD.
+pub const PLURAL: &str = "jobsets";
+/// `spec.managedBy` of JobSets that this controller reconciles. An absent field means the same.
+pub const CONTROLLER_NAME: &str = "jobset.sigs.k8s.io/jobset-controller";

@@ -1,0 +1,134 @@
+//! Annotations that ask for something, and their values.
+//!
+//! The annotations that merely identify are in [`crate::labels`].
+
+use std::time::Duration;
+
+use crate::JobSet;
+use crate::duration::{DurationError, parse_duration};
+
+/// On a JobSet or a Job template: one Job per topology domain; the value is the node label that names the domain.
+pub const EXCLUSIVE_TOPOLOGY: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
+/// On a JobSet, with any value: exclusive placement by node selectors instead of pod affinity.
+pub const NODE_SELECTOR_STRATEGY: &str = "alpha.jobset.sigs.k8s.io/node-selector";
+/// On a JobSet: restart in place, and recreate when that takes longer than this duration.
+pub const IN_PLACE_TIMEOUT: &str = "alpha.jobset.sigs.k8s.io/inplace-timeout";
+/// On a JobSet, written by the controller: the restart attempt of its workers. Never read back.
+pub const IN_PLACE_RESTARTS: &str = "alpha.jobset.sigs.k8s.io/inplace-restarts";
+/// On a pod, written by upstream's in-place restart agent: its restart attempt.
+pub const IN_PLACE_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/in-place-restart-attempt";
+/// On a JobSet: tells upstream's in-place restart agent to run the worker without a barrier.
+pub const DISABLE_IN_PLACE_RESTART: &str = "jobset.sigs.k8s.io/disable-in-place-restart";
+
+/// On pods, written by the controller: restart in place. The value is [`IN_PLACE_SUPERVISED`].
+pub const IN_PLACE: &str = "lockstep.dev/in-place";
+/// Value of [`IN_PLACE`]: node daemons inject the agent.
+pub const IN_PLACE_SUPERVISED: &str = "supervised";
+/// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet, written by the
+/// controller: the same, always as a list.
+pub const SUPERVISE: &str = "lockstep.dev/supervise";
+/// On a JobSet: how long a worker may take to end after SIGTERM when it is restarted in place.
+pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
+
+/// Value of [`SUPERVISE`] that refuses supervision.
+pub const SUPERVISE_NONE: &str = "none";
+
+/// How long a restart in place may take where the JobSet does not say.
+pub const DEFAULT_IN_PLACE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Which containers the user wants to have supervised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Supervise {
+    /// None: the JobSet restarts by container.
+    Nothing,
+    /// These, even where they have a probe or a hook that speaks against it.
+    Containers(Vec<String>),
+}
+
+/// An annotation with a value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// Not a duration.
+    #[error("annotation {key}: invalid duration {value:?}: {source}")]
+    Duration {
+        /// The annotation.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong.
+        source: DurationError,
+    },
+    /// A duration of 0 where something must have time to happen.
+    #[error("annotation {key}: duration {value:?} must be greater than 0")]
+    ZeroDuration {
+        /// The annotation.
+        key: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A list with a missing name.
+    #[error("annotation {key}: {value:?} must be \"none\" or a comma-separated list of container names")]
+    ContainerList {
+        /// The annotation.
+        key: &'static str,
+        /// Its value.
+        value: String,
+    },
+}
+
+impl JobSet {
+    /// The value of an annotation of the JobSet.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// How long a restart in place may take before the Jobs are recreated instead ([`IN_PLACE_TIMEOUT`]).
+    pub fn in_place_timeout(&self) -> Result<Duration, AnnotationError> {
+        match self.duration_annotation(IN_PLACE_TIMEOUT)? {
+            None => Ok(DEFAULT_IN_PLACE_TIMEOUT),
+            Some(timeout) if timeout.is_zero() => Err(AnnotationError::ZeroDuration {
+                key: IN_PLACE_TIMEOUT,
+                value: self.annotation(IN_PLACE_TIMEOUT).unwrap_or_default().to_owned(),
+            }),
+            Some(timeout) => Ok(timeout),
+        }
+    }
+
+    /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), where the JobSet says.
+    pub fn restart_grace(&self) -> Result<Option<Duration>, AnnotationError> {
+        self.duration_annotation(RESTART_GRACE)
+    }
+
+    /// Which containers the user wants to have supervised ([`SUPERVISE`]), where the JobSet says.
+    pub fn supervise(&self) -> Result<Option<Supervise>, AnnotationError> {
+        let Some(value) = self.annotation(SUPERVISE) else {
+            return Ok(None);
+        };
+        if value.trim() == SUPERVISE_NONE {
+            return Ok(Some(Supervise::Nothing));
+        }
+        let names: Vec<String> = value.split(',').map(|name| name.trim().to_owned()).collect();
+        if names.iter().any(|name| name.is_empty() || name == SUPERVISE_NONE) {
+            return Err(AnnotationError::ContainerList {
+                key: SUPERVISE,
+                value: value.to_owned(),
+            });
+        }
+        Ok(Some(Supervise::Containers(names)))
+    }
+
+    fn duration_annotation(&self, key: &'static str) -> Result<Option<Duration>, AnnotationError> {
+        self.annotation(key)
+            .map(|value| {
+                parse_duration(value).map_err(|source| AnnotationError::Duration {
+                    key,
+                    value: value.to_owned(),
+                    source,
+                })
+            })
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests;

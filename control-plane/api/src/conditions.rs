@@ -1,0 +1,70 @@
+//! Types, reasons and messages of a JobSet's conditions. Events about a condition carry its reason.
+
+/// Type: the success policy is met. Terminal.
+pub const COMPLETED: &str = "Completed";
+/// Type: the failure policy gave up. Terminal.
+pub const FAILED: &str = "Failed";
+/// Type: the Jobs are suspended.
+pub const SUSPENDED: &str = "Suspended";
+/// Type: the Jobs are being recreated.
+pub const RESTARTING_JOBSET: &str = "RestartingJobSet";
+/// Type: startupPolicy InOrder has not come to its end.
+pub const STARTUP_POLICY_IN_PROGRESS: &str = "StartupPolicyInProgress";
+/// Type: startupPolicy InOrder has started everything.
+pub const STARTUP_POLICY_COMPLETED: &str = "StartupPolicyCompleted";
+/// Type: a restart waits for something that nobody but an operator can bring about. An addition to upstream's.
+pub const RESTART_BLOCKED: &str = "RestartBlocked";
+
+/// Reasons of conditions.
+pub mod reasons {
+    /// Completed.
+    pub const ALL_JOBS_COMPLETED: &str = "AllJobsCompleted";
+    /// Failed: a Job failed and there is no failure policy.
+    pub const FAILED_JOBS: &str = "FailedJobs";
+    /// Failed: a further restart would exceed `maxRestarts`.
+    pub const REACHED_MAX_RESTARTS: &str = "ReachedMaxRestarts";
+    /// Failed: a rule with action FailJobSet matched.
+    pub const FAIL_JOBSET_ACTION: &str = "FailJobSetFailurePolicyAction";
+    /// Suspended is True.
+    pub const SUSPENDED_JOBS: &str = "SuspendedJobs";
+    /// Suspended is False.
+    pub const RESUME_JOBS: &str = "ResumeJobs";
+    /// RestartingJobSet is True: no rule matched.
+    pub const DEFAULT_FAILURE_POLICY: &str = "DefaultFailurePolicy";
+    /// RestartingJobSet is True: start of the reason, followed by the rule's name.
+    pub const FAILURE_POLICY_PREFIX: &str = "FailurePolicy_";
+    /// RestartingJobSet is False: all Jobs are ready.
+    pub const JOBS_READY: &str = "JobsReady";
+    /// RestartingJobSet is False: the JobSet failed.
+    pub const JOBSET_FAILED: &str = "JobSetFailed";
+    /// RestartingJobSet is False: the JobSet completed.
+    pub const JOBSET_COMPLETED: &str = "JobSetCompleted";
+    /// RestartingJobSet is False: the JobSet was suspended.
+    pub const JOBSET_SUSPENDED: &str = "JobSetSuspended";
+    /// StartupPolicyInProgress.
+    pub const IN_ORDER_STARTUP_POLICY_IN_PROGRESS: &str = "InOrderStartupPolicyInProgress";
+    /// StartupPolicyCompleted.
+    pub const IN_ORDER_STARTUP_POLICY_COMPLETED: &str = "InOrderStartupPolicyCompleted";
+}
+
+/// Messages of conditions. They are part of what users and tools match on.
+pub mod messages {
+    /// Of Completed.
+    pub const ALL_JOBS_COMPLETED: &str = "jobset completed successfully";
+    /// Of Failed, reason FailedJobs.
+    pub const FAILED_JOBS: &str = "jobset failed due to one or more job failures";
+    /// Of Failed, reason ReachedMaxRestarts.
+    pub const REACHED_MAX_RESTARTS: &str = "jobset failed due to reaching max number of restarts";
+    /// Of Suspended, True.
+    pub const SUSPENDED_JOBS: &str = "jobset is suspended";
+    /// Of Suspended, False.
+    pub const RESUME_JOBS: &str = "jobset is resumed";
+    /// Of RestartingJobSet, reason JobsReady.
+    pub const JOBS_READY: &str = "all jobs are ready";
+    /// Of RestartingJobSet, reason JobSetFailed.
+    pub const JOBSET_FAILED: &str = "jobset failed";
+    /// Of StartupPolicyInProgress.
+    pub const IN_ORDER_STARTUP_POLICY_IN_PROGRESS: &str = "in order startup policy is in progress";
+    /// Of StartupPolicyCompleted.
+    pub const IN_ORDER_STARTUP_POLICY_COMPLETED: &str = "in order startup policy has completed";
+}

@@ -1,0 +1,96 @@
+//! Durations as Go writes them: `60s`, `1m30s`, `1.5h`, `0`.
+
+use std::time::Duration;
+
+/// Why a text is not a duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// There is nothing.
+    #[error("it is empty")]
+    Empty,
+    /// Time does not run backwards here.
+    #[error("it must not be negative")]
+    Negative,
+    /// A part without digits.
+    #[error("a number is expected at {0:?}")]
+    Number(String),
+    /// A number without unit.
+    #[error("a unit (h, m, s, ms, us or ns) is expected after {0:?}")]
+    MissingUnit(String),
+    /// A unit that does not exist.
+    #[error("unknown unit {0:?}, use h, m, s, ms, us or ns")]
+    Unit(String),
+    /// More than can be counted.
+    #[error("it is too long")]
+    TooLong,
+}
+
+/// Parses a duration in the syntax of Go's `time.ParseDuration`, without the negative ones.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    if text.starts_with('-') {
+        return Err(DurationError::Negative);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return Err(DurationError::Empty);
+    }
+    let mut nanos: u128 = 0;
+    while !rest.is_empty() {
+        let (number, tail) = split_where(rest, |c| !c.is_ascii_digit() && c != '.');
+        let (unit, tail) = split_where(tail, |c| c.is_ascii_digit() || c == '.');
+        let scale = match unit {
+            "h" => 3_600_000_000_000,
+            "m" => 60_000_000_000,
+            "s" => 1_000_000_000,
+            "ms" => 1_000_000,
+            "us" | "µs" | "μs" => 1_000,
+            "ns" => 1,
+            "" => return Err(DurationError::MissingUnit(number.to_owned())),
+            _ if number.is_empty() => return Err(DurationError::Number(rest.to_owned())),
+            unknown => return Err(DurationError::Unit(unknown.to_owned())),
+        };
+        let part = scaled(number, scale).ok_or_else(|| DurationError::Number(rest.to_owned()))?;
+        nanos = nanos.saturating_add(part);
+        rest = tail;
+    }
+    // Go counts nanoseconds in an i64.
+    match i64::try_from(nanos).map(i64::unsigned_abs) {
+        Ok(nanos) => Ok(Duration::from_nanos(nanos)),
+        Err(_) => Err(DurationError::TooLong),
+    }
+}
+
+fn split_where(text: &str, end: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(end).unwrap_or(text.len()))
+}
+
+/// `number * scale` for a decimal number such as `1`, `1.5`, `1.` or `.5`; more digits than the scale has are cut.
+fn scaled(number: &str, scale: u128) -> Option<u128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let mut total = 0_u128;
+    for digit in whole.chars() {
+        total = total
+            .saturating_mul(10)
+            .saturating_add(u128::from(digit.to_digit(10)?));
+    }
+    total = total.saturating_mul(scale);
+    let mut unit = scale;
+    let mut part = 0_u128;
+    // Exact for each digit: every scale's decimal places are followed as a fraction of 10^18.
+    const PRECISION: u128 = 1_000_000_000_000_000_000;
+    unit = unit.saturating_mul(PRECISION);
+    for digit in fraction.chars() {
+        unit /= 10;
+        part = part.saturating_add(unit.saturating_mul(u128::from(digit.to_digit(10)?)));
+    }
+    Some(total.saturating_add(part / PRECISION))
+}
+
+#[cfg(test)]
+mod tests;

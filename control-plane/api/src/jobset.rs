@@ -1,0 +1,210 @@
+//! What a JobSet says, with defaults applied: objects can arrive undefaulted.
+
+use crate::annotations::IN_PLACE_TIMEOUT;
+use crate::conditions::{COMPLETED, FAILED};
+use crate::naming::{job_name, pod_hostname};
+use crate::{
+    CONTROLLER_NAME, Coordinator, FailurePolicy, JobSet, Network, Operator, ReplicatedJob, RestartStrategy,
+    RetentionPolicy, StartupPolicy, StartupPolicyOrder, VolumeClaimPolicy,
+};
+
+/// Group of replicatedJobs that name none.
+pub const DEFAULT_GROUP_NAME: &str = "default";
+
+impl JobSet {
+    /// The JobSet's name; empty before the API server has generated one.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The JobSet's namespace; empty before the API server has filled it in.
+    pub fn ns(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The JobSet's UID; empty before the API server has given one.
+    pub fn uid_str(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The replicatedJob of this name.
+    pub fn replicated_job(&self, name: &str) -> Option<&ReplicatedJob> {
+        self.spec.replicated_jobs.iter().find(|job| job.name == name)
+    }
+
+    /// Name of a Job of the set: `<jobset>-<replicatedJob>-<job index>`.
+    pub fn job_name(&self, replicated_job: &str, job_index: i64) -> String {
+        job_name(self.name(), replicated_job, job_index)
+    }
+
+    /// Name of the headless Service and domain of the pods' host names. Defaulted here and not at admission, since
+    /// the name may not be known by then.
+    pub fn subdomain(&self) -> &str {
+        match self
+            .spec
+            .network
+            .as_ref()
+            .and_then(|network| network.subdomain.as_deref())
+        {
+            None | Some("") => self.name(),
+            Some(subdomain) => subdomain,
+        }
+    }
+
+    /// Whether pods have host names, and the set its headless Service.
+    pub fn dns_hostnames(&self) -> bool {
+        self.spec.network.as_ref().is_none_or(Network::dns_hostnames)
+    }
+
+    /// Whether host names of pods that are not ready are published.
+    pub fn publish_not_ready_addresses(&self) -> bool {
+        self.spec
+            .network
+            .as_ref()
+            .and_then(|network| network.publish_not_ready_addresses)
+            .unwrap_or(true)
+    }
+
+    /// Whether the set is to be stopped.
+    pub fn is_suspended(&self) -> bool {
+        self.spec.suspend.unwrap_or(false)
+    }
+
+    /// Whether this controller looks after the set.
+    pub fn is_managed_here(&self) -> bool {
+        self.spec
+            .managed_by
+            .as_deref()
+            .is_none_or(|manager| manager == CONTROLLER_NAME)
+    }
+
+    /// Whether the set has completed or failed for good.
+    pub fn is_finished(&self) -> bool {
+        self.status
+            .as_ref()
+            .is_some_and(|status| status.is_true(COMPLETED) || status.is_true(FAILED))
+    }
+
+    /// Whether the set is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// How often all Jobs were recreated.
+    pub fn restarts(&self) -> i32 {
+        self.status.as_ref().map_or(0, |status| status.restarts)
+    }
+
+    /// How often the set may be restarted before it has failed.
+    pub fn max_restarts(&self) -> i32 {
+        self.spec
+            .failure_policy
+            .as_ref()
+            .map_or(0, FailurePolicy::max_restarts)
+    }
+
+    /// How the set is restarted. A value that this version does not know means the default.
+    pub fn restart_strategy(&self) -> RestartStrategy {
+        let policy = self.spec.failure_policy.as_ref();
+        match policy.and_then(|policy| policy.restart_strategy.as_ref()) {
+            None | Some(RestartStrategy::Other(_)) => RestartStrategy::Recreate,
+            Some(strategy) => strategy.clone(),
+        }
+    }
+
+    /// Whether the set is to be restarted in place: by its restart strategy, or by the annotation
+    /// [`IN_PLACE_TIMEOUT`].
+    pub fn in_place(&self) -> bool {
+        self.restart_strategy() == RestartStrategy::InPlaceRestart
+            || self.annotation(IN_PLACE_TIMEOUT).is_some()
+    }
+
+    /// Whether replicatedJobs start one after the other.
+    pub fn starts_in_order(&self) -> bool {
+        self.spec
+            .startup_policy
+            .as_ref()
+            .is_some_and(StartupPolicy::is_in_order)
+    }
+
+    /// The operator of the success policy; `All` where there is none.
+    pub fn success_operator(&self) -> Operator {
+        self.spec
+            .success_policy
+            .as_ref()
+            .map_or(Operator::All, |policy| policy.operator.clone())
+    }
+
+    /// Host name of the coordinator pod, where the set names one.
+    pub fn coordinator_endpoint(&self) -> Option<String> {
+        self.spec.coordinator.as_ref().map(|coordinator| {
+            let job = self.job_name(&coordinator.replicated_job, coordinator.job_index());
+            format!(
+                "{}.{}",
+                pod_hostname(&job, coordinator.pod_index()),
+                self.subdomain()
+            )
+        })
+    }
+}
+
+impl ReplicatedJob {
+    /// How many Jobs to make; 1 where it is not stated.
+    pub fn replicas(&self) -> i32 {
+        self.replicas.unwrap_or(1)
+    }
+
+    /// The group that the replicatedJob belongs to.
+    pub fn group_name(&self) -> &str {
+        match self.group_name.as_deref() {
+            None | Some("") => DEFAULT_GROUP_NAME,
+            Some(name) => name,
+        }
+    }
+}
+
+impl Network {
+    /// Whether pods have host names; true where it is not stated.
+    pub fn dns_hostnames(&self) -> bool {
+        self.enable_dns_hostnames.unwrap_or(true)
+    }
+}
+
+impl FailurePolicy {
+    /// How often the set may be restarted; 0 where it is not stated.
+    pub fn max_restarts(&self) -> i32 {
+        self.max_restarts.unwrap_or(0)
+    }
+}
+
+impl StartupPolicy {
+    /// Whether replicatedJobs start one after the other.
+    pub fn is_in_order(&self) -> bool {
+        self.startup_policy_order == StartupPolicyOrder::InOrder
+    }
+}
+
+impl Coordinator {
+    /// Index of the Job; 0 where it is not stated.
+    pub fn job_index(&self) -> i64 {
+        self.job_index.unwrap_or(0)
+    }
+
+    /// Completion index of the pod; 0 where it is not stated.
+    pub fn pod_index(&self) -> i64 {
+        self.pod_index.unwrap_or(0)
+    }
+}
+
+impl VolumeClaimPolicy {
+    /// What becomes of the claims when the JobSet is deleted; `Delete` where it is not stated.
+    pub fn when_deleted(&self) -> RetentionPolicy {
+        self.retention_policy
+            .as_ref()
+            .and_then(|policy| policy.when_deleted.clone())
+            .unwrap_or(RetentionPolicy::Delete)
+    }
+}
+
+#[cfg(test)]
+mod tests;

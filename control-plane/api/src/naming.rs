@@ -1,0 +1,33 @@
+//! Names of the objects of a JobSet, as upstream gives them.
+
+use sha1::{Digest, Sha1};
+
+/// Name of a Job: `<jobset>-<replicatedJob>-<job index>`.
+pub fn job_name(jobset: &str, replicated_job: &str, job_index: i64) -> String {
+    format!("{jobset}-{replicated_job}-{job_index}")
+}
+
+/// Host name of a pod, and its name up to the random suffix: `<job name>-<completion index>`.
+pub fn pod_hostname(job_name: &str, completion_index: i64) -> String {
+    format!("{job_name}-{completion_index}")
+}
+
+/// Name of a shared persistent volume claim: `<template name>-<jobset>`.
+pub fn claim_name(template: &str, jobset: &str) -> String {
+    format!("{template}-{jobset}")
+}
+
+/// Value of [`crate::labels::JOB_KEY`]: SHA-1 of `<namespace>/<job name>`, in hex. It is as long for every Job, so
+/// that it fits a label, and differs between namespaces, so that affinity terms can span them.
+pub fn job_key(namespace: &str, job_name: &str) -> String {
+    let digest = Sha1::digest(format!("{namespace}/{job_name}"));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Value of [`crate::labels::NAMESPACED_JOB`]: `<namespace>_<job name>`.
+pub fn namespaced_job(namespace: &str, job_name: &str) -> String {
+    format!("{namespace}_{job_name}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! The JobSet resource and its `spec`.
+//!
+//! Doc comments of fields are what `kubectl explain` prints. What upstream marks optional is an `Option` or an
+//! empty list here, because objects can arrive undefaulted; the accessors of [`crate::JobSetExt`] apply the
+//! defaults.
+
+use k8s_openapi::api::batch::v1::JobTemplateSpec;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::status::JobSetStatus;
+use crate::string_enum::string_enum;
+use crate::volumes::VolumeClaimPolicy;
+
+/// CEL rule of fields that never change once they are set.
+fn immutable() -> Value {
+    json!([{ "message": "Value is immutable", "rule": "self == oldSelf" }])
+}
+
+// `serde(default)` on the root: upstream's schema lets a JobSet without spec pass, and it must not stop the watch
+// of all the others. The derive takes no plain serde attribute there.
+/// Desired state of a JobSet.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "jobset.x-k8s.io",
+    version = "v1alpha2",
+    kind = "JobSet",
+    plural = "jobsets",
+    singular = "jobset",
+    namespaced,
+    status = "JobSetStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    attr = "cfg_attr(true, serde(default))",
+    doc = "A set of Jobs that run, restart, succeed and fail as one.",
+    printcolumn = r#"{"name":"TerminalState","jsonPath":".status.terminalState","type":"string","description":"Final state of JobSet"}"#,
+    printcolumn = r#"{"name":"Restarts","jsonPath":".status.restarts","type":"string","description":"Number of restarts"}"#,
+    printcolumn = r#"{"name":"Completed","jsonPath":".status.conditions[?(@.type==\"Completed\")].status","type":"string"}"#,
+    printcolumn = r#"{"name":"Suspended","jsonPath":".spec.suspend","type":"string","description":"JobSet suspended"}"#,
+    printcolumn = r#"{"name":"Age","jsonPath":".metadata.creationTimestamp","type":"date","description":"Time this JobSet was created"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "message": "StartupPolicy and DependsOn APIs are mutually exclusive",
+    "rule": "!(has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder' && self.replicatedJobs.exists(x, has(x.dependsOn)))",
+}]))]
+pub struct JobSetSpec {
+    /// The groups of identical Jobs that make up the set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub replicated_jobs: Vec<ReplicatedJob>,
+
+    /// How the pods of the set find each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = immutable()))]
+    pub network: Option<Network>,
+
+    /// When the set has succeeded. By default: when all its Jobs are complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = immutable()))]
+    pub success_policy: Option<SuccessPolicy>,
+
+    /// What happens when a Job fails. Without it the first failed Job fails the set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = immutable()))]
+    pub failure_policy: Option<FailurePolicy>,
+
+    /// Order in which the replicatedJobs start. Deprecated in favour of `replicatedJobs[].dependsOn`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = immutable()))]
+    pub startup_policy: Option<StartupPolicy>,
+
+    /// Stops all Jobs of the set while true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+
+    /// The pod that coordinates the others. Its stable host name is put on every Job and pod of the set, in the
+    /// label and annotation `jobset.sigs.k8s.io/coordinator`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<Coordinator>,
+
+    /// Which controller looks after this JobSet: a domain-prefixed path of at most 63 characters (such as
+    /// `acme.io/foo`), immutable. This controller takes those without a value and those with
+    /// `jobset.sigs.k8s.io/jobset-controller`, and leaves all others alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed_by: Option<String>,
+
+    /// Seconds after which a finished JobSet is deleted with all that belongs to it; 0 means at once. Without it a
+    /// finished JobSet stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
+
+    /// Persistent volume claims that are made for the set and shared by its pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 50),
+        extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = immutable())
+    )]
+    pub volume_claim_policies: Vec<VolumeClaimPolicy>,
+}
+
+/// A number of Jobs made from one template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicatedJob {
+    /// Name of the entry, unique in the set. Its Jobs are called `<jobset>-<name>-<index>`.
+    pub name: String,
+
+    /// Group that the entry belongs to. Jobs are numbered within their group, and groups have their own size in
+    /// the labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "default"))]
+    pub group_name: Option<String>,
+
+    /// The Job to make.
+    pub template: JobTemplateSpec,
+
+    /// How many Jobs to make.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0), extend("default" = 1))]
+    pub replicas: Option<i32>,
+
+    /// Earlier entries of the list that must be ready or complete before the Jobs of this one are created. The
+    /// first entry cannot depend on another. Excludes startupPolicy InOrder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 5),
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["name"],
+            "x-kubernetes-validations" = immutable()
+        )
+    )]
+    pub depends_on: Vec<DependsOn>,
+}
+
+/// One dependency on another replicatedJob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DependsOn {
+    /// Name of the replicatedJob to wait for.
+    pub name: String,
+
+    /// What to wait for: `Ready` or `Complete`.
+    pub status: DependsOnStatus,
+}
+
+string_enum! {
+    /// What a replicatedJob waits for in another one.
+    pub enum DependsOnStatus {
+        /// Ready, succeeded and failed Jobs together make up all of its replicas.
+        Ready,
+        /// All of its Jobs have succeeded.
+        Complete,
+    }
+}
+
+/// How the pods of the set find each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    /// Gives every pod the host name `<jobset>-<replicatedJob>-<job index>-<pod index>.<subdomain>`. True by
+    /// default.
+    #[serde(rename = "enableDNSHostnames", skip_serializing_if = "Option::is_none")]
+    pub enable_dns_hostnames: Option<bool>,
+
+    /// Name of the headless Service, and the domain of the host names. The JobSet's name by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subdomain: Option<String>,
+
+    /// Publishes the names of pods that are not ready yet. True by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish_not_ready_addresses: Option<bool>,
+}
+
+/// When the set has succeeded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SuccessPolicy {
+    /// Whether `All` or `Any` of the selected Jobs must succeed.
+    pub operator: Operator,
+
+    /// The replicatedJobs whose Jobs count; all of them when the list is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub target_replicated_jobs: Vec<String>,
+}
+
+string_enum! {
+    /// How many of the selected Jobs a success policy asks for.
+    pub enum Operator {
+        /// All of them.
+        All,
+        /// At least one.
+        Any,
+    }
+}
+
+/// What happens when a Job fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailurePolicy {
+    /// How often the set may be restarted before it has failed. Restarts in place count too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_restarts: Option<i32>,
+
+    /// How the set is restarted: `Recreate` makes each Job anew as soon as its predecessor is gone,
+    /// `BlockingRecreate` waits until all are gone, `InPlaceRestart` restarts the workers inside their running
+    /// pods and recreates only what cannot be restarted so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Recreate"))]
+    pub restart_strategy: Option<RestartStrategy>,
+
+    /// Rules for particular failures; the first that matches decides. When none matches the set is restarted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<FailurePolicyRule>,
+}
+
+string_enum! {
+    /// How a set is restarted.
+    pub enum RestartStrategy {
+        /// Each Job is made anew as soon as its predecessor is gone.
+        Recreate,
+        /// Jobs are made anew when all of their predecessors are gone.
+        BlockingRecreate,
+        /// Workers restart inside their running pods (KEP-467).
+        InPlaceRestart,
+    }
+}
+
+/// What happens when a Job fails in a particular way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["action", "name"]))]
+pub struct FailurePolicyRule {
+    /// Name of the rule, unique in the list: `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. The webhook fills in
+    /// `failurePolicyRule<index>`.
+    #[serde(default)]
+    #[schemars(transform = without_default)]
+    pub name: String,
+
+    /// What to do: `FailJobSet`, `RestartJobSet`, `RestartJobSetAndIgnoreMaxRestarts`, `RestartJob` or
+    /// `RestartJobAndIgnoreMaxRestarts`.
+    pub action: FailurePolicyAction,
+
+    /// Reasons of the Job's Failed condition that the rule matches; any when the list is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_job_failure_reasons: Vec<String>,
+
+    /// Regular expressions (RE2) of which one must match the message of the Job's Failed condition; any message
+    /// matches an empty list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_job_failure_message_patterns: Vec<String>,
+
+    /// The replicatedJobs whose Jobs the rule is about; all of them when the list is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub target_replicated_jobs: Vec<String>,
+}
+
+string_enum! {
+    /// What a failure policy rule does.
+    pub enum FailurePolicyAction {
+        /// The set has failed.
+        FailJobSet,
+        /// Restart the set, unless `maxRestarts` is used up.
+        RestartJobSet,
+        /// Restart the set without counting it.
+        RestartJobSetAndIgnoreMaxRestarts,
+        /// Recreate the failed Job alone, unless `maxRestarts` is used up.
+        RestartJob,
+        /// Recreate the failed Job alone without counting it.
+        RestartJobAndIgnoreMaxRestarts,
+    }
+}
+
+/// Order in which the replicatedJobs start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StartupPolicy {
+    /// `AnyOrder` starts all replicatedJobs at once; `InOrder` starts each one, as listed, when all Jobs of the
+    /// one before are ready.
+    pub startup_policy_order: StartupPolicyOrder,
+}
+
+string_enum! {
+    /// Order in which the replicatedJobs start.
+    pub enum StartupPolicyOrder {
+        /// All at once.
+        AnyOrder,
+        /// As listed, each when the one before is ready.
+        InOrder,
+    }
+}
+
+/// The pod that coordinates the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Coordinator {
+    /// Name of the replicatedJob that has the pod.
+    pub replicated_job: String,
+
+    /// Index of the Job within the replicatedJob; 0 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = without_format)]
+    pub job_index: Option<i64>,
+
+    /// Completion index of the pod within the Job; 0 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = without_format)]
+    pub pod_index: Option<i64>,
+}
+
+/// For fields that are always written, so that serde's default must not become a default of the API.
+pub(crate) fn without_default(schema: &mut schemars::Schema) {
+    schema.remove("default");
+}
+
+/// For Go's `int`, which has no format in upstream's schema.
+fn without_format(schema: &mut schemars::Schema) {
+    schema.remove("format");
+}

@@ -1,0 +1,237 @@
+//! The JobSet's `status`.
+//!
+//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart` is an addition; the
+//! rest is upstream's.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::without_default;
+use crate::string_enum::string_enum;
+
+/// Observed state of a JobSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobSetStatus {
+    /// What has happened to the set, by condition type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// How often all Jobs of the set were recreated. Jobs with a lower restart attempt are deleted.
+    #[serde(default)]
+    #[schemars(transform = without_default)]
+    pub restarts: i32,
+
+    /// How many of the restarts count towards `failurePolicy.maxRestarts`.
+    #[serde(default, skip_serializing_if = "is_zero_i32")]
+    pub restarts_count_towards_max: i32,
+
+    /// `Completed` or `Failed` once the set has finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub terminal_state: Option<TerminalState>,
+
+    /// The state of the Jobs, by replicatedJob.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub replicated_jobs_status: Vec<ReplicatedJobStatus>,
+
+    /// For upstream's in-place restart agent: pods at this attempt or below restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub previous_in_place_restart_attempt: Option<i32>,
+
+    /// For upstream's in-place restart agent: pods at this attempt may run their worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub current_in_place_restart_attempt: Option<i32>,
+
+    /// State of the restarts in place of the set's workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place_restart: Option<InPlaceRestartStatus>,
+}
+
+impl JobSetStatus {
+    /// The status of one replicatedJob.
+    pub fn replicated_job(&self, name: &str) -> Option<&ReplicatedJobStatus> {
+        self.replicated_jobs_status
+            .iter()
+            .find(|status| status.name == name)
+    }
+
+    /// The condition of one type.
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Whether the condition of this type is there and has status `True`.
+    pub fn is_true(&self, type_: &str) -> bool {
+        self.condition(type_)
+            .is_some_and(|condition| condition.status == "True")
+    }
+}
+
+/// Counts of the Jobs of one replicatedJob.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicatedJobStatus {
+    /// Name of the replicatedJob.
+    pub name: String,
+
+    /// Active Jobs whose ready and succeeded pods are as many as the Job needs (the smaller of parallelism and
+    /// completions).
+    pub ready: i32,
+
+    /// Jobs that succeeded.
+    pub succeeded: i32,
+
+    /// Jobs that failed.
+    pub failed: i32,
+
+    /// Jobs that have a pending or running pod and are not being deleted.
+    pub active: i32,
+
+    /// Jobs that are suspended.
+    pub suspended: i32,
+
+    /// How often each Job was recreated on its own, by Job index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024), extend("x-kubernetes-list-type" = "atomic"))]
+    pub job_restarts: Vec<i32>,
+
+    /// How many of these recreations count towards `failurePolicy.maxRestarts`, by Job index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024), extend("x-kubernetes-list-type" = "atomic"))]
+    pub job_restarts_count_towards_max: Vec<i32>,
+}
+
+string_enum! {
+    /// How a JobSet has ended.
+    pub enum TerminalState {
+        /// Its success policy is met.
+        Completed,
+        /// Its failure policy gave up.
+        Failed,
+    }
+}
+
+/// State of the restarts in place of the set's workers. Absent numbers mean 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InPlaceRestartStatus {
+    /// How the workers are restarted: `Supervised` (an agent in each container restarts the process), `Plain`
+    /// (the container is restarted) or `UpstreamAgent` (the JobSet brings upstream's agent along).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<InPlaceKind>,
+
+    /// Where the set stands in a restart: `InSync`, `Stopping`, `Parked`, `Releasing`, `Recreating` or `Failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<InPlacePhase>,
+
+    /// The restart attempt that all workers should run. It never falls.
+    #[serde(default, skip_serializing_if = "is_zero_i64")]
+    pub generation: i64,
+
+    /// The last restart attempt that workers were allowed to run.
+    #[serde(default, skip_serializing_if = "is_zero_i64")]
+    pub released: i64,
+
+    /// How many restarts, in place or by recreation, count towards `failurePolicy.maxRestarts`.
+    #[serde(default, skip_serializing_if = "is_zero_i32")]
+    pub restarts: i32,
+
+    /// Term of the controller that wrote this.
+    #[serde(default, skip_serializing_if = "is_zero_i64")]
+    pub epoch: i64,
+
+    /// The replicatedJobs all of whose workers have run since their Jobs were created.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub started: Vec<String>,
+
+    /// What caused the latest restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RestartCause>,
+
+    /// The latest manual restart request that has been acted upon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handled_manual_request: Option<String>,
+
+    /// When the phase last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+}
+
+string_enum! {
+    /// How the workers of a set are restarted in place. A set has one kind.
+    pub enum InPlaceKind {
+        /// An agent in each container restarts the worker process, behind a barrier.
+        Supervised,
+        /// The container is restarted; workers find each other again by themselves.
+        Plain,
+        /// The JobSet brings upstream's agent along, which does the work.
+        UpstreamAgent,
+    }
+}
+
+string_enum! {
+    /// Where a set stands in a restart in place.
+    pub enum InPlacePhase {
+        /// All workers run at the desired attempt.
+        InSync,
+        /// Workers are being stopped.
+        Stopping,
+        /// All workers have stopped and wait at the barrier.
+        Parked,
+        /// Workers are being started.
+        Releasing,
+        /// The Jobs are being recreated instead.
+        Recreating,
+        /// `failurePolicy.maxRestarts` is used up.
+        Failed,
+    }
+}
+
+/// What caused a restart in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartCause {
+    /// The kind of event, as one CamelCase word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+
+    /// Name of the pod that it happened in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+
+    /// Name of the container that it happened in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+
+    /// Name of the node that it happened on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+
+    /// Exit code of the worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+
+    /// Number of the signal that ended the worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+
+    /// The cause in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+// Serde hands the field by reference.
+fn is_zero_i32(value: &i32) -> bool {
+    *value == 0
+}
+
+fn is_zero_i64(value: &i64) -> bool {
+    *value == 0
+}
