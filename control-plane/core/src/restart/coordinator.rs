@@ -14,7 +14,7 @@ pub struct Coordinator {
     epoch: Epoch,
     state: State,
     generation: Generation,
-    released: Option<Generation>,
+    released: Generation,
     counter: u32,
     started: BTreeSet<String>,
     cause: Option<Cause>,
@@ -198,7 +198,8 @@ impl Coordinator {
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
         }
-        if self.released == Some(self.generation) || !self.started.is_empty() || !self.seats.is_empty() {
+        let ran = self.generation > Generation(0) && self.released == self.generation;
+        if ran || !self.started.is_empty() || !self.seats.is_empty() {
             self.generation = self.generation.next();
         }
         self.forget_workers();
@@ -582,7 +583,7 @@ impl Coordinator {
         if stages.values().any(|runs| !runs) || stages.is_empty() {
             return;
         }
-        self.released = Some(self.generation);
+        self.released = self.generation;
         let Some(mut timeline) = self.timeline.take() else {
             return;
         };
@@ -655,15 +656,16 @@ impl Coordinator {
             phase,
             cause: self.cause.clone(),
         };
-        // Only a write that must precede a release has to carry this leader's epoch.
+        // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
         let epoch_matters = matches!(
             self.state,
             State::Stopping { .. } | State::Parked { .. } | State::Recreating
         );
-        let same = Durable {
-            epoch: durable.epoch,
-            ..wanted.clone()
-        } == *durable
+        let same = wanted.phase == durable.phase
+            && wanted.generation == durable.generation
+            && wanted.released == durable.released
+            && wanted.counter == durable.counter
+            && wanted.started == durable.started
             && (!epoch_matters || durable.epoch == self.epoch);
         (!same).then_some(wanted)
     }

@@ -18,12 +18,14 @@
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
 mod coordinator;
+mod gather;
 mod ids;
 mod observed;
 mod output;
 mod view;
 
 pub use coordinator::Coordinator;
+pub use gather::{Gathered, gather, grace_ms};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
     Cause, Durable, DurablePhase, Exit, Observed, Phase, PodFact, Policy, Reason, Report, TerminalAction,

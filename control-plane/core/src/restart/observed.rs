@@ -108,8 +108,8 @@ pub struct Durable {
     pub epoch: Epoch,
     /// Desired generation.
     pub generation: Generation,
-    /// The last generation released, if any was.
-    pub released: Option<Generation>,
+    /// The last generation that all workers have run.
+    pub released: Generation,
     /// Counted restarts so far.
     pub counter: u32,
     /// Stages all of whose workers have run since they were (re)created.

@@ -34,7 +34,7 @@ fn one_failure_restarts_all_once_with_two_writes() {
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!(world.coordinator.generation(), Generation(1));
     assert_eq!(world.observed.durable.counter, 1);
-    assert_eq!(world.observed.durable.released, Some(Generation(1)));
+    assert_eq!(world.observed.durable.released, Generation(1));
     assert_eq!(world.writes - writes, 2);
     assert!(
         world.starts.values().all(|starts| *starts == 2),

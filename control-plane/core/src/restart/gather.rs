@@ -1,0 +1,239 @@
+//! From API objects to what the coordinator decides on: which workers should be there, and which pods are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::{JobSet, ReplicatedJob, labels};
+
+use super::{Identity, PodFact, Policy, TerminalAction, TerminalRule, Worker};
+use crate::in_place;
+
+/// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
+const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
+/// Kubernetes' default of terminationGracePeriodSeconds.
+const DEFAULT_TERMINATION_GRACE_SECONDS: i64 = 30;
+
+/// The API server's part of an observation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// The workers of the created Jobs.
+    pub workers: BTreeMap<Identity, Worker>,
+    /// Live pods of earlier recreations.
+    pub old_pods: usize,
+    /// The replicatedJobs whose Jobs have all finished.
+    pub finished_stages: BTreeSet<String>,
+    /// Every pod of the current recreation, live or terminal, with its node.
+    pub pods: BTreeMap<String, Option<String>>,
+    /// Limits and codes.
+    pub policy: Policy,
+}
+
+/// Joins a JobSet with its Jobs and pods. `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
+#[must_use]
+pub fn gather(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>], recreations: i32) -> Gathered {
+    let mut gathered = Gathered {
+        policy: policy(jobset, jobs),
+        ..Gathered::default()
+    };
+    let current: BTreeMap<&str, &Job> = jobs
+        .iter()
+        .filter(|job| attempt(job.metadata.labels.as_ref()) == Some(recreations))
+        .filter_map(|job| Some((job.metadata.name.as_deref()?, job.as_ref())))
+        .collect();
+    for replicated in &jobset.spec.replicated_jobs {
+        stage(jobset, replicated, &current, &mut gathered);
+    }
+    for pod in pods {
+        place(pod, recreations, &mut gathered);
+    }
+    gathered
+}
+
+/// Time between SIGTERM and SIGKILL at a restart, milliseconds: what the JobSet says, else the pods' own grace, at most 5 s.
+#[must_use]
+pub fn grace_ms(jobset: &JobSet) -> u64 {
+    if let Ok(Some(grace)) = jobset.restart_grace() {
+        return u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    }
+    let shortest = jobset
+        .spec
+        .replicated_jobs
+        .iter()
+        .filter_map(|job| job.template.spec.as_ref()?.template.spec.as_ref())
+        .map(|pod| {
+            pod.termination_grace_period_seconds
+                .unwrap_or(DEFAULT_TERMINATION_GRACE_SECONDS)
+        })
+        .min()
+        .unwrap_or(DEFAULT_TERMINATION_GRACE_SECONDS);
+    u64::try_from(shortest)
+        .unwrap_or(0)
+        .saturating_mul(1000)
+        .min(MAX_DEFAULT_GRACE_MS)
+}
+
+/// The workers of one replicatedJob, from the moment its first Job exists: what is still to be created is expected as well.
+fn stage(
+    jobset: &JobSet,
+    replicated: &ReplicatedJob,
+    current: &BTreeMap<&str, &Job>,
+    gathered: &mut Gathered,
+) {
+    let names: Vec<String> = (0..i64::from(replicated.replicas()))
+        .map(|index| jobset.job_name(&replicated.name, index))
+        .collect();
+    if !names.iter().any(|name| current.contains_key(name.as_str())) {
+        return;
+    }
+    let Some(spec) = replicated.template.spec.as_ref() else {
+        return;
+    };
+    let containers = in_place::workers(jobset, &spec.template);
+    let width = spec.completions.or(spec.parallelism).unwrap_or(1);
+    for name in &names {
+        let job = current.get(name.as_str());
+        let completed = job
+            .and_then(|job| job.status.as_ref()?.completed_indexes.as_deref())
+            .map(indexes)
+            .unwrap_or_default();
+        for index in 0..u32::try_from(width).unwrap_or(0) {
+            let done = completed.iter().any(|range| range.contains(&index));
+            for container in &containers {
+                let identity = Identity {
+                    job: name.clone(),
+                    index,
+                    container: (*container).to_owned(),
+                };
+                let worker = Worker {
+                    stage: replicated.name.clone(),
+                    pods: Vec::new(),
+                    completed: done,
+                };
+                gathered.workers.insert(identity, worker);
+            }
+        }
+    }
+    if names
+        .iter()
+        .all(|name| current.get(name.as_str()).is_some_and(|job| is_complete(job)))
+    {
+        gathered.finished_stages.insert(replicated.name.clone());
+    }
+}
+
+/// Puts one pod where it belongs.
+fn place(pod: &Pod, recreations: i32, gathered: &mut Gathered) {
+    let labels = pod.metadata.labels.as_ref();
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default();
+    let live = !matches!(phase, "Failed" | "Succeeded");
+    let (Some(uid), Some(attempt)) = (pod.metadata.uid.clone(), attempt(labels)) else {
+        return;
+    };
+    if attempt < recreations {
+        gathered.old_pods += usize::from(live);
+        return;
+    }
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    gathered.pods.insert(uid.clone(), node.clone());
+    let label = |key: &str| labels.and_then(|labels| labels.get(key));
+    let Some(job) = label(labels::BATCH_JOB_NAME) else {
+        return;
+    };
+    let Some(index) = label(labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse::<u32>().ok())
+    else {
+        return;
+    };
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let fact = PodFact {
+        uid,
+        name,
+        node,
+        running: phase == "Running",
+    };
+    let from = Identity {
+        job: job.clone(),
+        index,
+        container: String::new(),
+    };
+    let of_pod = |identity: &Identity| identity.job == *job && identity.index == index;
+    for (_, worker) in gathered
+        .workers
+        .range_mut(from..)
+        .take_while(|(identity, _)| of_pod(identity))
+    {
+        worker.completed |= phase == "Succeeded";
+        if live {
+            worker.pods.push(fact.clone());
+        }
+    }
+}
+
+fn attempt(labels: Option<&BTreeMap<String, String>>) -> Option<i32> {
+    labels?.get(labels::RESTART_ATTEMPT)?.parse().ok()
+}
+
+fn is_complete(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Complete" && condition.status == "True")
+}
+
+/// Reads `Job.status.completedIndexes`, such as `0,2-4`. What is malformed counts as not completed.
+fn indexes(text: &str) -> Vec<std::ops::RangeInclusive<u32>> {
+    text.split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+        })
+        .collect()
+}
+
+fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
+    let timeout = jobset
+        .in_place_timeout()
+        .unwrap_or(lockstep_api::annotations::DEFAULT_IN_PLACE_TIMEOUT);
+    let mut terminal: Vec<TerminalRule> = Vec::new();
+    for job in jobs {
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let rules = job
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.pod_failure_policy.as_ref());
+        terminal.extend(
+            rules
+                .iter()
+                .flat_map(|policy| &policy.rules)
+                .filter_map(|rule| terminal_rule(name, rule)),
+        );
+    }
+    Policy {
+        max_restarts: u32::try_from(jobset.max_restarts()).unwrap_or(0),
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        terminal,
+        ..Policy::default()
+    }
+}
+
+fn terminal_rule(job: &str, rule: &PodFailurePolicyRule) -> Option<TerminalRule> {
+    let codes = rule.on_exit_codes.as_ref()?;
+    let action = match rule.action.as_str() {
+        "FailJob" => TerminalAction::FailJob,
+        "FailIndex" => TerminalAction::FailIndex,
+        _ => TerminalAction::Replace,
+    };
+    Some(TerminalRule {
+        job: job.to_owned(),
+        container: codes.container_name.clone(),
+        negated: codes.operator == "NotIn",
+        codes: codes.values.clone(),
+        action,
+    })
+}

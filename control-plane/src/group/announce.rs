@@ -1,0 +1,127 @@
+//! Tells people: one log line and one Event per decision that changes the world.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Resource;
+use kube::api::{Api, ObjectMeta, PostParams};
+use lockstep_api::JobSet;
+use lockstep_core::restart::{Announcement, Cause, Timeline};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::convert::sentence;
+
+/// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
+const BACKLOG: usize = 1024;
+/// Annotation on the Event of a completed restart: when each phase was reached, as JSON (nanoseconds since the Unix epoch).
+const TIMELINE: &str = "lockstep.dev/timeline";
+const CONTROLLER: &str = "lockstep.dev/control-plane";
+
+/// Takes announcements from group tasks without ever making them wait.
+#[derive(Clone)]
+pub struct Announcer {
+    events: mpsc::Sender<Event>,
+}
+
+impl Announcer {
+    /// The announcer, and the future that writes its events until `shutdown` is cancelled.
+    pub fn new(client: kube::Client, instance: String, shutdown: CancellationToken) -> (Self, impl Future<Output = ()>) {
+        let (events, mut queue) = mpsc::channel::<Event>(BACKLOG);
+        let write = async move {
+            loop {
+                let event = tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    event = queue.recv() => event,
+                };
+                let Some(mut event) = event else { return };
+                event.reporting_instance = Some(instance.clone());
+                let namespace = event.metadata.namespace.clone().unwrap_or_default();
+                let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+                if let Err(error) = api.create(&PostParams::default(), &event).await {
+                    tracing::warn!(%error, namespace, "event not written");
+                }
+            }
+        };
+        (Self { events }, write)
+    }
+
+    /// Logs the announcement and queues its Event.
+    pub(super) fn announce(&self, jobset: &JobSet, announcement: Announcement) {
+        let (warning, reason, note, timeline) = match announcement {
+            Announcement::Restarting { generation, cause } => {
+                tracing::info!(%generation, cause = sentence(&cause), "restarting in place");
+                return;
+            }
+            Announcement::Restarted { timeline, cause, recreated } => {
+                let how = if recreated { "Recreated" } else { "RestartedInPlace" };
+                (false, how, restarted(&timeline, &cause, recreated), Some(to_json(&timeline, &cause)))
+            }
+            Announcement::Recreating { generation, cause } => {
+                let note = format!("All Jobs are made anew for restart attempt {generation}: {}", sentence(&cause));
+                (true, "RecreatingJobs", note, None)
+            }
+            Announcement::Exhausted { cause } => {
+                (true, "ReachedMaxRestarts", format!("maxRestarts is used up: {}", sentence(&cause)), None)
+            }
+        };
+        tracing::info!(reason, note, timeline = timeline.as_ref().map(ToString::to_string), "announced");
+        let event = event(jobset, warning, reason, note, timeline);
+        if self.events.try_send(event).is_err() {
+            tracing::warn!(reason, "too many events are waiting, this one is dropped");
+        }
+    }
+}
+
+fn restarted(timeline: &Timeline, cause: &Cause, recreated: bool) -> String {
+    let how = if recreated { "by recreation" } else { "in place" };
+    format!(
+        "Restarted {} workers {how} to attempt {} in {:.1} ms: {}",
+        timeline.workers,
+        timeline.generation,
+        millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
+        sentence(cause)
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to people with one decimal")]
+fn millis(nanos: i64) -> f64 {
+    nanos as f64 / 1e6
+}
+
+fn to_json(timeline: &Timeline, cause: &Cause) -> serde_json::Value {
+    json!({
+        "generation": timeline.generation.0,
+        "causePod": cause.pod,
+        "failedAt": timeline.failed_at.0,
+        "detectedAt": timeline.detected_at.0,
+        "stopPushedAt": timeline.detected_at.0,
+        "writtenAt": timeline.written_at.0,
+        "stoppedAt": timeline.stopped_at.0,
+        "parkedAt": timeline.parked_at.0,
+        "releasedAt": timeline.released_at.0,
+        "runningAt": timeline.running_at.0,
+        "workers": timeline.workers,
+    })
+}
+
+fn event(jobset: &JobSet, warning: bool, reason: &str, note: String, timeline: Option<serde_json::Value>) -> Event {
+    let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
+    Event {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}.", jobset.name())),
+            namespace: Some(jobset.ns().to_owned()),
+            annotations,
+            ..ObjectMeta::default()
+        },
+        action: Some("Restarting".to_owned()),
+        event_time: Some(MicroTime(jiff::Timestamp::now())),
+        note: Some(note),
+        reason: Some(reason.to_owned()),
+        regarding: Some(ObjectReference { ..jobset.object_ref(&()) }),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    }
+}

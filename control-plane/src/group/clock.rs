@@ -1,0 +1,35 @@
+//! The time that decisions are made with.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lockstep_core::restart::UnixNanos;
+
+/// Unix time that advances with the monotonic clock: a stepped wall clock moves no deadline.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+    start_unix: UnixNanos,
+}
+
+impl Clock {
+    /// A clock that agrees with the wall clock now.
+    #[must_use]
+    pub fn start() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { start: Instant::now(), start_unix: UnixNanos(i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX)) }
+    }
+
+    /// The present.
+    #[must_use]
+    pub fn now(&self) -> UnixNanos {
+        let elapsed = i64::try_from(self.start.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        UnixNanos(self.start_unix.0.saturating_add(elapsed))
+    }
+
+    /// When this time comes.
+    #[must_use]
+    pub fn instant(&self, at: UnixNanos) -> Instant {
+        let after = u64::try_from(at.0.saturating_sub(self.start_unix.0)).unwrap_or(0);
+        self.start + Duration::from_nanos(after)
+    }
+}

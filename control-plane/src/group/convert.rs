@@ -1,0 +1,93 @@
+//! Between `status.inPlaceRestart` and what the core calls durable.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::{InPlaceKind, InPlacePhase, InPlaceRestartStatus, RestartCause};
+use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Reason};
+
+/// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
+pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
+    let Some(status) = status else { return Durable::default() };
+    let phase = match &status.phase {
+        Some(InPlacePhase::Stopping | InPlacePhase::Parked | InPlacePhase::Releasing) => DurablePhase::Stopping,
+        Some(InPlacePhase::Recreating) => DurablePhase::Recreating,
+        Some(InPlacePhase::Failed) => DurablePhase::Failed,
+        Some(InPlacePhase::InSync | InPlacePhase::Other(_)) | None => DurablePhase::InSync,
+    };
+    Durable {
+        epoch: Epoch(u64::try_from(status.epoch).unwrap_or(0)),
+        generation: Generation(u64::try_from(status.generation).unwrap_or(0)),
+        released: Generation(u64::try_from(status.released).unwrap_or(0)),
+        counter: u32::try_from(status.restarts).unwrap_or(0),
+        started: status.started.iter().cloned().collect(),
+        phase,
+        cause: status.cause.as_ref().and_then(cause_from),
+    }
+}
+
+/// The status to write. What is not decided here (the handled manual request) is kept.
+pub(super) fn status_to(durable: &Durable, before: Option<&InPlaceRestartStatus>, now: jiff::Timestamp) -> InPlaceRestartStatus {
+    let phase = match durable.phase {
+        DurablePhase::InSync => InPlacePhase::InSync,
+        DurablePhase::Stopping => InPlacePhase::Stopping,
+        DurablePhase::Recreating => InPlacePhase::Recreating,
+        DurablePhase::Failed => InPlacePhase::Failed,
+    };
+    let kept = before.filter(|status| status.phase.as_ref() == Some(&phase)).and_then(|status| status.last_transition_time.clone());
+    InPlaceRestartStatus {
+        kind: Some(InPlaceKind::Supervised),
+        phase: Some(phase),
+        generation: i64::try_from(durable.generation.0).unwrap_or(i64::MAX),
+        released: i64::try_from(durable.released.0).unwrap_or(i64::MAX),
+        restarts: i32::try_from(durable.counter).unwrap_or(i32::MAX),
+        epoch: i64::try_from(durable.epoch.0).unwrap_or(i64::MAX),
+        started: durable.started.iter().cloned().collect(),
+        cause: durable.cause.as_ref().map(cause_to),
+        handled_manual_request: before.and_then(|status| status.handled_manual_request.clone()),
+        last_transition_time: Some(kept.unwrap_or(Time(now))),
+    }
+}
+
+fn cause_from(cause: &RestartCause) -> Option<Cause> {
+    let exit = cause.exit_code.map(|code| Exit { code, signal: cause.signal.unwrap_or(0) });
+    Some(Cause {
+        reason: Reason::parse(cause.reason.as_deref()?)?,
+        identity: None,
+        pod: cause.pod.clone().unwrap_or_default(),
+        node: cause.node.clone().unwrap_or_default(),
+        exit,
+        at: None,
+    })
+}
+
+fn cause_to(cause: &Cause) -> RestartCause {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    RestartCause {
+        reason: Some(cause.reason.as_str().to_owned()),
+        pod: text(&cause.pod),
+        container: cause.identity.as_ref().map(|identity| identity.container.clone()),
+        node: text(&cause.node),
+        exit_code: cause.exit.map(|exit| exit.code),
+        signal: cause.exit.map(|exit| exit.signal).filter(|signal| *signal != 0),
+        message: Some(sentence(cause)),
+    }
+}
+
+/// The cause in a sentence, for status, events and logs.
+pub(super) fn sentence(cause: &Cause) -> String {
+    let worker = cause.identity.as_ref().map_or_else(|| "a worker".to_owned(), |identity| format!("worker {identity}"));
+    let ended = match cause.exit {
+        Some(Exit { signal, .. }) if signal != 0 => format!(" by signal {signal}"),
+        Some(Exit { code, .. }) => format!(" with code {code}"),
+        None => String::new(),
+    };
+    let place = if cause.node.is_empty() { String::new() } else { format!(" (pod {}, node {})", cause.pod, cause.node) };
+    match cause.reason {
+        Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
+        Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),
+        Reason::PodLost => format!("the pod of {worker} is gone"),
+        Reason::TimedOut => "not all workers were running again within alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned(),
+        Reason::WorkDone => "a worker of an unfinished replicatedJob has already completed and is not run again in place".to_owned(),
+        Reason::Resumed => "the JobSet was resumed".to_owned(),
+        Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
+    }
+}

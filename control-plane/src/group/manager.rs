@@ -1,0 +1,114 @@
+//! Starts and stops group tasks as JobSets come and go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::{InPlaceKind, JobSet};
+use lockstep_core::in_place;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::announce::Announcer;
+use super::clock::Clock;
+use super::task::{Context, Task};
+use crate::hub::Registry;
+use crate::watch::Stores;
+use crate::watch::notify::Notified;
+
+/// Reports of JobSets that never became groups are dropped after this long.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// Keeps one task per group.
+pub struct Manager {
+    context: Context,
+    registry: Arc<Registry>,
+    groups: HashMap<ObjectRef<JobSet>, Group>,
+    tasks: JoinSet<()>,
+}
+
+struct Group {
+    uid: String,
+    changed: Arc<Notify>,
+    stop: CancellationToken,
+}
+
+impl Manager {
+    /// A manager without groups.
+    #[must_use]
+    pub fn new(client: kube::Client, stores: Stores, registry: Arc<Registry>, announcer: Announcer) -> Self {
+        let context = Context { client, stores, clock: Clock::start(), announcer };
+        Self { context, registry, groups: HashMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then ends and awaits every task. Workers run on.
+    pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                key = changes.next() => match key {
+                    Some(key) => self.look(key),
+                    None => break,
+                },
+                Some(ended) = self.tasks.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a group task ended badly");
+                    }
+                }
+                _ = sweep.tick() => self.registry.sweep(SWEEP),
+            }
+        }
+        for group in self.groups.values() {
+            group.stop.cancel();
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn look(&mut self, key: ObjectRef<JobSet>) {
+        let jobset = self.context.stores.jobsets.get(&key).filter(|jobset| is_group(jobset));
+        match (jobset, self.groups.get(&key)) {
+            (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
+            (Some(jobset), _) => {
+                self.end(&key);
+                self.start(key, &jobset);
+            }
+            (None, Some(_)) => self.end(&key),
+            (None, None) => {}
+        }
+    }
+
+    fn start(&mut self, key: ObjectRef<JobSet>, jobset: &JobSet) {
+        let uid = jobset.uid_str().to_owned();
+        let changed = Arc::new(Notify::new());
+        let stop = CancellationToken::new();
+        let task = Task {
+            context: self.context.clone(),
+            key: key.clone(),
+            uid: uid.clone(),
+            link: self.registry.claim(&uid),
+            changed: Arc::clone(&changed),
+        };
+        let span = tracing::info_span!("group", namespace = jobset.ns(), jobset = jobset.name());
+        self.tasks.spawn(task.run(stop.clone()).instrument(span));
+        self.groups.insert(key, Group { uid, changed, stop });
+    }
+
+    fn end(&mut self, key: &ObjectRef<JobSet>) {
+        if let Some(group) = self.groups.remove(key) {
+            group.stop.cancel();
+            tracing::info!(jobset = %key, "group given up");
+        }
+    }
+}
+
+/// Whether the JobSet is restarted in place by its agents, now.
+fn is_group(jobset: &JobSet) -> bool {
+    jobset.is_managed_here()
+        && !jobset.is_finished()
+        && !jobset.is_deleting()
+        && in_place::group(jobset).is_some_and(|group| group.kind == InPlaceKind::Supervised)
+}

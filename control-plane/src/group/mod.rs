@@ -1,0 +1,17 @@
+//! Restart groups: one task for each JobSet that restarts in place under supervision.
+//!
+//! A task watches (stores and the hub's reports), lets the pure coordinator decide, and acts (publishes to the hub, writes
+//! `status.inPlaceRestart`, announces). It is the only writer of that part of the status, with one exception: the reconciler raises the
+//! generation when a Job failed, which the task follows.
+
+mod announce;
+mod clock;
+mod convert;
+mod manager;
+mod observe;
+mod task;
+mod write;
+
+pub use announce::Announcer;
+pub use clock::Clock;
+pub use manager::Manager;

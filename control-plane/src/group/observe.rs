@@ -1,0 +1,84 @@
+//! Puts together what the coordinator sees: stores, reports, and what is durable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::{JobSet, labels};
+use lockstep_core::restart::{self, Durable, Gathered, Observed};
+
+use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
+use crate::watch::Stores;
+
+/// The API server's part, with what the hub needs of it.
+pub(super) struct View {
+    pub(super) gathered: Gathered,
+    pub(super) policy: GroupPolicy,
+    pub(super) nodes: BTreeSet<String>,
+}
+
+/// Reads the stores for one JobSet. `recreations` is `status.restarts` as this task knows it.
+pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
+    let uid = jobset.uid_str();
+    let namespace = jobset.metadata.namespace.as_deref();
+    let jobs: Vec<Arc<Job>> = stores
+        .jobs
+        .state()
+        .into_iter()
+        .filter(|job| job.metadata.namespace.as_deref() == namespace && has_uid(job.metadata.labels.as_ref(), uid))
+        .collect();
+    let pods: Vec<Arc<Pod>> = stores
+        .pods
+        .state()
+        .into_iter()
+        .filter(|pod| pod.metadata.namespace.as_deref() == namespace && has_uid(pod.metadata.labels.as_ref(), uid))
+        .collect();
+    let gathered = restart::gather(jobset, &jobs, &pods, recreations);
+    let nodes = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+    let policy = GroupPolicy {
+        grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
+        terminal: gathered
+            .policy
+            .terminal
+            .iter()
+            .map(|rule| TerminalCode {
+                job: rule.job.clone(),
+                container: rule.container.clone().unwrap_or_default(),
+                negated: rule.negated,
+                codes: rule.codes.clone(),
+            })
+            .collect(),
+    };
+    View { gathered, policy, nodes }
+}
+
+fn has_uid(labels: Option<&std::collections::BTreeMap<String, String>>, uid: &str) -> bool {
+    labels.and_then(|labels| labels.get(labels::JOBSET_UID)).is_some_and(|label| label == uid)
+}
+
+/// What the coordinator decides on.
+pub(super) fn observed(view: &View, jobset: &JobSet, link: &GroupLink, durable: Durable) -> Observed {
+    let gathered = &view.gathered;
+    let reports = link
+        .reports()
+        .into_iter()
+        // A node speaks for the pods that are bound to it, and for no others.
+        .filter(|(incarnation, report)| gathered.pods.get(&incarnation.pod_uid).is_some_and(|node| node.as_ref() == Some(&report.node)))
+        .collect();
+    Observed {
+        workers: gathered.workers.clone(),
+        old_pods: gathered.old_pods,
+        finished_stages: gathered.finished_stages.clone(),
+        reports,
+        heard_nodes: view.nodes.iter().filter(|node| link.heard(node)).cloned().collect(),
+        durable,
+        policy: gathered.policy.clone(),
+        suspended: jobset.is_suspended(),
+    }
+}
+
+/// What the nodes are told.
+pub(super) fn published(view: &View, desired: restart::Desired) -> Published {
+    Published { desired, policy: view.policy.clone(), nodes: view.nodes.clone() }
+}

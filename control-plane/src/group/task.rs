@@ -1,0 +1,163 @@
+//! The task of one group: watch, decide, act.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use lockstep_core::restart::{Coordinator, Durable};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::announce::Announcer;
+use super::clock::Clock;
+use super::convert;
+use super::observe;
+use super::write::{self, WriteError};
+use crate::hub::GroupLink;
+use crate::watch::Stores;
+
+/// First and longest wait after a write that failed.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
+
+/// What all group tasks share.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub(super) client: kube::Client,
+    pub(super) stores: Stores,
+    pub(super) clock: Clock,
+    pub(super) announcer: Announcer,
+}
+
+/// One group.
+pub(super) struct Task {
+    pub(super) context: Context,
+    pub(super) key: ObjectRef<JobSet>,
+    pub(super) uid: String,
+    pub(super) link: GroupLink,
+    pub(super) changed: Arc<Notify>,
+}
+
+/// How far a write has come.
+enum Writing {
+    Idle,
+    Under(Write),
+    Retry { at: Instant, delay: Duration },
+}
+
+impl Task {
+    /// Runs until the group is given up (its JobSet is finished, changed or gone) or `stop` is cancelled.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let Some(mut known) = self.context.stores.jobsets.get(&self.key) else { return };
+        let durable = durable_of(&known);
+        let recovery_ms = lockstep_core::restart::Policy::default().recovery_ms;
+        let mut coordinator = Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
+        let mut writing = Writing::Idle;
+        let mut state = "";
+        tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
+        loop {
+            known = self.freshest(known);
+            let view = observe::view(&self.context.stores, &known, known.restarts());
+            self.link.forget_pods(|uid| !view.gathered.pods.contains_key(uid) && self.is_long_gone(uid));
+            let observed = observe::observed(&view, &known, &self.link, durable_of(&known));
+            let out = coordinator.step(&observed, self.context.clock.now());
+            if state != coordinator.state_name() {
+                state = coordinator.state_name();
+                tracing::info!(state, generation = %coordinator.generation(), "group state");
+            }
+            if let Some(desired) = out.desired {
+                self.link.publish(&observe::published(&view, desired));
+            }
+            for announcement in out.announcements {
+                self.context.announcer.announce(&known, announcement);
+            }
+            match (&writing, out.status) {
+                (Writing::Idle, Some(wanted)) => writing = self.begin(&known, wanted),
+                (Writing::Retry { at, .. }, None) if *at <= Instant::now() => writing = Writing::Idle,
+                _ => {}
+            }
+
+            let wake_at = out.wake_at.map(|at| self.context.clock.instant(at));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                written = finished(&mut writing) => match written {
+                    Some(Ok(jobset)) => {
+                        known = Arc::new(jobset);
+                        writing = Writing::Idle;
+                    }
+                    Some(Err(WriteError::Conflict(jobset))) => {
+                        known = Arc::from(jobset);
+                        writing = Writing::Idle;
+                    }
+                    Some(Err(WriteError::Gone)) => return,
+                    Some(Err(WriteError::Api(error))) => writing = retry(&writing, &error),
+                    None => writing = Writing::Idle,
+                },
+                () = self.link.changed() => {}
+                () = self.changed.notified() => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    fn begin(&self, known: &Arc<JobSet>, wanted: Durable) -> Writing {
+        tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
+        Writing::Under(Box::pin(write::write(self.context.client.clone(), Arc::clone(known), wanted)))
+    }
+
+    /// The newer of what this task has written or read and what the watch has brought.
+    fn freshest(&self, known: Arc<JobSet>) -> Arc<JobSet> {
+        match self.context.stores.jobsets.get(&self.key) {
+            Some(seen) if seen.uid_str() == self.uid && version(&seen) >= version(&known) => seen,
+            _ => known,
+        }
+    }
+
+    /// Whether no pod of this UID is in the store at all. A report may come before its pod does; the pod is then simply not there yet, and
+    /// the report is kept while the group's own pods are still appearing.
+    fn is_long_gone(&self, uid: &str) -> bool {
+        self.link.silent_for(uid) > Duration::from_secs(60)
+            && self.context.stores.pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid)).is_none()
+    }
+}
+
+fn durable_of(jobset: &JobSet) -> Durable {
+    convert::durable_from(jobset.status.as_ref().and_then(|status| status.in_place_restart.as_ref()))
+}
+
+/// resourceVersions of one resource are ordered (Kubernetes KEP-5504).
+fn version(jobset: &JobSet) -> u64 {
+    jobset.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn retry(writing: &Writing, error: &kube::Error) -> Writing {
+    let delay = match writing {
+        Writing::Retry { delay, .. } => (*delay * 2).min(RETRY.1),
+        _ => RETRY.0,
+    };
+    tracing::warn!(%error, ?delay, "status not written, will retry");
+    Writing::Retry { at: Instant::now() + delay, delay }
+}
+
+/// Resolves when the write is done, with its result, or when it is time to try again, with nothing. Cancel-safe: the write stays where it is.
+async fn finished(writing: &mut Writing) -> Option<Result<JobSet, WriteError>> {
+    match writing {
+        Writing::Idle => std::future::pending().await,
+        Writing::Under(write) => Some(write.as_mut().await),
+        Writing::Retry { at, .. } => {
+            tokio::time::sleep_until((*at).into()).await;
+            None
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

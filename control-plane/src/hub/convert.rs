@@ -1,0 +1,131 @@
+//! Between the wire and the types of the core.
+
+use lockstep_core::restart::{
+    Desired, Epoch, Exit, Generation, Identity, Incarnation, Phase, Report, UnixNanos,
+};
+use lockstep_proto::node::v1 as pb;
+
+/// What a node needs to know of a group besides its desired generation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupPolicy {
+    /// Time between SIGTERM and SIGKILL at a restart, milliseconds.
+    pub grace_ms: u32,
+    /// Exit codes with which agents themselves exit.
+    pub terminal: Vec<TerminalCode>,
+}
+
+/// Exit codes of one podFailurePolicy rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalCode {
+    /// Child Job.
+    pub job: String,
+    /// Container, empty for every container.
+    pub container: String,
+    /// Whether all codes but these are meant.
+    pub negated: bool,
+    /// Exit codes.
+    pub codes: Vec<i32>,
+}
+
+/// The newest state of an incarnation, as taken from the wire.
+pub(super) struct Reported {
+    pub(super) group: String,
+    pub(super) incarnation: Incarnation,
+    pub(super) report: Report,
+    pub(super) revision: u64,
+}
+
+/// Reads one worker state. `None` where it lacks what identifies it: such a state could not be acted upon.
+pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported> {
+    let incarnation = incarnation_from(state.incarnation.clone()?)?;
+    let exit = state.exit.map_or(Exit::default(), |exit| Exit {
+        code: exit.code,
+        signal: exit.signal,
+    });
+    let phase = match state.phase() {
+        pb::Phase::Unspecified => return None,
+        pb::Phase::Fresh => Phase::Fresh,
+        pb::Phase::Starting => Phase::Starting,
+        pb::Phase::Running => Phase::Running,
+        pb::Phase::Stopping => Phase::Stopping,
+        pb::Phase::Parked => Phase::Parked,
+        pb::Phase::Exited => Phase::Exited(exit),
+        pb::Phase::Done => Phase::Done,
+        pb::Phase::Unlinked => Phase::Unlinked,
+        pb::Phase::Lost => Phase::Lost(exit),
+    };
+    if state.group_uid.is_empty() || state.job.is_empty() || state.container.is_empty() {
+        return None;
+    }
+    let report = Report {
+        identity: Identity {
+            job: state.job,
+            index: state.completion_index,
+            container: state.container,
+        },
+        node: node.to_owned(),
+        pod_name: state.pod_name,
+        phase,
+        generation: Generation(state.generation),
+        counter: u32::try_from(state.counter).unwrap_or(u32::MAX),
+        since: UnixNanos(state.since_unix_nanos),
+    };
+    Some(Reported {
+        group: state.group_uid,
+        incarnation,
+        report,
+        revision: state.revision,
+    })
+}
+
+fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
+    let named = !incarnation.pod_uid.is_empty() && !incarnation.container_id.is_empty();
+    named.then_some(Incarnation {
+        pod_uid: incarnation.pod_uid,
+        container_id: incarnation.container_id,
+    })
+}
+
+/// The message for one node: what is desired of the group, with the fresh incarnations that live there.
+pub(super) fn group_to(
+    uid: &str,
+    epoch: Epoch,
+    desired: &Desired,
+    policy: &GroupPolicy,
+    fresh: Vec<Incarnation>,
+) -> pb::Group {
+    pb::Group {
+        uid: uid.to_owned(),
+        epoch: epoch.0,
+        generation: desired.generation.0,
+        counter: u64::from(desired.counter),
+        scope: pb::Scope::Group.into(),
+        release: desired.release,
+        fresh: fresh
+            .into_iter()
+            .map(|incarnation| pb::Incarnation {
+                pod_uid: incarnation.pod_uid,
+                container_id: incarnation.container_id,
+            })
+            .collect(),
+        grace_ms: policy.grace_ms,
+        terminal_codes: Some(pb::TerminalCodes {
+            rules: policy.terminal.iter().map(rule_to).collect(),
+        }),
+    }
+}
+
+fn rule_to(code: &TerminalCode) -> pb::ExitCodeRule {
+    use pb::exit_code_rule::Operator;
+    let operator = if code.negated {
+        Operator::NotIn
+    } else {
+        Operator::In
+    };
+    pb::ExitCodeRule {
+        operator: operator.into(),
+        values: code.codes.clone(),
+        container: code.container.clone(),
+        job: code.job.clone(),
+    }
+}

@@ -1,0 +1,67 @@
+//! The first message of a stream.
+
+use std::time::Duration;
+
+use lockstep_proto::NODE_PROTOCOL;
+use lockstep_proto::node::v1::{self as pb, node_message::Kind};
+use thiserror::Error;
+use tokio_stream::{Stream, StreamExt};
+use tonic::Status;
+
+/// How long a daemon may take to say hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why a stream was not accepted.
+#[derive(Debug, Error)]
+pub(super) enum HandshakeError {
+    #[error("no Hello within {} s", HELLO_WITHIN.as_secs())]
+    Silent,
+    #[error("the stream ended before its Hello")]
+    Ended,
+    #[error("the first message must be Hello")]
+    NotHello,
+    #[error(
+        "the node daemon {version} speaks node protocol {min} to {max}, this control plane {} to {}: upgrade the older of the two",
+        NODE_PROTOCOL.start(),
+        NODE_PROTOCOL.end()
+    )]
+    Version { version: String, min: u32, max: u32 },
+    #[error(transparent)]
+    Stream(#[from] Box<Status>),
+}
+
+impl From<HandshakeError> for Status {
+    fn from(error: HandshakeError) -> Self {
+        let text = error.to_string();
+        match error {
+            HandshakeError::Silent => Self::deadline_exceeded(text),
+            HandshakeError::Ended | HandshakeError::NotHello => Self::invalid_argument(text),
+            HandshakeError::Version { .. } => Self::failed_precondition(text),
+            HandshakeError::Stream(status) => *status,
+        }
+    }
+}
+
+/// Reads the Hello and settles the protocol version: the highest that both sides speak.
+pub(super) async fn hello<S>(inbound: &mut S) -> Result<(pb::Hello, u32), HandshakeError>
+where
+    S: Stream<Item = Result<pb::NodeMessage, Status>> + Unpin,
+{
+    let first = tokio::time::timeout(HELLO_WITHIN, inbound.next())
+        .await
+        .map_err(|_| HandshakeError::Silent)?
+        .ok_or(HandshakeError::Ended)?
+        .map_err(Box::new)?;
+    let Some(Kind::Hello(hello)) = first.kind else {
+        return Err(HandshakeError::NotHello);
+    };
+    let version = hello.protocol_max.min(*NODE_PROTOCOL.end());
+    if version < hello.protocol_min || !NODE_PROTOCOL.contains(&version) {
+        return Err(HandshakeError::Version {
+            version: hello.daemon_version,
+            min: hello.protocol_min,
+            max: hello.protocol_max,
+        });
+    }
+    Ok((hello, version))
+}

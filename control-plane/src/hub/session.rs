@@ -1,0 +1,140 @@
+//! The sending side of one node's stream: the newest desired state per group, never a backlog.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockstep_core::restart::Epoch;
+use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
+use tokio::sync::Notify;
+
+/// A message at least this often, so that both sides notice a dead peer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+
+/// Groups in one Desired message.
+const GROUPS_PER_MESSAGE: usize = 256;
+
+/// What is to be sent to one node.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pending: Mutex<Pending>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Pending {
+    welcome: Option<pb::Welcome>,
+    groups: BTreeMap<String, Item>,
+    pings: u64,
+    draining: bool,
+    closed: bool,
+}
+
+enum Item {
+    Desired(Arc<pb::Group>),
+    Forget(Epoch),
+}
+
+impl Outbox {
+    /// An outbox whose first message is the welcome.
+    pub(super) fn new(welcome: pb::Welcome) -> Arc<Self> {
+        let pending = Pending {
+            welcome: Some(welcome),
+            ..Pending::default()
+        };
+        Arc::new(Self {
+            pending: Mutex::new(pending),
+            changed: Notify::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces what is pending for the group.
+    pub(super) fn desired(&self, group: Arc<pb::Group>) {
+        self.lock().groups.insert(group.uid.clone(), Item::Desired(group));
+        self.changed.notify_one();
+    }
+
+    /// Replaces what is pending for the group.
+    pub(super) fn forget(&self, uid: &str, epoch: Epoch) {
+        self.lock().groups.insert(uid.to_owned(), Item::Forget(epoch));
+        self.changed.notify_one();
+    }
+
+    /// Asks the daemon to reconnect, then ends the stream.
+    pub(super) fn drain(&self) {
+        self.lock().draining = true;
+        self.changed.notify_one();
+    }
+
+    /// Ends the stream.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// The next message; `None` ends the stream. Cancel-safe.
+    pub(super) async fn next(&self) -> Option<pb::HubMessage> {
+        loop {
+            match self.take() {
+                Taken::Message(kind) => return Some(pb::HubMessage { kind: Some(kind) }),
+                Taken::Closed => return None,
+                Taken::Nothing => {}
+            }
+            if tokio::time::timeout(PING_EVERY, self.changed.notified())
+                .await
+                .is_err()
+            {
+                let mut pending = self.lock();
+                pending.pings += 1;
+                return Some(pb::HubMessage {
+                    kind: Some(Kind::Ping(pb::Ping { nonce: pending.pings })),
+                });
+            }
+        }
+    }
+
+    fn take(&self) -> Taken {
+        let mut pending = self.lock();
+        if pending.closed {
+            return Taken::Closed;
+        }
+        if let Some(welcome) = pending.welcome.take() {
+            return Taken::Message(Kind::Welcome(welcome));
+        }
+        let mut groups = Vec::new();
+        while groups.len() < GROUPS_PER_MESSAGE {
+            match pending.groups.pop_first() {
+                Some((_, Item::Desired(group))) => groups.push(Arc::unwrap_or_clone(group)),
+                Some((uid, Item::Forget(epoch))) if groups.is_empty() => {
+                    return Taken::Message(Kind::Forget(pb::Forget {
+                        group_uid: uid,
+                        epoch: epoch.0,
+                    }));
+                }
+                Some((uid, forget @ Item::Forget(_))) => {
+                    pending.groups.insert(uid, forget);
+                    break;
+                }
+                None => break,
+            }
+        }
+        if !groups.is_empty() {
+            return Taken::Message(Kind::Desired(pb::Desired { groups }));
+        }
+        if pending.draining {
+            pending.closed = true;
+            return Taken::Message(Kind::Drain(pb::Drain {}));
+        }
+        Taken::Nothing
+    }
+}
+
+enum Taken {
+    Message(Kind),
+    Closed,
+    Nothing,
+}

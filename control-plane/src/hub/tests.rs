@@ -1,0 +1,291 @@
+//! The hub over real TLS on loopback, with a bare tonic client in the place of a daemon.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_core::restart::{Desired, Epoch, Generation, Incarnation, Phase};
+use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
+use lockstep_proto::node::v1::{self as pb, hub_message, node_message};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+use tonic::{Code, Request, Status, Streaming};
+
+use super::service::serve_on;
+use super::{Published, Registry, StaticToken};
+use crate::tls;
+
+const UID: &str = "group-1";
+
+struct Hub {
+    registry: Arc<Registry>,
+    address: SocketAddr,
+    ca: String,
+    shutdown: CancellationToken,
+    server: JoinHandle<anyhow::Result<()>>,
+}
+
+struct Node {
+    tx: mpsc::Sender<pb::NodeMessage>,
+    rx: Streaming<pb::HubMessage>,
+}
+
+impl Hub {
+    async fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let identity = tls::from_dir(dir.path()).unwrap();
+        // A second start finds the same CA and signs a new certificate.
+        let ca = std::fs::read_to_string(dir.path().join("ca.crt")).unwrap();
+        tls::from_dir(dir.path()).unwrap();
+        assert_eq!(ca, std::fs::read_to_string(dir.path().join("ca.crt")).unwrap());
+        let registry = Registry::new(Epoch(7));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let auth = Arc::new(StaticToken::new("secret"));
+        let server = tokio::spawn(serve_on(
+            listener,
+            identity,
+            Arc::clone(&registry),
+            auth,
+            shutdown.clone(),
+        ));
+        Self {
+            registry,
+            address,
+            ca,
+            shutdown,
+            server,
+        }
+    }
+
+    async fn client(&self) -> NodeHubClient<Channel> {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&self.ca))
+            .domain_name(tls::SERVER_NAME);
+        let endpoint = Channel::from_shared(format!("https://{}", self.address))
+            .unwrap()
+            .tls_config(tls)
+            .unwrap();
+        NodeHubClient::new(endpoint.connect().await.unwrap())
+    }
+
+    async fn connect(&self, token: &str, node: &str, hello: pb::Hello) -> Result<Node, Status> {
+        let (tx, messages) = mpsc::channel(16);
+        tx.send(pb::NodeMessage {
+            kind: Some(node_message::Kind::Hello(hello)),
+        })
+        .await
+        .unwrap();
+        let mut request = Request::new(ReceiverStream::new(messages));
+        request
+            .metadata_mut()
+            .insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+            .metadata_mut()
+            .insert("lockstep-node", node.parse().unwrap());
+        let rx = self.client().await.connect(request).await?.into_inner();
+        Ok(Node { tx, rx })
+    }
+}
+
+impl Node {
+    async fn next(&mut self) -> hub_message::Kind {
+        self.rx.message().await.unwrap().unwrap().kind.unwrap()
+    }
+
+    async fn desired(&mut self) -> pb::Group {
+        match self.next().await {
+            hub_message::Kind::Desired(mut desired) => desired.groups.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn hello(snapshot: Vec<pb::WorkerState>) -> pb::Hello {
+    pb::Hello {
+        protocol_min: 1,
+        protocol_max: 1,
+        daemon_version: "test".into(),
+        boot_id: "b".into(),
+        snapshot,
+    }
+}
+
+fn worker(phase: pb::Phase, generation: u64, revision: u64) -> pb::WorkerState {
+    pb::WorkerState {
+        group_uid: UID.into(),
+        job: "js-w-0".into(),
+        container: "worker".into(),
+        incarnation: Some(pb::Incarnation {
+            pod_uid: "p1".into(),
+            container_id: "c1".into(),
+        }),
+        pod_name: "js-w-0-0-abcde".into(),
+        phase: phase.into(),
+        generation,
+        revision,
+        ..pb::WorkerState::default()
+    }
+}
+
+fn published(generation: u64) -> Published {
+    Published {
+        desired: Desired {
+            generation: Generation(generation),
+            ..Desired::default()
+        },
+        nodes: BTreeSet::from(["n1".to_owned()]),
+        ..Published::default()
+    }
+}
+
+/// The phase of the only report, once it is the one that is waited for.
+async fn wait_for_phase(link: &super::GroupLink, phase: Phase) {
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while link.reports().first().map(|(_, report)| report.phase) != Some(phase) {
+            link.changed().await;
+        }
+    })
+    .await
+    .unwrap_or_else(|_| panic!("{:?} never became {phase:?}", link.reports()));
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused() {
+    let hub = Hub::start().await;
+    let refused = hub.connect("wrong", "n1", hello(vec![])).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let nameless = hub.connect("secret", "", hello(vec![])).await.err().unwrap();
+    assert!(nameless.message().contains("lockstep-node"), "{nameless}");
+}
+
+#[tokio::test]
+async fn a_daemon_of_another_protocol_is_told_both_ranges() {
+    let hub = Hub::start().await;
+    let future = pb::Hello {
+        protocol_min: 2,
+        protocol_max: 3,
+        ..hello(vec![])
+    };
+    let refused = hub.connect("secret", "n1", future).await.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused.message().contains("2 to 3") && refused.message().contains("1 to 1"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let mut node = hub
+        .connect("secret", "n1", hello(vec![worker(pb::Phase::Fresh, 0, 1)]))
+        .await
+        .unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(welcome) if welcome.epoch == 7));
+    wait_for_phase(&link, Phase::Fresh).await;
+    assert!(link.heard("n1") && !link.heard("n2"));
+
+    let fresh = Incarnation {
+        pod_uid: "p1".into(),
+        container_id: "c1".into(),
+    };
+    let mut start = published(0);
+    start.desired.release = true;
+    start.desired.fresh.insert(fresh);
+    link.publish(&start);
+    let group = node.desired().await;
+    assert!(group.release && group.fresh.len() == 1 && group.epoch == 7);
+
+    let report = pb::Report {
+        workers: vec![worker(pb::Phase::Running, 0, 2)],
+    };
+    node.tx
+        .send(pb::NodeMessage {
+            kind: Some(node_message::Kind::Report(report)),
+        })
+        .await
+        .unwrap();
+    wait_for_phase(&link, Phase::Running).await;
+
+    drop(node);
+    wait_for_phase(&link, Phase::Unlinked).await;
+    link.publish(&published(1));
+    let mut node = hub
+        .connect("secret", "n1", hello(vec![worker(pb::Phase::Running, 0, 2)]))
+        .await
+        .unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    assert_eq!(node.desired().await.generation, 1);
+    wait_for_phase(&link, Phase::Running).await;
+}
+
+#[tokio::test]
+async fn a_stale_report_changes_nothing_and_another_node_cannot_speak_for_a_pod() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let _node = hub
+        .connect("secret", "n1", hello(vec![worker(pb::Phase::Running, 0, 5)]))
+        .await
+        .unwrap();
+    wait_for_phase(&link, Phase::Running).await;
+    hub.registry.report("n1", vec![worker(pb::Phase::Fresh, 0, 4)]);
+    hub.registry.report("n2", vec![worker(pb::Phase::Lost, 0, 9)]);
+    let phases: Vec<_> = link
+        .reports()
+        .into_iter()
+        .map(|(_, report)| (report.node, report.phase))
+        .collect();
+    assert_eq!(phases.len(), 2);
+    assert_eq!(phases[0], ("n1".into(), Phase::Running));
+}
+
+#[tokio::test]
+async fn the_newest_desired_state_replaces_the_ones_before_and_is_not_repeated() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    for generation in 1..=50 {
+        link.publish(&published(generation));
+    }
+    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    assert_eq!(node.desired().await.generation, 50);
+    link.publish(&published(50));
+    link.publish(&published(51));
+    assert_eq!(node.desired().await.generation, 51);
+}
+
+#[tokio::test]
+async fn a_second_stream_of_a_node_ends_the_first() {
+    let hub = Hub::start().await;
+    let mut first = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    assert!(matches!(first.next().await, hub_message::Kind::Welcome(_)));
+    let mut second = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    assert!(matches!(second.next().await, hub_message::Kind::Welcome(_)));
+    assert!(first.rx.message().await.unwrap().is_none());
+    assert_eq!(hub.registry.connected(), 1);
+}
+
+#[tokio::test]
+async fn shutting_down_drains_the_nodes_and_ends() {
+    let hub = Hub::start().await;
+    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    hub.shutdown.cancel();
+    assert!(matches!(node.next().await, hub_message::Kind::Drain(_)));
+    assert!(node.rx.message().await.unwrap().is_none());
+    drop(node);
+    tokio::time::timeout(Duration::from_secs(10), hub.server)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
