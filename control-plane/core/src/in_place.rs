@@ -1,0 +1,132 @@
+//! Whether and how the workers of a JobSet restart in place.
+//!
+//! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be supervised makes the whole group
+//! Plain.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use lockstep_api::{InPlaceKind, JobSet, annotations::Supervise};
+
+#[cfg(test)]
+mod tests;
+
+/// How a JobSet restarts in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The kind, as stated in `status.inPlaceRestart`.
+    pub kind: InPlaceKind,
+    /// For a Plain group: everything that keeps it from being supervised, as sentences.
+    pub reasons: Vec<String>,
+}
+
+/// Decides how a JobSet restarts in place. `None`: it does not.
+#[must_use]
+pub fn group(jobset: &JobSet) -> Option<Group> {
+    if !jobset.in_place() {
+        return None;
+    }
+    let templates = || {
+        let pods = jobset.spec.replicated_jobs.iter();
+        pods.filter_map(|job| {
+            Some((
+                job.name.as_str(),
+                job.template.spec.as_ref()?.template.spec.as_ref()?,
+            ))
+        })
+    };
+    if templates().any(|(_, pod)| brings_upstream_agent(pod)) {
+        return Some(Group {
+            kind: InPlaceKind::UpstreamAgent,
+            reasons: Vec::new(),
+        });
+    }
+    let wish = jobset.supervise().ok().flatten();
+    let mut reasons = Vec::new();
+    if wish == Some(Supervise::Nothing) {
+        reasons.push("the JobSet is annotated lockstep.dev/supervise: none".to_owned());
+    }
+    for (name, pod) in templates() {
+        if pod.share_process_namespace == Some(true) {
+            reasons.push(format!("replicatedJob {name} sets shareProcessNamespace"));
+        }
+        if pod.host_pid == Some(true) {
+            reasons.push(format!("replicatedJob {name} sets hostPID"));
+        }
+        if wish.is_none() {
+            reasons.extend(pod.containers.iter().filter_map(|container| {
+                let obstacle = obstacle(container)?;
+                let container = &container.name;
+                Some(format!(
+                    "container {container} of replicatedJob {name} has a {obstacle}"
+                ))
+            }));
+        }
+    }
+    let kind = if reasons.is_empty() {
+        InPlaceKind::Supervised
+    } else {
+        InPlaceKind::Plain
+    };
+    Some(Group { kind, reasons })
+}
+
+/// What kubelet does once per container start, and would not do again when only the process restarts. Who lists the container in
+/// `lockstep.dev/supervise` accepts that.
+fn obstacle(container: &Container) -> Option<&'static str> {
+    if container.liveness_probe.is_some() {
+        Some("livenessProbe")
+    } else if container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
+    {
+        Some("postStart hook")
+    } else {
+        None
+    }
+}
+
+/// The containers of a pod template that are workers: all regular ones, or those of them that the JobSet lists.
+#[must_use]
+pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
+    let wish = jobset.supervise().ok().flatten();
+    let regular = template
+        .spec
+        .iter()
+        .flat_map(|pod| &pod.containers)
+        .map(|container| container.name.as_str());
+    match wish {
+        None => regular.collect(),
+        Some(Supervise::Nothing) => Vec::new(),
+        Some(Supervise::Containers(listed)) => regular
+            .filter(|name| listed.iter().any(|listed| listed == name))
+            .collect(),
+    }
+}
+
+/// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container or as a sidecar whose exit restarts
+/// all containers.
+fn brings_upstream_agent(pod: &PodSpec) -> bool {
+    let init = pod.init_containers.iter().flatten();
+    init.chain(&pod.containers).any(|container| {
+        let has_env = |name: &str| {
+            container
+                .env
+                .iter()
+                .flatten()
+                .any(|variable| variable.name == name)
+        };
+        let rules = container.restart_policy_rules.iter().flatten();
+        rules
+            .into_iter()
+            .any(|rule| rule.action == "RestartAllContainers")
+            || has_env("JOBSET_NAME")
+                && has_env("POD_NAME")
+                && [
+                    "WORKER_COMMAND",
+                    "STARTUP_PROBE_PATH",
+                    "IN_PLACE_RESTART_EXIT_CODE",
+                ]
+                .into_iter()
+                .any(has_env)
+    })
+}

@@ -1,0 +1,137 @@
+use k8s_openapi::api::core::v1::{ContainerRestartRule, EnvVar, Lifecycle, LifecycleHandler, PodSpec, Probe};
+use lockstep_api::{RestartStrategy, annotations};
+
+use super::*;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
+
+fn in_place(change: impl FnOnce(&mut PodSpec)) -> JobSet {
+    jobset([replicated_job("a", 1), replicated_job("b", 1).pod_spec(change)])
+        .restarting(RestartStrategy::InPlaceRestart, 1)
+}
+
+fn kind(jobset: &JobSet) -> Option<(InPlaceKind, Vec<String>)> {
+    group(jobset).map(|group| (group.kind, group.reasons))
+}
+
+fn plain(reason: &str) -> Option<(InPlaceKind, Vec<String>)> {
+    Some((InPlaceKind::Plain, vec![reason.to_owned()]))
+}
+
+const SUPERVISED: Option<(InPlaceKind, Vec<String>)> = Some((InPlaceKind::Supervised, Vec::new()));
+
+#[test]
+fn only_jobsets_that_ask_for_it_are_groups() {
+    let js = jobset([replicated_job("a", 1)]);
+    assert_eq!(kind(&js), None);
+    assert_eq!(kind(&js.clone().restarting(RestartStrategy::Recreate, 1)), None);
+    assert_eq!(
+        kind(&js.clone().restarting(RestartStrategy::InPlaceRestart, 1)),
+        SUPERVISED
+    );
+    assert_eq!(
+        kind(&js.annotated(annotations::IN_PLACE_TIMEOUT, "60s")),
+        SUPERVISED
+    );
+}
+
+#[test]
+fn what_kubelet_does_once_per_container_makes_the_group_plain_unless_the_user_opts_in() {
+    let probed = in_place(|pod| pod.containers[0].liveness_probe = Some(Probe::default()));
+    assert_eq!(
+        kind(&probed),
+        plain("container worker of replicatedJob b has a livenessProbe")
+    );
+    assert_eq!(
+        kind(&probed.annotated(annotations::SUPERVISE, "worker")),
+        SUPERVISED
+    );
+
+    let hooked = in_place(|pod| {
+        pod.containers[0].lifecycle = Some(Lifecycle {
+            post_start: Some(LifecycleHandler::default()),
+            ..Lifecycle::default()
+        });
+    });
+    assert_eq!(
+        kind(&hooked),
+        plain("container worker of replicatedJob b has a postStart hook")
+    );
+    let pre_stop = in_place(|pod| {
+        pod.containers[0].lifecycle = Some(Lifecycle {
+            pre_stop: Some(LifecycleHandler::default()),
+            ..Lifecycle::default()
+        });
+    });
+    assert_eq!(kind(&pre_stop), SUPERVISED);
+}
+
+#[test]
+fn shared_process_namespaces_and_a_refusal_make_the_group_plain() {
+    let shared = in_place(|pod| pod.share_process_namespace = Some(true));
+    assert_eq!(kind(&shared), plain("replicatedJob b sets shareProcessNamespace"));
+    let host = in_place(|pod| pod.host_pid = Some(true)).annotated(annotations::SUPERVISE, "worker");
+    assert_eq!(kind(&host), plain("replicatedJob b sets hostPID"));
+    let refused = in_place(|_| {}).annotated(annotations::SUPERVISE, "none");
+    assert_eq!(
+        kind(&refused),
+        plain("the JobSet is annotated lockstep.dev/supervise: none")
+    );
+}
+
+#[test]
+fn pods_that_bring_upstreams_agent_are_left_to_it() {
+    let upstream = Some((InPlaceKind::UpstreamAgent, Vec::new()));
+    let sidecar = in_place(|pod| {
+        pod.containers[0].restart_policy_rules = Some(vec![ContainerRestartRule {
+            action: "RestartAllContainers".to_owned(),
+            ..Default::default()
+        }]);
+    });
+    assert_eq!(kind(&sidecar), upstream);
+    let env = |names: &[&str]| {
+        let env = names
+            .iter()
+            .map(|name| EnvVar {
+                name: (*name).to_owned(),
+                ..EnvVar::default()
+            })
+            .collect();
+        in_place(|pod| pod.containers[0].env = Some(env))
+    };
+    assert_eq!(
+        kind(&env(&["JOBSET_NAME", "POD_NAME", "WORKER_COMMAND"])),
+        upstream
+    );
+    assert_eq!(kind(&env(&["JOBSET_NAME", "POD_NAME"])), SUPERVISED);
+}
+
+#[test]
+fn workers_are_the_regular_containers_or_those_of_them_that_are_listed() {
+    let js = in_place(|pod| {
+        pod.containers.push(Container {
+            name: "other".to_owned(),
+            ..Container::default()
+        });
+        pod.init_containers = Some(vec![Container {
+            name: "sidecar".to_owned(),
+            ..Container::default()
+        }]);
+    });
+    let of = |js: &JobSet, index: usize| -> Vec<String> {
+        let template = &js.spec.replicated_jobs[index]
+            .template
+            .spec
+            .as_ref()
+            .unwrap()
+            .template;
+        workers(js, template).into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(of(&js, 1), ["worker", "other"]);
+    let listed = js.clone().annotated(annotations::SUPERVISE, "other, sidecar");
+    assert_eq!(of(&listed, 0), Vec::<String>::new());
+    assert_eq!(of(&listed, 1), ["other"]);
+    assert_eq!(
+        of(&js.annotated(annotations::SUPERVISE, "none"), 1),
+        Vec::<String>::new()
+    );
+}

@@ -1,0 +1,125 @@
+//! What is to be done about one JobSet: plain, comparable data in the order in which it is carried out.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Service, Toleration},
+};
+use lockstep_api::{JobSetStatus, TerminalState};
+use std::collections::BTreeMap;
+
+/// The writes that bring the cluster closer to what a JobSet asks for. An empty plan means that nothing is to be done.
+///
+/// The fields are carried out from top to bottom. A step that fails ends the plan there, with the status unwritten, so that the
+/// next look at the cluster decides anew. Events are published only once the status is written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Jobs to delete, with all that belongs to them (foreground).
+    pub delete_jobs: Vec<JobRef>,
+    /// The headless Service to create.
+    pub create_service: Option<Box<Service>>,
+    /// Jobs to create.
+    pub create_jobs: Vec<Job>,
+    /// Changes to running Jobs.
+    pub change_jobs: Vec<JobChange>,
+    /// The JobSet's time is up: delete it (foreground).
+    pub delete_jobset: bool,
+    /// The whole status to write, if it differs from the present one.
+    pub status: Option<Box<JobSetStatus>>,
+    /// Set where this status is the one that ends the JobSet: what the metrics count, once it is written.
+    pub finished: Option<TerminalState>,
+    /// To publish once the status is written.
+    pub events: Vec<Event>,
+    /// When to look again although nothing may have changed.
+    pub requeue_after: Option<SignedDuration>,
+}
+
+impl Plan {
+    /// Whether carrying the plan out would write anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self {
+            delete_jobs,
+            create_service,
+            create_jobs,
+            change_jobs,
+            delete_jobset,
+            status,
+            finished: _,
+            events: _,
+            requeue_after: _,
+        } = self;
+        delete_jobs.is_empty()
+            && create_service.is_none()
+            && create_jobs.is_empty()
+            && change_jobs.is_empty()
+            && !delete_jobset
+            && status.is_none()
+    }
+}
+
+/// One Job, and no other of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobRef {
+    /// Name, in the JobSet's namespace.
+    pub name: String,
+    /// UID, a precondition of every write.
+    pub uid: String,
+}
+
+/// A change to a Job that exists.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobChange {
+    /// The Job.
+    pub job: JobRef,
+    /// What to change.
+    pub change: Change,
+}
+
+/// What can change in a Job that exists.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Stop its pods.
+    Suspend,
+    /// Start its pods, from an updated template.
+    Resume(Box<Resume>),
+}
+
+/// The part of a Job's pod template that may have changed while its JobSet was suspended (KEP-2926), merged with what the Job has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resume {
+    /// The resourceVersion of the Job that was merged with; a Job that has changed since refuses it.
+    pub resource_version: Option<String>,
+    /// The Job has run before: `status.startTime` must be cleared first, or the template counts as immutable.
+    pub clear_start_time: bool,
+    /// Labels of the pod template.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pod template.
+    pub annotations: BTreeMap<String, String>,
+    /// Node selector of the pods.
+    pub node_selector: BTreeMap<String, String>,
+    /// Tolerations of the pods.
+    pub tolerations: Vec<Toleration>,
+    /// Names of the pods' scheduling gates.
+    pub scheduling_gates: Vec<String>,
+}
+
+/// An event about the JobSet; its action is always `Reconciling`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Normal or Warning.
+    pub severity: Severity,
+    /// One CamelCase word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Whether an event asks for attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// For information.
+    Normal,
+    /// Somebody should look at it.
+    Warning,
+}

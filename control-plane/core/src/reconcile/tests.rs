@@ -1,0 +1,327 @@
+mod in_place;
+mod properties;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::{FailurePolicyAction as Action, TerminalState};
+
+use super::*;
+use crate::testing::{
+    Cluster, Fate, JobSetBuild, ReplicatedJobBuild, at, child, jobset, observe, replicated_job, rule,
+};
+
+fn two() -> JobSet {
+    jobset([replicated_job("a", 2)])
+}
+
+fn condition<'a>(cluster: &'a Cluster, type_: &str) -> Option<(&'a str, &'a str)> {
+    let condition = cluster.jobset.status.as_ref()?.condition(type_)?;
+    Some((condition.status.as_str(), condition.reason.as_str()))
+}
+
+fn event_reasons(cluster: &Cluster) -> Vec<&str> {
+    cluster.events.iter().map(|event| event.reason.as_str()).collect()
+}
+
+fn report_all(cluster: &mut Cluster, fate: Fate) {
+    for name in cluster.jobs.keys().cloned().collect::<Vec<_>>() {
+        cluster.report(&name, fate);
+    }
+}
+
+#[test]
+fn a_new_jobset_gets_service_jobs_and_status_at_once() {
+    let mut cluster = Cluster::new(two());
+    let plan = cluster.reconcile();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-a-1"]);
+    assert!(plan.create_service.is_some());
+    assert_eq!(plan.status.unwrap().replicated_jobs_status.len(), 1);
+    assert_eq!(plan.events, []);
+    assert!(cluster.reconcile().is_empty());
+}
+
+#[test]
+fn a_jobset_of_another_controller_or_on_its_way_out_is_left_alone() {
+    let other = two().with(|js| js.spec.managed_by = Some("example.com/other".to_owned()));
+    assert_eq!(plan(&observe(&other, [])), Plan::default());
+    let ours = two().with(|js| js.spec.managed_by = Some(lockstep_api::CONTROLLER_NAME.to_owned()));
+    assert_eq!(plan(&observe(&ours, [])).create_jobs.len(), 2);
+    let deleted = two().with(|js| js.metadata.deletion_timestamp = Some(Time(at(0))));
+    assert_eq!(plan(&observe(&deleted, [])), Plan::default());
+}
+
+#[test]
+fn completion_is_final_and_deletes_what_still_runs() {
+    let mut cluster = Cluster::new(two().with(|js| {
+        js.spec.success_policy = Some(lockstep_api::SuccessPolicy {
+            operator: "Any".into(),
+            ..Default::default()
+        });
+    }));
+    cluster.settle();
+    cluster.report("js-a-0", Fate::Succeeded);
+    cluster.report("js-a-1", Fate::Ready);
+    let plan = cluster.reconcile();
+    assert_eq!(plan.finished, Some(TerminalState::Completed));
+    cluster.settle();
+    assert_eq!(
+        condition(&cluster, "Completed"),
+        Some(("True", "AllJobsCompleted"))
+    );
+    assert_eq!(cluster.job_names(), ["js-a-0"]);
+    assert_eq!(event_reasons(&cluster), ["AllJobsCompleted"]);
+}
+
+#[test]
+fn a_finished_jobset_is_deleted_when_its_time_is_up() {
+    let mut cluster = Cluster::new(two().with(|js| js.spec.ttl_seconds_after_finished = Some(60)));
+    cluster.settle();
+    report_all(&mut cluster, Fate::Succeeded);
+    cluster.settle();
+    let plan = cluster.reconcile();
+    let left = plan.requeue_after.unwrap();
+    assert!(left.is_positive() && left.as_secs() < 60, "{left}");
+    cluster.now += left;
+    assert!(cluster.reconcile().delete_jobset);
+    assert!(cluster.deleted);
+}
+
+#[test]
+fn without_a_failure_policy_a_failed_job_fails_the_jobset() {
+    let mut cluster = Cluster::new(two());
+    cluster.settle();
+    cluster.report("js-a-1", Fate::Failed);
+    assert_eq!(cluster.reconcile().finished, Some(TerminalState::Failed));
+    cluster.settle();
+    assert_eq!(condition(&cluster, "Failed"), Some(("True", "FailedJobs")));
+    assert_eq!(cluster.job_names(), ["js-a-1"]);
+}
+
+#[test]
+fn recreate_writes_the_new_attempt_before_it_deletes_and_creates_each_job_when_its_name_is_free() {
+    let mut cluster = Cluster::new(two().restarting(RestartStrategy::Recreate, 1));
+    cluster.settle();
+    report_all(&mut cluster, Fate::Ready);
+    cluster.report("js-a-1", Fate::Failed);
+    let plan = cluster.reconcile();
+    assert_eq!((plan.delete_jobs.len(), plan.create_jobs.len()), (0, 0));
+    let status = plan.status.unwrap();
+    assert_eq!((status.restarts, status.restarts_count_towards_max), (1, 1));
+    assert_eq!(
+        condition(&cluster, "RestartingJobSet"),
+        Some(("True", "DefaultFailurePolicy"))
+    );
+
+    assert_eq!(cluster.reconcile().delete_jobs.len(), 2);
+    cluster.jobs.remove("js-a-0");
+    let plan = cluster.reconcile();
+    assert_eq!(plan.create_jobs.len(), 1);
+    assert_eq!(
+        plan.create_jobs[0].metadata.labels.as_ref().unwrap()[labels::RESTART_ATTEMPT],
+        "1"
+    );
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-a-1"]);
+
+    report_all(&mut cluster, Fate::Ready);
+    cluster.settle();
+    assert_eq!(
+        condition(&cluster, "RestartingJobSet"),
+        Some(("False", "JobsReady"))
+    );
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    assert_eq!(
+        condition(&cluster, "Failed"),
+        Some(("True", "ReachedMaxRestarts"))
+    );
+    assert_eq!(
+        event_reasons(&cluster),
+        [
+            "DefaultFailurePolicy",
+            "RestartJobSetFailurePolicyAction",
+            "JobsReady",
+            "ReachedMaxRestarts",
+            "JobSetFailed",
+        ]
+    );
+}
+
+#[test]
+fn blocking_recreate_waits_for_all_jobs_to_be_gone() {
+    let mut cluster = Cluster::new(two().restarting(RestartStrategy::BlockingRecreate, 1));
+    cluster.settle();
+    cluster.report("js-a-1", Fate::Failed);
+    cluster.reconcile();
+    cluster.reconcile();
+    cluster.jobs.remove("js-a-0");
+    assert_eq!(cluster.reconcile().create_jobs, []);
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-a-1"]);
+}
+
+#[test]
+fn restarts_that_ignore_max_restarts_do_not_count() {
+    let js = two()
+        .restarting(RestartStrategy::Recreate, 0)
+        .rule(rule("forever", Action::RestartJobSetAndIgnoreMaxRestarts));
+    let mut cluster = Cluster::new(js);
+    for restarts in 1..4 {
+        cluster.settle();
+        cluster.report("js-a-0", Fate::Failed);
+        cluster.reconcile();
+        let status = cluster.jobset.status.as_ref().unwrap();
+        assert_eq!(
+            (status.restarts, status.restarts_count_towards_max),
+            (restarts, 0)
+        );
+    }
+    assert_eq!(
+        condition(&cluster, "RestartingJobSet"),
+        Some(("True", "FailurePolicy_forever"))
+    );
+}
+
+#[test]
+fn suspend_and_resume() {
+    let mut cluster = Cluster::new(two());
+    cluster.settle();
+    report_all(&mut cluster, Fate::Ready);
+    cluster.jobset.spec.suspend = Some(true);
+    assert_eq!(cluster.reconcile().change_jobs.len(), 2);
+    assert_eq!(condition(&cluster, "Suspended"), Some(("True", "SuspendedJobs")));
+    cluster.settle();
+    cluster.jobset.spec.suspend = Some(false);
+    let plan = cluster.reconcile();
+    assert!(
+        plan.change_jobs
+            .iter()
+            .all(|change| matches!(change.change, Change::Resume(_))),
+        "{plan:#?}"
+    );
+    assert_eq!(plan.change_jobs.len(), 2);
+    cluster.settle();
+    assert_eq!(condition(&cluster, "Suspended"), Some(("False", "ResumeJobs")));
+    assert_eq!(event_reasons(&cluster), ["SuspendedJobs", "ResumeJobs"]);
+}
+
+#[test]
+fn a_jobset_created_suspended_makes_suspended_jobs() {
+    let mut cluster = Cluster::new(two().suspended(true));
+    cluster.settle();
+    assert!(
+        cluster
+            .jobs
+            .values()
+            .all(|job| job.spec.as_ref().unwrap().suspend == Some(true))
+    );
+    assert_eq!(condition(&cluster, "Suspended"), Some(("True", "SuspendedJobs")));
+}
+
+#[test]
+fn depends_on_creates_each_replicated_job_in_its_turn() {
+    let js = jobset([
+        replicated_job("a", 1),
+        replicated_job("b", 1).depends_on("a", "Ready"),
+        replicated_job("c", 1).depends_on("b", "Complete"),
+    ]);
+    let mut cluster = Cluster::new(js);
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0"]);
+    cluster.report("js-a-0", Fate::Ready);
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-b-0"]);
+    cluster.report("js-b-0", Fate::Ready);
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-b-0"]);
+    cluster.report("js-b-0", Fate::Succeeded);
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-b-0", "js-c-0"]);
+}
+
+#[test]
+fn in_order_starts_and_resumes_one_replicated_job_after_the_other() {
+    let js = jobset([replicated_job("a", 1), replicated_job("b", 1)]).in_order();
+    let mut cluster = Cluster::new(js.suspended(true));
+    cluster.settle();
+    assert_eq!(cluster.job_names(), ["js-a-0", "js-b-0"]);
+    cluster.jobset.spec.suspend = Some(false);
+    let resumed = |plan: &Plan| {
+        plan.change_jobs
+            .iter()
+            .map(|change| change.job.name.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(resumed(&cluster.reconcile()), ["js-a-0"]);
+    assert_eq!(condition(&cluster, "StartupPolicyInProgress").unwrap().0, "True");
+    assert_eq!(condition(&cluster, "Suspended").unwrap().0, "True");
+    cluster.report("js-a-0", Fate::Ready);
+    assert_eq!(resumed(&cluster.reconcile()), ["js-b-0"]);
+    cluster.report("js-b-0", Fate::Ready);
+    cluster.settle();
+    assert_eq!(condition(&cluster, "StartupPolicyInProgress").unwrap().0, "False");
+    assert_eq!(condition(&cluster, "StartupPolicyCompleted").unwrap().0, "True");
+    assert_eq!(condition(&cluster, "Suspended").unwrap().0, "False");
+}
+
+#[test]
+fn an_invalid_jobset_fails_with_the_field_and_makes_nothing() {
+    let js = jobset([
+        replicated_job("a", 1),
+        replicated_job("b", 1).depends_on("b", "Ready"),
+    ]);
+    let mut cluster = Cluster::new(js);
+    let plan = cluster.reconcile();
+    assert_eq!(plan.finished, Some(TerminalState::Failed));
+    assert!(plan.create_jobs.is_empty() && plan.create_service.is_none());
+    assert_eq!(condition(&cluster, "Failed"), Some(("True", "InvalidJobSet")));
+    assert!(
+        plan.events[0]
+            .message
+            .contains("spec.replicatedJobs[1].dependsOn"),
+        "{:?}",
+        plan.events
+    );
+    assert!(cluster.reconcile().is_empty());
+}
+
+#[test]
+fn a_jobset_that_runs_already_is_not_failed_by_stricter_rules() {
+    let js = jobset([
+        replicated_job("a", 1),
+        replicated_job("b", 1).depends_on("b", "Ready"),
+    ]);
+    let plan = plan(&observe(&js, [child(&js, "a", 0, Fate::Ready)]));
+    assert_eq!(plan.finished, None);
+}
+
+#[test]
+fn names_held_by_an_earlier_jobset_of_the_same_name_are_waited_for() {
+    let js = two();
+    let mut left_behind = child(&js, "a", 0, Fate::Ready);
+    left_behind.metadata.owner_references.as_mut().unwrap()[0].uid = "uid-before".to_owned();
+    let mut foreign = child(&js, "a", 1, Fate::Ready);
+    foreign.metadata.owner_references = None;
+    let plan = plan(&observe(&js, [left_behind, foreign]));
+    // The second will be refused by the API server, which is what its owner has to be told.
+    let names: Vec<_> = plan
+        .create_jobs
+        .iter()
+        .map(|job| job.metadata.name.as_deref().unwrap())
+        .collect();
+    assert_eq!(names, ["js-a-1"]);
+    assert_eq!(plan.status.unwrap().replicated_jobs_status[0].ready, 0);
+}
+
+#[test]
+fn a_job_with_a_broken_attempt_is_neither_counted_nor_deleted() {
+    let js = two().status(|status| status.restarts = 1);
+    let mut job = child(&js, "a", 0, Fate::Failed);
+    job.metadata
+        .labels
+        .as_mut()
+        .unwrap()
+        .insert(labels::RESTART_ATTEMPT.to_owned(), "x".to_owned());
+    let plan = plan(&observe(&js, [job]));
+    assert_eq!((plan.delete_jobs.len(), plan.finished), (0, None));
+    assert_eq!(plan.create_jobs.len(), 1);
+}

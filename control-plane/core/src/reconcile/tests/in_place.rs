@@ -1,0 +1,103 @@
+use lockstep_api::RestartCause;
+
+use super::*;
+
+fn group() -> JobSet {
+    two().restarting(RestartStrategy::InPlaceRestart, 2)
+}
+
+#[test]
+fn a_failed_job_recreates_the_group_under_a_new_generation() {
+    let mut cluster = Cluster::new(group());
+    cluster.settle();
+    let status = cluster.jobset.status.as_mut().unwrap();
+    status.in_place_restart = Some(InPlaceRestartStatus {
+        generation: 4,
+        released: 4,
+        restarts: 1,
+        epoch: 9,
+        started: vec!["a".to_owned()],
+        phase: Some(InPlacePhase::InSync),
+        ..InPlaceRestartStatus::default()
+    });
+    cluster.report("js-a-0", Fate::Failed);
+    let status = cluster.reconcile().status.unwrap();
+    assert_eq!((status.restarts, status.restarts_count_towards_max), (1, 1));
+    let in_place = status.in_place_restart.unwrap();
+    assert_eq!(
+        (
+            in_place.generation,
+            in_place.released,
+            in_place.restarts,
+            in_place.epoch
+        ),
+        (5, 4, 2, 9)
+    );
+    assert_eq!(
+        (in_place.started, in_place.phase),
+        (vec![], Some(InPlacePhase::Recreating))
+    );
+
+    cluster.settle();
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    // One restart in place and one recreation have used up both.
+    assert_eq!(
+        condition(&cluster, "Failed"),
+        Some(("True", "ReachedMaxRestarts"))
+    );
+}
+
+#[test]
+fn a_recreation_by_the_coordinator_deletes_the_jobs_of_before() {
+    let mut cluster = Cluster::new(group());
+    cluster.settle();
+    cluster.jobset.status.as_mut().unwrap().restarts = 1;
+    assert_eq!(cluster.reconcile().delete_jobs.len(), 2);
+    cluster.settle();
+    let attempts = cluster
+        .jobs
+        .values()
+        .map(|job| label(job, labels::RESTART_ATTEMPT).unwrap());
+    assert_eq!(attempts.collect::<Vec<_>>(), ["1", "1"]);
+}
+
+#[test]
+fn a_group_that_gave_up_fails_with_its_last_cause() {
+    let mut cluster = Cluster::new(group());
+    cluster.settle();
+    cluster.jobset.status.as_mut().unwrap().in_place_restart = Some(InPlaceRestartStatus {
+        phase: Some(InPlacePhase::Failed),
+        cause: Some(RestartCause {
+            message: Some("worker of js-a-0-0 exited 1".to_owned()),
+            ..Default::default()
+        }),
+        ..InPlaceRestartStatus::default()
+    });
+    let plan = cluster.reconcile();
+    assert_eq!(plan.finished, Some(TerminalState::Failed));
+    assert_eq!(
+        condition(&cluster, "Failed"),
+        Some(("True", "ReachedMaxRestarts"))
+    );
+    assert_eq!(
+        plan.events[0].message,
+        "jobset failed due to reaching max number of restarts (last failure: worker of js-a-0-0 exited 1)"
+    );
+    cluster.settle();
+    assert_eq!(cluster.job_names(), Vec::<&str>::new());
+}
+
+#[test]
+fn why_a_group_is_not_supervised_is_said_once() {
+    let mut cluster = Cluster::new(group().annotated(lockstep_api::annotations::SUPERVISE, "none"));
+    cluster.settle();
+    report_all(&mut cluster, Fate::Ready);
+    cluster.settle();
+    assert_eq!(event_reasons(&cluster), [NOT_SUPERVISED]);
+    assert!(
+        cluster.events[0].message.contains("lockstep.dev/supervise: none"),
+        "{:?}",
+        cluster.events
+    );
+}

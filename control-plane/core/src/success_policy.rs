@@ -1,0 +1,32 @@
+//! When a JobSet has completed.
+
+use lockstep_api::{JobSet, Operator, labels};
+
+use crate::{
+    children::{Children, label},
+    jobset::total,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Whether enough of the Jobs that count have succeeded: all of them, or any one. Asked once some Job has.
+pub(crate) fn is_met(jobset: &JobSet, children: &Children<'_>) -> bool {
+    let targets = jobset
+        .spec
+        .success_policy
+        .as_ref()
+        .map_or(&[][..], |policy| &policy.target_replicated_jobs);
+    let counts =
+        |replicated_job: &str| targets.is_empty() || targets.iter().any(|target| target == replicated_job);
+    let succeeded = children
+        .succeeded
+        .iter()
+        .filter(|job| label(job, labels::REPLICATED_JOB_NAME).is_some_and(counts))
+        .count();
+    match jobset.success_operator() {
+        Operator::Any => succeeded >= 1,
+        Operator::All | Operator::Other(_) => i64::try_from(succeeded)
+            .is_ok_and(|succeeded| succeeded >= total(jobset, |job| counts(&job.name))),
+    }
+}

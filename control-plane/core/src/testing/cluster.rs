@@ -1,0 +1,135 @@
+//! A model of the API server and of the Job controller, as far as they concern one JobSet.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::Service},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use lockstep_api::JobSet;
+
+use super::{Fate, at, set_fate};
+use crate::{
+    observed::Observed,
+    plan::{Change, Event, Plan},
+    reconcile::plan,
+};
+
+/// One JobSet with all that was made for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) jobset: JobSet,
+    pub(crate) jobs: BTreeMap<String, Job>,
+    pub(crate) services: Vec<Service>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) now: Timestamp,
+    pub(crate) deleted: bool,
+    next_uid: u32,
+}
+
+impl Cluster {
+    pub(crate) fn new(jobset: JobSet) -> Self {
+        Self {
+            jobset,
+            jobs: BTreeMap::new(),
+            services: Vec::new(),
+            events: Vec::new(),
+            now: at(0),
+            deleted: false,
+            next_uid: 0,
+        }
+    }
+
+    pub(crate) fn observe(&self) -> Observed {
+        Observed::new(
+            Arc::new(self.jobset.clone()),
+            self.jobs.values().cloned().map(Arc::new).collect(),
+            self.services.iter().cloned().map(Arc::new).collect(),
+            self.now,
+        )
+    }
+
+    /// Decides once, carries the plan out, and returns it.
+    pub(crate) fn reconcile(&mut self) -> Plan {
+        let plan = plan(&self.observe());
+        self.apply(&plan);
+        plan
+    }
+
+    /// Decides until nothing is left to do, deleting what is being deleted in between.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..20 {
+            let plan = self.reconcile();
+            let before = self.jobs.len();
+            self.collect_garbage();
+            if plan.is_empty() && self.jobs.len() == before {
+                return;
+            }
+        }
+        panic!("never settles: {self:#?}");
+    }
+
+    fn apply(&mut self, plan: &Plan) {
+        for job in &plan.delete_jobs {
+            let found = self.jobs.get_mut(&job.name).expect("deletes what exists");
+            assert_eq!(found.metadata.uid.as_deref(), Some(job.uid.as_str()));
+            assert!(found.metadata.deletion_timestamp.is_none(), "deletes once");
+            found.metadata.deletion_timestamp = Some(Time(self.now));
+        }
+        self.services.extend(plan.create_service.as_deref().cloned());
+        for job in &plan.create_jobs {
+            let mut job = job.clone();
+            self.next_uid += 1;
+            job.metadata.uid = Some(format!("uid-{}", self.next_uid));
+            let name = job.metadata.name.clone().unwrap();
+            assert!(
+                self.jobs.insert(name, job).is_none(),
+                "creates what does not exist"
+            );
+        }
+        for change in &plan.change_jobs {
+            let spec = self
+                .jobs
+                .get_mut(&change.job.name)
+                .unwrap()
+                .spec
+                .as_mut()
+                .unwrap();
+            match &change.change {
+                Change::Suspend => spec.suspend = Some(true),
+                Change::Resume(_) => spec.suspend = Some(false),
+            }
+        }
+        self.deleted |= plan.delete_jobset;
+        if let Some(status) = &plan.status {
+            self.jobset.status = Some((**status).clone());
+        }
+        self.events.extend(plan.events.iter().cloned());
+        self.now += SignedDuration::from_secs(1);
+    }
+
+    /// Jobs that are being deleted go away.
+    pub(crate) fn collect_garbage(&mut self) {
+        self.jobs
+            .retain(|_, job| job.metadata.deletion_timestamp.is_none());
+    }
+
+    /// The Job controller's verdict on a Job; what is over stays over.
+    pub(crate) fn report(&mut self, name: &str, fate: Fate) {
+        let now = self.now;
+        if let Some(job) = self.jobs.get_mut(name)
+            && job
+                .status
+                .as_ref()
+                .is_none_or(|status| status.conditions.is_none())
+            && job.metadata.deletion_timestamp.is_none()
+        {
+            set_fate(job, fate, now);
+        }
+    }
+
+    pub(crate) fn job_names(&self) -> Vec<&str> {
+        self.jobs.keys().map(String::as_str).collect()
+    }
+}

@@ -1,0 +1,232 @@
+//! What a JobSet must fulfil to be able to run.
+//!
+//! The messages are those of upstream's admission webhook, so that they mean the same whether a JobSet is refused at admission or,
+//! where webhooks are off, ends as Failed with [`INVALID_JOBSET`]. Unlike upstream, unset `backoffLimit` and
+//! `podReplacementPolicy` of in-place JobSets are valid: they are defaulted when the Jobs are made.
+
+use std::{collections::BTreeSet, fmt};
+
+use lockstep_api::{JobSet, ReplicatedJob};
+
+mod coordinator;
+mod failure_policy;
+mod in_place;
+mod syntax;
+
+#[cfg(test)]
+mod tests;
+
+/// Reason of the Failed condition of a JobSet that cannot run.
+pub const INVALID_JOBSET: &str = "InvalidJobSet";
+
+/// One thing that is wrong with a JobSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the field, such as `spec.replicatedJobs[0].groupName`.
+    pub field: String,
+    /// The value that is refused, as it is shown to people, where one field has it.
+    pub value: Option<String>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Violation {
+    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            value: None,
+            message: message.into(),
+        }
+    }
+
+    fn with_value(field: impl Into<String>, value: impl fmt::Debug, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            value: Some(format!("{value:?}")),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}: Invalid value: {value}: {}", self.field, self.message),
+            None => write!(f, "{}: {}", self.field, self.message),
+        }
+    }
+}
+
+/// All violations in one sentence, short enough for an event.
+#[must_use]
+pub fn message(violations: &[Violation]) -> String {
+    // Events take 1 KiB.
+    const LONGEST: usize = 1000;
+    let mut message = String::from("jobset is invalid: ");
+    for (index, violation) in violations.iter().enumerate() {
+        let next = format!("{}{violation}", if index == 0 { "" } else { "; " });
+        if message.len() + next.len() > LONGEST && index > 0 {
+            message.push_str(&format!("; and {} more", violations.len() - index));
+            break;
+        }
+        message.push_str(&next);
+    }
+    message
+}
+
+/// Everything that is wrong with a JobSet as it was created.
+#[must_use]
+pub fn validate(jobset: &JobSet) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    network(jobset, &mut violations);
+    replicated_jobs(jobset, &mut violations);
+    success_policy(jobset, &mut violations);
+    failure_policy::validate(jobset, &mut violations);
+    coordinator::validate(jobset, &mut violations);
+    in_place::validate(jobset, &mut violations);
+    violations
+}
+
+fn network(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let Some(subdomain) = jobset
+        .spec
+        .network
+        .as_ref()
+        .and_then(|network| network.subdomain.as_deref())
+    else {
+        return;
+    };
+    if subdomain.is_empty() {
+        return;
+    }
+    let field = "spec.network.subdomain";
+    violations.extend(
+        syntax::dns1123_subdomain(subdomain).map(|error| Violation::with_value(field, subdomain, error)),
+    );
+    let too_long = ".spec.network.subdomain is too long, must be less than 63 characters";
+    violations.extend(
+        syntax::dns1035_label(subdomain, too_long)
+            .map(|error| Violation::with_value(field, subdomain, error)),
+    );
+}
+
+fn path(index: usize, below: &str) -> String {
+    format!("spec.replicatedJobs[{index}]{below}")
+}
+
+fn replicated_jobs(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let mut earlier = BTreeSet::new();
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        size(index, replicated_job, violations);
+        names(jobset, index, replicated_job, violations);
+        depends_on(index, replicated_job, &earlier, violations);
+        if !earlier.insert(replicated_job.name.as_str()) {
+            let name = &replicated_job.name;
+            violations.push(Violation::with_value(
+                path(index, ".name"),
+                name,
+                "must be unique within replicatedJobs",
+            ));
+        }
+    }
+}
+
+fn size(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
+    let parallelism = replicated_job
+        .template
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.parallelism)
+        .unwrap_or(1);
+    if i64::from(parallelism) * i64::from(replicated_job.replicas()) > i64::from(i32::MAX) {
+        violations.push(Violation::new(
+            path(index, ".replicas"),
+            format!(
+                "the product of replicas and parallelism must not exceed {} for replicatedJob '{}'",
+                i32::MAX,
+                replicated_job.name
+            ),
+        ));
+    }
+}
+
+fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
+    let group = replicated_job.group_name();
+    let too_long = ".spec.replicatedJob[].groupName is too long, must be less than 63 characters";
+    violations.extend(
+        syntax::dns1035_label(group, too_long)
+            .map(|error| Violation::with_value(path(index, ".groupName"), group, error)),
+    );
+    // The highest index makes the longest name.
+    let job = jobset.job_name(&replicated_job.name, i64::from(replicated_job.replicas()) - 1);
+    let too_long = "JobSet name is too long, job names generated for this JobSet will exceed 63 characters";
+    violations.extend(
+        syntax::dns1035_label(&job, too_long)
+            .map(|error| Violation::with_value(path(index, ".name"), &job, error)),
+    );
+    let spec = replicated_job.template.spec.as_ref();
+    let indexed = spec
+        .and_then(|spec| spec.completion_mode.as_deref())
+        .is_none_or(|mode| mode == "Indexed");
+    if let Some(completions) = spec.and_then(|spec| spec.completions)
+        && indexed
+    {
+        // The Job controller appends five random characters.
+        let pod = format!(
+            "{}-abcde",
+            lockstep_api::naming::pod_hostname(&job, i64::from(completions) - 1)
+        );
+        let too_long =
+            "JobSet name is too long, pod names generated for this JobSet will exceed 63 characters";
+        violations.extend(
+            syntax::dns1035_label(&pod, too_long)
+                .map(|error| Violation::with_value(path(index, ".name"), &job, error)),
+        );
+    }
+}
+
+fn depends_on(
+    index: usize,
+    replicated_job: &ReplicatedJob,
+    earlier: &BTreeSet<&str>,
+    violations: &mut Vec<Violation>,
+) {
+    if index == 0 && !replicated_job.depends_on.is_empty() {
+        violations.push(Violation::new(
+            path(0, ".dependsOn"),
+            "DependsOn can't be set for the first ReplicatedJob",
+        ));
+    }
+    // Only earlier ones: not itself, and no cycles.
+    for dependency in replicated_job
+        .depends_on
+        .iter()
+        .filter(|dependency| !earlier.contains(dependency.name.as_str()))
+    {
+        violations.push(Violation::new(
+            path(index, ".dependsOn"),
+            format!(
+                "replicatedJob: {} cannot depend on replicatedJob: {}",
+                replicated_job.name, dependency.name
+            ),
+        ));
+    }
+}
+
+fn success_policy(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let targets = jobset
+        .spec
+        .success_policy
+        .iter()
+        .flat_map(|policy| &policy.target_replicated_jobs);
+    violations.extend(
+        targets
+            .filter(|target| jobset.replicated_job(target).is_none())
+            .map(|target| {
+                Violation::new(
+                    "spec.successPolicy.targetReplicatedJobs",
+                    format!("invalid replicatedJob name '{target}' does not appear in .spec.ReplicatedJobs"),
+                )
+            }),
+    );
+}

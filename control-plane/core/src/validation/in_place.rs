@@ -1,0 +1,109 @@
+//! What a restart in place needs, and the annotations that tune it.
+
+use k8s_openapi::api::batch::v1::JobSpec;
+use lockstep_api::{
+    JobSet, ReplicatedJob,
+    annotations::{self, AnnotationError, Supervise},
+};
+
+use super::{Violation, path};
+use crate::jobset::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY};
+
+pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    if !jobset.in_place() {
+        return;
+    }
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        job(index, replicated_job, violations);
+    }
+    violations.extend(
+        jobset
+            .in_place_timeout()
+            .err()
+            .map(|error| annotation(annotations::IN_PLACE_TIMEOUT, &error)),
+    );
+    violations.extend(
+        jobset
+            .restart_grace()
+            .err()
+            .map(|error| annotation(annotations::RESTART_GRACE, &error)),
+    );
+    match jobset.supervise() {
+        Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
+        Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, violations),
+        Ok(Some(Supervise::Nothing) | None) => {}
+    }
+}
+
+fn annotation_path(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
+}
+
+fn annotation(key: &str, error: &AnnotationError) -> Violation {
+    Violation::new(annotation_path(key), error.to_string())
+}
+
+fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
+    let name = &replicated_job.name;
+    let unset = JobSpec::default();
+    let spec = replicated_job.template.spec.as_ref().unwrap_or(&unset);
+    if let Some(limit) = spec.backoff_limit
+        && limit != IN_PLACE_BACKOFF_LIMIT
+    {
+        violations.push(Violation::with_value(
+            path(index, ".template.spec.backoffLimit"),
+            limit,
+            format!("replicatedJob {name}: must be set to {IN_PLACE_BACKOFF_LIMIT} (MaxInt32) when in-place restart is enabled"),
+        ));
+    }
+    if let Some(policy) = &spec.pod_replacement_policy
+        && policy != IN_PLACE_POD_REPLACEMENT_POLICY
+    {
+        violations.push(Violation::with_value(
+            path(index, ".template.spec.podReplacementPolicy"),
+            policy,
+            format!("replicatedJob {name}: must be set to {IN_PLACE_POD_REPLACEMENT_POLICY} when in-place restart is enabled"),
+        ));
+    }
+    if spec.completions.is_none() || spec.completions != spec.parallelism {
+        violations.push(Violation::with_value(
+            path(index, ".template.spec.completions"),
+            Shown(spec.completions),
+            format!(
+                "replicatedJob {name}: completions and parallelism must be set and equal to each other when in-place restart is \
+                 enabled"
+            ),
+        ));
+    }
+}
+
+/// A number that may be missing, as Kubernetes shows it.
+struct Shown(Option<i32>);
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(value) => write!(f, "{value}"),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// Only regular containers can be supervised, and a name that none has is a typing error.
+fn supervised(jobset: &JobSet, listed: &[String], violations: &mut Vec<Violation>) {
+    let pods = || {
+        jobset
+            .spec
+            .replicated_jobs
+            .iter()
+            .filter_map(|job| job.template.spec.as_ref()?.template.spec.as_ref())
+    };
+    for name in listed {
+        if !pods().any(|pod| pod.containers.iter().any(|container| container.name == *name)) {
+            violations.push(Violation::new(
+                annotation_path(annotations::SUPERVISE),
+                format!("no pod template has a regular container named '{name}'"),
+            ));
+        }
+    }
+}

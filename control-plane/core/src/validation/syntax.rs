@@ -1,0 +1,71 @@
+//! The syntax of names and label values, with the messages of Kubernetes.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+const LONGEST_LABEL: usize = 63;
+const LONGEST_SUBDOMAIN: usize = 253;
+
+/// A regular expression that is known to be one. Should it ever not be, nothing is accepted.
+fn pattern(text: &str) -> Option<Regex> {
+    Regex::new(text).ok()
+}
+
+fn matches(pattern: &Option<Regex>, value: &str) -> bool {
+    pattern.as_ref().is_some_and(|pattern| pattern.is_match(value))
+}
+
+/// RFC 1035 label. `too_long` is said of one that is too long.
+pub(super) fn dns1035_label(value: &str, too_long: &str) -> impl Iterator<Item = String> + use<> {
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$"));
+    let too_long = (value.len() > LONGEST_LABEL).then(|| too_long.to_owned());
+    let malformed = (!matches(&PATTERN, value)).then(|| {
+        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end \
+         with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+         '[a-z]([-a-z0-9]*[a-z0-9])?')"
+            .to_owned()
+    });
+    too_long.into_iter().chain(malformed)
+}
+
+/// RFC 1123 subdomain.
+pub(super) fn dns1123_subdomain(value: &str) -> impl Iterator<Item = String> + use<> {
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
+    let too_long =
+        (value.len() > LONGEST_SUBDOMAIN).then(|| "must be no more than 253 characters".to_owned());
+    let malformed = (!matches(&PATTERN, value)).then(|| {
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with \
+         an alphanumeric character (e.g. 'example.com', regex used for validation is \
+         '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+            .to_owned()
+    });
+    too_long.into_iter().chain(malformed)
+}
+
+/// Value of a label.
+pub(super) fn label_value(value: &str) -> Vec<String> {
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| pattern("^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"));
+    let mut errors = Vec::new();
+    if value.len() > LONGEST_LABEL {
+        errors.push("must be no more than 63 characters".to_owned());
+    }
+    if !matches(&PATTERN, value) {
+        errors.push(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+             with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+             '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+                .to_owned(),
+        );
+    }
+    errors
+}
+
+/// Name of a failure policy rule.
+pub(super) fn is_rule_name(value: &str) -> bool {
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| pattern("^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"));
+    matches(&PATTERN, value)
+}
