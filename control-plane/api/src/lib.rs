@@ -3,7 +3,7 @@
 //! What this crate promises:
 //! - The types accept every object that the upstream CRD's schema accepts, defaulted or not, and writing back
 //!   what was read loses nothing that upstream's schema knows. Enumerations keep values that they do not know.
-//! - The schema is a superset of upstream's: it is compared with upstream's file by a test, and every
+//! - The schema is a superset of upstream's: [`crd::definition`] is compared with upstream's file by a test, and every
 //!   addition is listed there.
 //! - No I/O, no clock, no logging: constants, data and pure functions.
 //!
@@ -12,6 +12,7 @@
 
 pub mod annotations;
 pub mod conditions;
+pub mod crd;
 pub mod duration;
 pub mod events;
 mod jobset;
