@@ -67,10 +67,13 @@ fn split_where(text: &str, end: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(end).unwrap_or(text.len()))
 }
 
-/// `number * scale` for a decimal number such as `1`, `1.5`, `1.` or `.5`; more digits than the scale has are cut.
+/// Parts of a nanosecond that the digits after the point are counted in, so that none but the last is cut.
+const PARTS: u128 = 1_000_000_000_000_000_000;
+
+/// `number * scale` for a decimal number such as `1`, `1.5`, `1.` or `.5`.
 fn scaled(number: &str, scale: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+    if whole.is_empty() && fraction.is_empty() {
         return None;
     }
     let mut total = 0_u128;
@@ -79,17 +82,13 @@ fn scaled(number: &str, scale: u128) -> Option<u128> {
             .saturating_mul(10)
             .saturating_add(u128::from(digit.to_digit(10)?));
     }
-    total = total.saturating_mul(scale);
-    let mut unit = scale;
-    let mut part = 0_u128;
-    // Exact for each digit: every scale's decimal places are followed as a fraction of 10^18.
-    const PRECISION: u128 = 1_000_000_000_000_000_000;
-    unit = unit.saturating_mul(PRECISION);
+    let mut place = scale * PARTS;
+    let mut parts = 0_u128;
     for digit in fraction.chars() {
-        unit /= 10;
-        part = part.saturating_add(unit.saturating_mul(u128::from(digit.to_digit(10)?)));
+        place /= 10;
+        parts += place * u128::from(digit.to_digit(10)?);
     }
-    Some(total.saturating_add(part / PRECISION))
+    Some(total.saturating_mul(scale).saturating_add(parts / PARTS))
 }
 
 #[cfg(test)]

@@ -323,3 +323,6 @@ pub(crate) fn without_default(schema: &mut schemars::Schema) {
 fn without_format(schema: &mut schemars::Schema) {
     schema.remove("format");
 }
+
+#[cfg(test)]
+mod tests;

@@ -235,3 +235,6 @@ fn is_zero_i32(value: &i32) -> bool {
 fn is_zero_i64(value: &i64) -> bool {
     *value == 0
 }
+
+#[cfg(test)]
+mod tests;

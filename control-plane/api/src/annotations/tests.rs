@@ -1,1 +1,73 @@
+use super::*;
 
+fn annotated(key: &str, value: &str) -> JobSet {
+    let mut jobset = JobSet::default();
+    jobset.metadata.annotations = Some([(key.to_owned(), value.to_owned())].into());
+    jobset
+}
+
+#[test]
+fn absent_annotations_have_defaults() {
+    let jobset = JobSet::default();
+    assert_eq!(jobset.in_place_timeout(), Ok(DEFAULT_IN_PLACE_TIMEOUT));
+    assert_eq!(jobset.restart_grace(), Ok(None));
+    assert_eq!(jobset.supervise(), Ok(None));
+}
+
+#[test]
+fn durations_are_read() {
+    assert_eq!(
+        annotated(IN_PLACE_TIMEOUT, "1m30s").in_place_timeout(),
+        Ok(Duration::from_secs(90))
+    );
+    assert_eq!(
+        annotated(RESTART_GRACE, "0s").restart_grace(),
+        Ok(Some(Duration::ZERO))
+    );
+}
+
+#[test]
+fn errors_name_the_annotation() {
+    let error = annotated(IN_PLACE_TIMEOUT, "60").in_place_timeout().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "annotation alpha.jobset.sigs.k8s.io/inplace-timeout: invalid duration \"60\": \
+         a unit (h, m, s, ms, us or ns) is expected after \"60\""
+    );
+    let error = annotated(IN_PLACE_TIMEOUT, "0s").in_place_timeout().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "annotation alpha.jobset.sigs.k8s.io/inplace-timeout: duration \"0s\" must be greater than 0"
+    );
+    let error = annotated(RESTART_GRACE, "").restart_grace().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "annotation lockstep.dev/restart-grace: invalid duration \"\": it is empty"
+    );
+}
+
+#[test]
+fn supervised_containers_are_a_list_or_none() {
+    let names = |names: &[&str]| Supervise::Containers(names.iter().map(|&name| name.to_owned()).collect());
+    assert_eq!(
+        annotated(SUPERVISE, "none").supervise(),
+        Ok(Some(Supervise::Nothing))
+    );
+    assert_eq!(
+        annotated(SUPERVISE, "worker").supervise(),
+        Ok(Some(names(&["worker"])))
+    );
+    assert_eq!(
+        annotated(SUPERVISE, "a, b").supervise(),
+        Ok(Some(names(&["a", "b"])))
+    );
+    for value in ["", "a,,b", "a,", "none,a"] {
+        let error = annotated(SUPERVISE, value).supervise().unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("annotation lockstep.dev/supervise: "),
+            "{error}"
+        );
+    }
+}
