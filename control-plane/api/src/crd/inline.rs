@@ -25,6 +25,9 @@ impl Types<'_> {
                 "enum" => {
                     result.insert(key, without_null_value(value));
                 }
+                "description" => {
+                    result.insert(key, unwrapped(value));
+                }
                 "required" => {
                     result.insert(key, sorted_names(value));
                 }
@@ -92,6 +95,17 @@ fn without_null_type(type_: Value) -> Value {
 fn without_null_value(values: Value) -> Value {
     match values {
         Value::Array(values) => values.into_iter().filter(|value| !value.is_null()).collect(),
+        other => other,
+    }
+}
+
+/// Text without the line breaks of source files; `kubectl explain` makes its own.
+fn unwrapped(text: Value) -> Value {
+    match text {
+        Value::String(text) => {
+            let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+            Value::String(paragraphs.collect::<Vec<_>>().join("\n\n"))
+        }
         other => other,
     }
 }
