@@ -226,6 +226,10 @@ impl Coordinator {
                 }
             }
             State::Stopping { deadline } => {
+                if view.ran_at(self.generation) {
+                    // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
+                    self.generation = self.generation.next();
+                }
                 if view.has_done_work_in_unfinished_stage() {
                     self.recreate(Self::cause_of(Reason::WorkDone), now, out);
                 } else if self

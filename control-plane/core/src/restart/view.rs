@@ -66,6 +66,18 @@ impl<'a> View<'a> {
         Self { slots }
     }
 
+    /// Whether any worker that counts was started at this generation.
+    pub(super) fn ran_at(&self, generation: Generation) -> bool {
+        self.slots
+            .values()
+            .filter(|slot| slot.counts())
+            .filter_map(|slot| slot.current)
+            .any(|(_, report)| {
+                report.generation == generation
+                    && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
+            })
+    }
+
     /// Identities that are done although their stage is not: they cannot be run again in place.
     pub(super) fn has_done_work_in_unfinished_stage(&self) -> bool {
         self.slots.values().any(|slot| slot.done && !slot.finished)

@@ -1,3 +1,4 @@
+mod random;
 mod restarts;
 mod takeover;
 mod world;

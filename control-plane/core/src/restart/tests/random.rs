@@ -1,0 +1,167 @@
+//! Any order of events: nothing hangs, nothing healthy is restarted, nothing is counted twice.
+
+use proptest::prelude::*;
+
+use super::world::{World, id};
+use crate::restart::{Exit, Generation, Phase};
+
+const WORKERS: u32 = 3;
+const MAX_RESTARTS: u32 = 50;
+
+#[derive(Debug, Clone)]
+enum Event {
+    Step,
+    Obey,
+    /// The worker of this index exits by itself, if it runs.
+    Fail(u32),
+    /// Its container goes away and comes back.
+    Container(u32),
+    /// Its pod goes away and comes back.
+    Pod(u32),
+    Unlink(u32),
+    Relink(u32),
+    NewLeader,
+    /// Writes are confirmed from now on, or lost.
+    Confirm(bool),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let index = 0..WORKERS;
+    let event = prop_oneof![
+        4 => Just(Event::Step),
+        4 => Just(Event::Obey),
+        2 => index.clone().prop_map(Event::Fail),
+        1 => index.clone().prop_map(Event::Container),
+        1 => index.clone().prop_map(Event::Pod),
+        1 => index.clone().prop_map(Event::Unlink),
+        2 => index.prop_map(Event::Relink),
+        1 => Just(Event::NewLeader),
+        1 => any::<bool>().prop_map(Event::Confirm),
+    ];
+    proptest::collection::vec(event, 0..60)
+}
+
+struct Run {
+    world: World,
+    epoch: u64,
+    /// What each unlinked worker was before.
+    hidden: Vec<Option<(Phase, Generation)>>,
+    injected: u32,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            world: World::running(WORKERS, MAX_RESTARTS),
+            epoch: 1,
+            hidden: vec![None; WORKERS as usize],
+            injected: 0,
+        }
+    }
+
+    fn exists(&self, index: u32) -> bool {
+        !self.world.observed.workers[&id(index)].pods.is_empty()
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Step => {
+                self.world.step();
+            }
+            Event::Obey => self.world.obey(),
+            Event::Confirm(confirm) => self.world.confirm = confirm,
+            Event::NewLeader => {
+                self.epoch += 1;
+                self.world.new_leader(self.epoch);
+            }
+            Event::Fail(index)
+                if self.exists(index) && self.world.current(index).1.phase == Phase::Running =>
+            {
+                self.injected += 1;
+                self.world.fail(index);
+            }
+            Event::Container(index) if self.exists(index) => {
+                self.injected += 1;
+                self.hidden[index as usize] = None;
+                let (old, report) = self.world.current(index);
+                self.world.report(
+                    &old,
+                    index,
+                    Phase::Lost(Exit { code: 137, signal: 9 }),
+                    report.generation,
+                );
+                self.world.container(index);
+            }
+            Event::Pod(index) => {
+                self.injected += 1;
+                self.hidden[index as usize] = None;
+                self.world.lose_pod(index);
+                self.world.pod(index);
+            }
+            Event::Unlink(index) if self.exists(index) && self.hidden[index as usize].is_none() => {
+                let report = self.world.current(index).1;
+                self.hidden[index as usize] = Some((report.phase, report.generation));
+                self.world.set_phase(index, Phase::Unlinked);
+            }
+            Event::Relink(index) => self.relink(index),
+            _ => {}
+        }
+    }
+
+    fn relink(&mut self, index: u32) {
+        if let Some((phase, generation)) = self.hidden[index as usize].take() {
+            let (incarnation, _) = self.world.current(index);
+            self.world.report(&incarnation, index, phase, generation);
+        }
+    }
+
+    /// The network heals, the API server answers, lost pods are replaced: all must run again.
+    fn heal(&mut self) {
+        self.world.confirm = true;
+        self.world.observed.old_pods = 0;
+        for index in 0..WORKERS {
+            self.relink(index);
+            if !self.exists(index) {
+                self.world.pod(index);
+            }
+        }
+        self.world.settle();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(events in events()) {
+        let mut run = Run::new();
+        for event in &events {
+            run.apply(event);
+        }
+        run.heal();
+        let world = &run.world;
+        let state = world.coordinator.state_name();
+        prop_assert_eq!(state, "InSync");
+        for index in 0..WORKERS {
+            let report = world.current(index).1;
+            prop_assert_eq!(report.phase, Phase::Running);
+            prop_assert_eq!(report.generation, world.coordinator.generation());
+        }
+        prop_assert!(world.observed.durable.counter <= run.injected, "{} restarts for {} failures", world.observed.durable.counter, run.injected);
+        prop_assert_eq!(world.observed.durable.generation, world.coordinator.generation());
+        prop_assert!(world.observed.durable.counter <= MAX_RESTARTS);
+    }
+
+    #[test]
+    fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(events in events()) {
+        let mut run = Run::new();
+        let starts = run.world.starts.clone();
+        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Container(_) | Event::Pod(_))) {
+            run.apply(event);
+        }
+        run.heal();
+        prop_assert_eq!(&run.world.starts, &starts);
+        prop_assert_eq!(run.world.restarts(), 0);
+        prop_assert_eq!(run.world.coordinator.generation(), Generation(0));
+    }
+}
