@@ -2,7 +2,8 @@
 //!
 //! What this crate promises:
 //! - The types accept every object that the upstream CRD's schema accepts, defaulted or not, and writing back
-//!   what was read loses nothing that upstream's schema knows. Enumerations keep values that they do not know.
+//!   what was read loses nothing that upstream's schema knows (a quantity given as a number becomes the same as
+//!   text). Enumerations keep values that they do not know.
 //! - The schema is a superset of upstream's: [`crd::definition`] is compared with upstream's file by a test, and every
 //!   addition is listed there.
 //! - No I/O, no clock, no logging: constants, data and pure functions.
