@@ -1,0 +1,27 @@
+{{/* Labels of every object. Call with (dict "root" $ "component" "control-plane"). */}}
+{{- define "lockstep.labels" -}}
+{{ include "lockstep.selectorLabels" . }}
+app.kubernetes.io/part-of: lockstep
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The labels that select the pods of one component; immutable once installed. */}}
+{{- define "lockstep.selectorLabels" -}}
+app.kubernetes.io/name: lockstep
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* A full image reference. Call with (dict "root" $ "repository" "a/b"). */}}
+{{- define "lockstep.image" -}}
+{{- with .root.Values.image.registry }}{{ . }}/{{ end }}{{ .repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end }}
+
+{{/* Name of the Secret with the token that daemons authenticate with. */}}
+{{- define "lockstep.tokenSecret" -}}
+{{- .Values.hub.existingTokenSecret | default "lockstep-hub-token" }}
+{{- end }}
