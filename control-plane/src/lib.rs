@@ -1,5 +1,15 @@
 //! The control plane: reconciles JobSets, coordinates restarts in place, and talks to the node daemons.
 
+pub mod apply;
+pub mod args;
+pub mod group;
 pub mod hub;
+mod leader;
 pub mod lease;
+pub mod logging;
+pub mod metrics;
+pub mod reconcile;
+pub mod runtime;
+pub mod serve;
 pub mod tls;
+pub mod watch;

@@ -28,6 +28,7 @@ pub struct Manager {
     registry: Arc<Registry>,
     groups: HashMap<ObjectRef<JobSet>, Group>,
     tasks: JoinSet<()>,
+    shutdown: CancellationToken,
 }
 
 struct Group {
@@ -37,19 +38,19 @@ struct Group {
 }
 
 impl Manager {
-    /// A manager without groups.
+    /// A manager without groups. Its tasks end with `shutdown`.
     #[must_use]
-    pub fn new(client: kube::Client, stores: Stores, registry: Arc<Registry>, announcer: Announcer) -> Self {
+    pub fn new(client: kube::Client, stores: Stores, registry: Arc<Registry>, announcer: Announcer, shutdown: CancellationToken) -> Self {
         let context = Context { client, stores, clock: Clock::start(), announcer };
-        Self { context, registry, groups: HashMap::new(), tasks: JoinSet::new() }
+        Self { context, registry, groups: HashMap::new(), tasks: JoinSet::new(), shutdown }
     }
 
-    /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then ends and awaits every task. Workers run on.
-    pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
+    /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then awaits every task. Workers run on.
+    pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>) {
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
             tokio::select! {
-                () = shutdown.cancelled() => break,
+                () = self.shutdown.cancelled() => break,
                 key = changes.next() => match key {
                     Some(key) => self.look(key),
                     None => break,
@@ -62,9 +63,7 @@ impl Manager {
                 _ = sweep.tick() => self.registry.sweep(SWEEP),
             }
         }
-        for group in self.groups.values() {
-            group.stop.cancel();
-        }
+        self.shutdown.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 
@@ -93,7 +92,7 @@ impl Manager {
             changed: Arc::clone(&changed),
         };
         let span = tracing::info_span!("group", namespace = jobset.ns(), jobset = jobset.name());
-        self.tasks.spawn(task.run(stop.clone()).instrument(span));
+        self.tasks.spawn(task.run(stop.clone(), self.shutdown.clone()).instrument(span));
         self.groups.insert(key, Group { uid, changed, stop });
     }
 

@@ -1,10 +1,11 @@
 //! Puts together what the coordinator sees: stores, reports, and what is durable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, labels};
 use lockstep_core::restart::{self, Durable, Gathered, Observed};
 
@@ -21,19 +22,11 @@ pub(super) struct View {
 /// Reads the stores for one JobSet. `recreations` is `status.restarts` as this task knows it.
 pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
     let uid = jobset.uid_str();
-    let namespace = jobset.metadata.namespace.as_deref();
-    let jobs: Vec<Arc<Job>> = stores
-        .jobs
-        .state()
-        .into_iter()
-        .filter(|job| job.metadata.namespace.as_deref() == namespace && has_uid(job.metadata.labels.as_ref(), uid))
-        .collect();
-    let pods: Vec<Arc<Pod>> = stores
-        .pods
-        .state()
-        .into_iter()
-        .filter(|pod| pod.metadata.namespace.as_deref() == namespace && has_uid(pod.metadata.labels.as_ref(), uid))
-        .collect();
+    let key = ObjectRef::from_obj(jobset);
+    let jobs: Vec<Arc<Job>> =
+        stores.jobs_of(&key).into_iter().filter(|job| has_uid(job.metadata.labels.as_ref(), uid)).collect();
+    let pods: Vec<Arc<Pod>> =
+        stores.pods_of(&key).into_iter().filter(|pod| has_uid(pod.metadata.labels.as_ref(), uid)).collect();
     let gathered = restart::gather(jobset, &jobs, &pods, recreations);
     let nodes = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
     let policy = GroupPolicy {
@@ -53,7 +46,7 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
     View { gathered, policy, nodes }
 }
 
-fn has_uid(labels: Option<&std::collections::BTreeMap<String, String>>, uid: &str) -> bool {
+fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
     labels.and_then(|labels| labels.get(labels::JOBSET_UID)).is_some_and(|label| label == uid)
 }
 

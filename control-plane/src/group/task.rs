@@ -17,9 +17,13 @@ use super::observe;
 use super::write::{self, WriteError};
 use crate::hub::GroupLink;
 use crate::watch::Stores;
+use crate::watch::recent::version;
 
 /// First and longest wait after a write that failed.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// How long reports are kept of pods that the API server does not show.
+const KEPT: Duration = Duration::from_secs(60);
 
 type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
 
@@ -49,8 +53,8 @@ enum Writing {
 }
 
 impl Task {
-    /// Runs until the group is given up (its JobSet is finished, changed or gone) or `stop` is cancelled.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
+    pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) {
         let Some(mut known) = self.context.stores.jobsets.get(&self.key) else { return };
         let durable = durable_of(&known);
         let recovery_ms = lockstep_core::restart::Policy::default().recovery_ms;
@@ -83,9 +87,11 @@ impl Task {
             let wake_at = out.wake_at.map(|at| self.context.clock.instant(at));
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = shutdown.cancelled() => return,
+                () = stop.cancelled() => return self.link.forget(),
                 written = finished(&mut writing) => match written {
                     Some(Ok(jobset)) => {
+                        self.context.stores.wrote_jobset(jobset.clone());
                         known = Arc::new(jobset);
                         writing = Writing::Idle;
                     }
@@ -93,7 +99,7 @@ impl Task {
                         known = Arc::from(jobset);
                         writing = Writing::Idle;
                     }
-                    Some(Err(WriteError::Gone)) => return,
+                    Some(Err(WriteError::Gone)) => return self.link.forget(),
                     Some(Err(WriteError::Api(error))) => writing = retry(&writing, &error),
                     None => writing = Writing::Idle,
                 },
@@ -112,26 +118,19 @@ impl Task {
     /// The newer of what this task has written or read and what the watch has brought.
     fn freshest(&self, known: Arc<JobSet>) -> Arc<JobSet> {
         match self.context.stores.jobsets.get(&self.key) {
-            Some(seen) if seen.uid_str() == self.uid && version(&seen) >= version(&known) => seen,
+            Some(seen) if seen.uid_str() == self.uid && version(&seen.metadata) >= version(&known.metadata) => seen,
             _ => known,
         }
     }
 
-    /// Whether no pod of this UID is in the store at all. A report may come before its pod does; the pod is then simply not there yet, and
-    /// the report is kept while the group's own pods are still appearing.
+    /// Whether nothing has been heard of this pod for a while. A report may come before its pod does, and is kept until then.
     fn is_long_gone(&self, uid: &str) -> bool {
-        self.link.silent_for(uid) > Duration::from_secs(60)
-            && self.context.stores.pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid)).is_none()
+        self.link.silent_for(uid) > KEPT
     }
 }
 
 fn durable_of(jobset: &JobSet) -> Durable {
     convert::durable_from(jobset.status.as_ref().and_then(|status| status.in_place_restart.as_ref()))
-}
-
-/// resourceVersions of one resource are ordered (Kubernetes KEP-5504).
-fn version(jobset: &JobSet) -> u64 {
-    jobset.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn retry(writing: &Writing, error: &kube::Error) -> Writing {

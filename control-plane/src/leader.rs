@@ -1,0 +1,121 @@
+//! What only one replica does: reconcile, coordinate restarts, serve the hub.
+//!
+//! Promises: nothing of it starts before the lease is held, and all of it has ended before the lease is given up. A lease that is lost ends
+//! the process: the next start begins from what is durable.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use kube::Client;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Identity;
+
+use crate::apply::Applier;
+use crate::args::Args;
+use crate::group::{Announcer, Manager};
+use crate::hub::{self, Registry, StaticToken};
+use crate::lease::Leadership;
+use crate::metrics::Metrics;
+use crate::reconcile::Reconciler;
+use crate::tls;
+use crate::watch::Stores;
+use crate::watch::notify::Notified;
+
+/// What a leader works with.
+pub(crate) struct Leader {
+    pub(crate) args: Args,
+    pub(crate) client: Client,
+    pub(crate) stores: Stores,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
+    pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Leader {
+    /// Waits for the caches and the lease, then leads until the shutdown or the first failure.
+    ///
+    /// # Errors
+    /// What failed.
+    pub(crate) async fn lead(self) -> anyhow::Result<()> {
+        let shutdown = self.shutdown.clone();
+        let leadership = tokio::select! {
+            leadership = self.become_leader() => leadership?,
+            () = shutdown.cancelled() => return Ok(()),
+        };
+        let mut leadership = leadership;
+        let registry = Registry::new(leadership.epoch);
+        let end = shutdown.child_token();
+        let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        self.start(&registry, &mut parts, &end).await?;
+        let mut result = tokio::select! {
+            ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
+            lost = leadership.lost() => Err(lost.into()),
+            () = shutdown.cancelled() => Ok(()),
+        };
+        end.cancel();
+        while let Some(ended) = parts.join_next().await {
+            result = result.and(ended.map_err(Into::into).flatten());
+        }
+        leadership.release().await?;
+        result
+    }
+
+    async fn become_leader(&self) -> anyhow::Result<Leadership> {
+        self.stores.wait_until_ready().await?;
+        // The same after a restart of the process, so that it takes its own lease back at once.
+        let identity = std::env::var("POD_NAME").ok().or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
+        let identity = identity.ok_or_else(|| anyhow!("neither POD_NAME nor the host's name can be read"))?;
+        Ok(Leadership::acquire(self.client.clone(), &self.args.namespace, &identity).await?)
+    }
+
+    async fn start(
+        self,
+        registry: &Arc<Registry>,
+        parts: &mut JoinSet<anyhow::Result<()>>,
+        end: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        match (self.args.hub_bind_address.0, &self.args.hub_token_file) {
+            (Some(address), Some(file)) => {
+                let token = std::fs::read_to_string(file).with_context(|| format!("--hub-token-file {}", file.display()))?;
+                let token = token.trim();
+                anyhow::ensure!(!token.is_empty(), "--hub-token-file {} is empty", file.display());
+                let authenticator = Arc::new(StaticToken::new(token));
+                let identity = self.hub_identity().await?;
+                parts.spawn(hub::serve(address, identity, Arc::clone(registry), authenticator, end.clone()));
+            }
+            _ => tracing::warn!("no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"),
+        }
+        let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
+        let (announcer, write_events) = Announcer::new(self.client.clone(), instance, end.clone());
+        parts.spawn(async move {
+            write_events.await;
+            Ok(())
+        });
+        let manager =
+            Manager::new(self.client.clone(), self.stores.clone(), Arc::clone(registry), announcer, end.clone());
+        let groups = manager.run(self.group_changes);
+        parts.spawn(async move {
+            groups.await;
+            Ok(())
+        });
+        let applier = Applier::new(self.client, self.stores.clone(), Arc::clone(&self.metrics));
+        let reconciler = Reconciler::new(self.stores, applier, self.metrics);
+        let (changes, end) = (self.reconciler_changes, end.clone());
+        parts.spawn(async move {
+            reconciler.run(changes, end).await;
+            Ok(())
+        });
+        Ok(())
+    }
+
+    async fn hub_identity(&self) -> anyhow::Result<Identity> {
+        Ok(match &self.args.hub_tls_dir {
+            Some(dir) => tls::from_dir(dir)?,
+            None => tls::from_cluster(&self.client, &self.args.namespace).await?,
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Where everything is wired: watches, servers, and what a leader does.
+//!
+//! Promises: every task is owned here, told to end by the same token, and awaited; a task that fails ends the process with its error.
+//!
+//! ```text
+//! watches ──> Stores ──> Reconciler ──> API server
+//!    │           └─────> group::Manager ─┬─> API server (status.inPlaceRestart)
+//!    └─ keys ─> both                     └─> hub ──> node daemons
+//! ```
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Args;
+use crate::leader::Leader;
+use crate::metrics::Metrics;
+use crate::watch::notify;
+use crate::watch::{self, Watchers};
+use crate::serve;
+
+/// Runs the control plane until SIGTERM or SIGINT, or until a part of it fails.
+///
+/// # Errors
+/// What failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let config = kube::Config::infer().await.context("no API server is configured")?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
+    let client = Client::try_from(config)?;
+    let shutdown = CancellationToken::new();
+    let metrics = Arc::new(Metrics::default());
+
+    let (reconciler, reconciler_changes) = notify::channel();
+    let (groups, group_changes) = notify::channel();
+    let mut watches = JoinSet::new();
+    let stores = watch::start(&client, &Watchers { reconciler, groups }, &mut watches, &shutdown);
+
+    let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    parts.spawn(signals(shutdown.clone()));
+    if let Some(address) = args.health_probe_bind_address.0 {
+        parts.spawn(serve::health(address, stores.clone(), shutdown.clone()));
+    }
+    if let Some(address) = args.metrics_bind_address.0 {
+        parts.spawn(serve::metrics(address, Arc::clone(&metrics), shutdown.clone()));
+    }
+    let leader = Leader {
+        args,
+        client,
+        stores,
+        metrics,
+        reconciler_changes,
+        group_changes,
+        shutdown: shutdown.clone(),
+    };
+    parts.spawn(leader.lead());
+
+    let result = until_first_failure(&mut parts, &shutdown).await;
+    while watches.join_next().await.is_some() {}
+    tracing::info!("control plane ends");
+    result
+}
+
+/// Waits for all parts to end. The first that ends, in whatever way, takes the others with it.
+async fn until_first_failure(
+    parts: &mut JoinSet<anyhow::Result<()>>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    let mut result = Ok(());
+    while let Some(ended) = parts.join_next().await {
+        shutdown.cancel();
+        let ended = ended.unwrap_or_else(|error| Err(error.into()));
+        if result.is_ok() {
+            result = ended;
+        } else if let Err(error) = ended {
+            tracing::error!(error = format!("{error:#}"), "failed while ending");
+        }
+    }
+    result
+}
+
+async fn signals(shutdown: CancellationToken) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("SIGINT"),
+        () = shutdown.cancelled() => {}
+    }
+    Ok(())
+}
