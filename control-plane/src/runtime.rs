@@ -19,16 +19,18 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Args;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+use crate::serve;
 use crate::watch::notify;
 use crate::watch::{self, Watchers};
-use crate::serve;
 
 /// Runs the control plane until SIGTERM or SIGINT, or until a part of it fails.
 ///
 /// # Errors
 /// What failed.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = kube::Config::infer().await.context("no API server is configured")?;
+    let config = kube::Config::infer()
+        .await
+        .context("no API server is configured")?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let client = Client::try_from(config)?;
     let shutdown = CancellationToken::new();

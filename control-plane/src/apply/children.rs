@@ -1,0 +1,220 @@
+//! Writes Jobs and Services.
+
+use futures::StreamExt;
+use futures::stream;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use lockstep_core::observed::is_controlled_by;
+use lockstep_core::plan::{Change, JobChange, JobRef, Resume};
+use serde_json::{Value, json};
+
+use super::{Applier, ApplyError, PARALLELISM, is_status};
+
+#[cfg(test)]
+mod tests;
+
+type Key = ObjectRef<JobSet>;
+
+fn namespace(key: &Key) -> &str {
+    key.namespace.as_deref().unwrap_or_default()
+}
+
+impl Applier {
+    /// Does the same to many Jobs at once; all are tried, whatever becomes of the others.
+    async fn each<T, F>(&self, items: Vec<T>, write: impl Fn(T) -> F) -> Vec<ApplyError>
+    where
+        F: Future<Output = Result<(), ApplyError>>,
+    {
+        let write = &write;
+        let writes = stream::iter(items).map(|item| async move {
+            // Never closed, so a permit always comes.
+            let _permit = self.children.acquire().await;
+            write(item).await.err()
+        });
+        writes
+            .buffer_unordered(PARALLELISM)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
+    }
+
+    pub(super) async fn delete_jobs(&self, key: &Key, jobs: &[JobRef]) -> Result<(), ApplyError> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(jobs.iter().collect(), |job| self.delete_job(&api, key, job))
+            .await;
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    async fn delete_job(&self, api: &Api<Job>, key: &Key, job: &JobRef) -> Result<(), ApplyError> {
+        let exactly = Preconditions {
+            uid: Some(job.uid.clone()),
+            resource_version: None,
+        };
+        self.metrics.wrote("Job", "delete");
+        match api
+            .delete(&job.name, &DeleteParams::foreground().preconditions(exactly))
+            .await
+        {
+            Ok(deleted) => {
+                tracing::info!(job = job.name, "job deleted");
+                if let Some(job) = deleted.left() {
+                    self.stores.wrote_job(key, job);
+                }
+                Ok(())
+            }
+            // Gone, or gone and made anew: what was to be deleted is deleted.
+            Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
+            Err(error) => Err(ApplyError::write(format!("deleting job {}", job.name), error)),
+        }
+    }
+
+    /// Creates the Service. One that is there already will do, whoever made it.
+    pub(super) async fn create_service(&self, key: &Key, service: Service) -> Result<(), ApplyError> {
+        let api: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
+        self.metrics.wrote("Service", "create");
+        match api.create(&PostParams::default(), &service).await {
+            Ok(created) => self.stores.wrote_service(key, created),
+            Err(error) if is_status(&error, 409) => self.stores.wrote_service(key, service),
+            Err(error) => {
+                let name = service.metadata.name.unwrap_or_default();
+                return Err(ApplyError::CreateService { name, error });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn create_jobs(
+        &self,
+        jobset: &JobSet,
+        key: &Key,
+        jobs: Vec<Job>,
+    ) -> Result<(), ApplyError> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(jobs, |job| self.create_job(&api, jobset, key, job))
+            .await;
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err(ApplyError::CreateJobs(errors.join("\n")))
+    }
+
+    async fn create_job(
+        &self,
+        api: &Api<Job>,
+        jobset: &JobSet,
+        key: &Key,
+        job: Job,
+    ) -> Result<(), ApplyError> {
+        let name = job.metadata.name.clone().unwrap_or_default();
+        let failed = |error: &dyn std::fmt::Display| {
+            Err(ApplyError::CreateJobs(format!(
+                "job \"{name}\" creation failed with error: {error}"
+            )))
+        };
+        self.metrics.wrote("Job", "create");
+        match api.create(&PostParams::default(), &job).await {
+            Ok(created) => {
+                tracing::info!(job = name, "job created");
+                self.stores.wrote_job(key, created);
+                Ok(())
+            }
+            // Perhaps it is ours and the caches are behind.
+            Err(error) if is_status(&error, 409) => match api.get_opt(&name).await {
+                Ok(Some(existing)) if is_controlled_by(&existing.metadata, jobset.uid_str()) => {
+                    self.stores.wrote_job(key, existing);
+                    Ok(())
+                }
+                Ok(_) => failed(&error),
+                Err(error) => failed(&error),
+            },
+            Err(error) => failed(&error),
+        }
+    }
+
+    pub(super) async fn change_jobs(&self, key: &Key, changes: Vec<JobChange>) -> Result<(), ApplyError> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(changes, |change| self.change_job(&api, key, change))
+            .await;
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    async fn change_job(&self, api: &Api<Job>, key: &Key, change: JobChange) -> Result<(), ApplyError> {
+        let JobChange { job, change } = change;
+        let params = PatchParams::default();
+        let patched = match change {
+            Change::Suspend => {
+                self.metrics.wrote("Job", "suspend");
+                api.patch(&job.name, &params, &Patch::Merge(suspend(&job))).await
+            }
+            Change::Resume(mut resume) => {
+                if resume.clear_start_time {
+                    self.metrics.wrote("Job", "status");
+                    let cleared = api
+                        .patch_status(&job.name, &params, &Patch::Merge(clear_start_time(&job, &resume)))
+                        .await
+                        .map_err(|error| ApplyError::write(format!("job {}", job.name), error))?;
+                    resume.resource_version = cleared.metadata.resource_version;
+                }
+                self.metrics.wrote("Job", "resume");
+                api.patch(&job.name, &params, &Patch::Merge(resumed(&job, &resume)))
+                    .await
+            }
+        };
+        match patched {
+            Ok(patched) => {
+                tracing::info!(job = job.name, "job suspended or resumed");
+                self.stores.wrote_job(key, patched);
+                Ok(())
+            }
+            Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) => Err(ApplyError::write(format!("job {}", job.name), error)),
+        }
+    }
+}
+
+fn suspend(job: &JobRef) -> Value {
+    json!({"metadata": {"uid": job.uid}, "spec": {"suspend": true}})
+}
+
+fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {
+    json!({
+        "metadata": {"uid": job.uid, "resourceVersion": resume.resource_version},
+        "status": {"startTime": null},
+    })
+}
+
+/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it all.
+fn resumed(job: &JobRef, resume: &Resume) -> Value {
+    let mut pod = json!({});
+    if !resume.node_selector.is_empty() {
+        pod["nodeSelector"] = json!(resume.node_selector);
+    }
+    if !resume.tolerations.is_empty() {
+        pod["tolerations"] = json!(resume.tolerations);
+    }
+    if !resume.scheduling_gates.is_empty() {
+        let gates: Vec<Value> = resume
+            .scheduling_gates
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect();
+        pod["schedulingGates"] = json!(gates);
+    }
+    json!({
+        "metadata": {"uid": job.uid, "resourceVersion": resume.resource_version},
+        "spec": {
+            "suspend": false,
+            "template": {
+                "metadata": {"labels": resume.labels, "annotations": resume.annotations},
+                "spec": pod,
+            },
+        },
+    })
+}

@@ -1,0 +1,192 @@
+//! Carries out plans.
+//!
+//! Promises: the steps of a plan are done in their order, and nothing after a step that failed; every write names the object that was
+//! decided about (by UID or resourceVersion), so a decision on stale caches is refused by the API server instead of doing harm; events
+//! and metrics tell only of what was written.
+
+mod children;
+pub mod events;
+
+use std::sync::Arc;
+
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, Resource};
+use lockstep_api::{JobSet, events as reasons};
+use lockstep_core::plan::{self, Plan, Severity};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use crate::metrics::Metrics;
+use crate::watch::Stores;
+
+/// Child objects that are written at the same time, over all JobSets.
+const PARALLELISM: usize = 50;
+
+/// Why a plan was not carried out to its end.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// Somebody else has written in between; the next decision will be about what is there now.
+    #[error("{0} has changed meanwhile")]
+    Conflict(String),
+    /// Jobs could not be created.
+    #[error("{0}")]
+    CreateJobs(String),
+    /// The headless Service could not be created.
+    #[error("headless service {name:?} creation failed with error: {error}")]
+    CreateService {
+        /// Name of the Service.
+        name: String,
+        /// What the API server said.
+        error: kube::Error,
+    },
+    /// Another write failed.
+    #[error("{what}: {error}")]
+    Write {
+        /// What was to be written.
+        what: String,
+        /// What the API server said.
+        error: kube::Error,
+    },
+}
+
+impl ApplyError {
+    fn write(what: impl Into<String>, error: kube::Error) -> Self {
+        let what = what.into();
+        if is_status(&error, 409) {
+            Self::Conflict(what)
+        } else {
+            Self::Write { what, error }
+        }
+    }
+}
+
+fn is_status(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// Writes to the API server.
+pub struct Applier {
+    client: Client,
+    stores: Stores,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    children: Semaphore,
+}
+
+impl Applier {
+    /// An applier; what it writes shows in `stores` at once.
+    #[must_use]
+    pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> Self {
+        let recorder = events::recorder(client.clone());
+        Self {
+            client,
+            stores,
+            recorder,
+            metrics,
+            children: Semaphore::new(PARALLELISM),
+        }
+    }
+
+    /// Carries out a plan that was made for this JobSet.
+    ///
+    /// # Errors
+    /// [`ApplyError`] for the first step that failed.
+    pub async fn apply(&self, jobset: &JobSet, plan: Plan) -> Result<(), ApplyError> {
+        let key = ObjectRef::from_obj(jobset);
+        self.delete_jobs(&key, &plan.delete_jobs).await?;
+        if let Some(service) = plan.create_service {
+            let created = self.create_service(&key, *service).await;
+            self.tell_of_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created)
+                .await;
+            created?;
+        }
+        if !plan.create_jobs.is_empty() {
+            let created = self.create_jobs(jobset, &key, plan.create_jobs).await;
+            self.tell_of_failure(jobset, reasons::JOB_CREATION_FAILED, &created)
+                .await;
+            created?;
+        }
+        self.change_jobs(&key, plan.change_jobs).await?;
+        if plan.delete_jobset {
+            self.delete_jobset(jobset).await?;
+        }
+        let Some(status) = plan.status else { return Ok(()) };
+        self.write_status(jobset, *status).await?;
+        if let Some(state) = &plan.finished {
+            self.metrics.finished(jobset, state);
+        }
+        for event in &plan.events {
+            tracing::info!(reason = event.reason, message = event.message, "jobset changed");
+            events::publish(&self.recorder, &jobset.object_ref(&()), event).await;
+        }
+        Ok(())
+    }
+
+    async fn tell_of_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
+        if let Err(error) = result {
+            let event = plan::Event {
+                severity: Severity::Warning,
+                reason: reason.to_owned(),
+                message: error.to_string(),
+            };
+            events::publish(&self.recorder, &jobset.object_ref(&()), &event).await;
+        }
+    }
+
+    async fn delete_jobset(&self, jobset: &JobSet) -> Result<(), ApplyError> {
+        let api: Api<JobSet> = Api::namespaced(self.client.clone(), jobset.ns());
+        let exactly = Preconditions {
+            uid: jobset.metadata.uid.clone(),
+            resource_version: None,
+        };
+        self.metrics.wrote("JobSet", "delete");
+        match api
+            .delete(jobset.name(), &DeleteParams::foreground().preconditions(exactly))
+            .await
+        {
+            Ok(_) => {
+                tracing::info!("time to live is over, jobset deleted");
+                Ok(())
+            }
+            Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) => Err(ApplyError::write(format!("jobset {}", jobset.name()), error)),
+        }
+    }
+
+    /// Writes the whole status, on top of exactly the version that was decided on.
+    async fn write_status(
+        &self,
+        jobset: &JobSet,
+        status: lockstep_api::JobSetStatus,
+    ) -> Result<(), ApplyError> {
+        let api: Api<JobSet> = Api::namespaced(self.client.clone(), jobset.ns());
+        // The status endpoint looks at nothing but this.
+        let mut update = JobSet {
+            status: Some(status),
+            ..JobSet::default()
+        };
+        update.metadata.name.clone_from(&jobset.metadata.name);
+        update.metadata.namespace.clone_from(&jobset.metadata.namespace);
+        update.metadata.uid.clone_from(&jobset.metadata.uid);
+        update
+            .metadata
+            .resource_version
+            .clone_from(&jobset.metadata.resource_version);
+        self.metrics.wrote("JobSet", "status");
+        match api
+            .replace_status(jobset.name(), &PostParams::default(), &update)
+            .await
+        {
+            Ok(written) => {
+                self.stores.wrote_jobset(written);
+                Ok(())
+            }
+            Err(error) => Err(ApplyError::write(
+                format!("status of jobset {}", jobset.name()),
+                error,
+            )),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What Prometheus is told.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use lockstep_api::{JobSet, TerminalState};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::apply::ApplyError;
+
+#[cfg(test)]
+mod tests;
+
+/// Content type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A JobSet, as upstream labels it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobSetLabels {
+    jobset_name: String,
+    namespace: String,
+}
+
+/// A write to the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: &'static str,
+    verb: &'static str,
+}
+
+/// How a look at a JobSet ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Outcome {
+    /// Nothing is left to do, or what was to do is done.
+    Done,
+    /// Somebody else wrote in between.
+    Conflict,
+    /// Something failed.
+    Failed,
+}
+
+impl Outcome {
+    /// The outcome of carrying out a plan.
+    #[must_use]
+    pub fn of(result: &Result<(), ApplyError>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(ApplyError::Conflict(_)) => Self::Conflict,
+            Err(_) => Self::Failed,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    result: Outcome,
+}
+
+/// The metrics of the control plane. Parts of it may register more of their own.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    failed: Family<JobSetLabels, Counter>,
+    completed: Family<JobSetLabels, Counter>,
+    writes: Family<WriteLabels, Counter>,
+    reconciles: Family<OutcomeLabels, Counter>,
+    reconcile_seconds: Histogram,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            registry: Mutex::default(),
+            failed: Family::default(),
+            completed: Family::default(),
+            writes: Family::default(),
+            reconciles: Family::default(),
+            reconcile_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+        };
+        registry.register(
+            "jobset_failed",
+            "The total number of failed JobSets",
+            metrics.failed.clone(),
+        );
+        registry.register(
+            "jobset_completed",
+            "The total number of completed JobSets",
+            metrics.completed.clone(),
+        );
+        registry.register(
+            "lockstep_api_writes",
+            "Writes of the reconciler to the API server",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "lockstep_reconciles",
+            "Looks at JobSets, by how they ended",
+            metrics.reconciles.clone(),
+        );
+        registry.register(
+            "lockstep_reconcile_seconds",
+            "Time of one look at a JobSet, writes included",
+            metrics.reconcile_seconds.clone(),
+        );
+        Self {
+            registry: Mutex::new(registry),
+            ..metrics
+        }
+    }
+}
+
+impl Metrics {
+    /// Lets another part of the control plane register metrics.
+    pub fn register(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A JobSet has ended, and that is written.
+    pub(crate) fn finished(&self, jobset: &JobSet, state: &TerminalState) {
+        let labels = JobSetLabels {
+            jobset_name: jobset.name().to_owned(),
+            namespace: jobset.ns().to_owned(),
+        };
+        match state {
+            TerminalState::Completed => self.completed.get_or_create(&labels).inc(),
+            TerminalState::Failed => self.failed.get_or_create(&labels).inc(),
+            TerminalState::Other(_) => 0,
+        };
+    }
+
+    /// A write is being sent.
+    pub(crate) fn wrote(&self, kind: &'static str, verb: &'static str) {
+        self.writes.get_or_create(&WriteLabels { kind, verb }).inc();
+    }
+
+    /// One look at a JobSet has ended.
+    pub(crate) fn reconciled(&self, result: Outcome, took: Duration) {
+        self.reconciles.get_or_create(&OutcomeLabels { result }).inc();
+        self.reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// All metrics in OpenMetrics text.
+    ///
+    /// # Errors
+    /// Where a metric cannot be written as text.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        text::encode(
+            &mut text,
+            &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
+        )?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,137 @@
+//! The loop that brings every JobSet closer to what it asks for: look, decide, act, again.
+//!
+//! Promises: decisions about one JobSet are made one at a time; what failed is tried again, ever more slowly; a shutdown lets what is
+//! under way finish.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use kube::runtime::controller::{self, Action};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{applier, watcher};
+use lockstep_api::JobSet;
+use lockstep_core::reconcile::plan;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::{Applier, ApplyError};
+use crate::metrics::{Metrics, Outcome};
+use crate::watch::Stores;
+use crate::watch::notify::Notified;
+use crate::watch::recent::BELIEVED;
+
+#[cfg(test)]
+mod tests;
+
+/// JobSets that are worked on at the same time.
+const CONCURRENCY: u16 = 32;
+/// The first and the longest wait after a failure.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
+
+/// Why a JobSet could not be brought closer to what it asks for.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct ReconcileError(#[from] ApplyError);
+
+/// Looks at JobSets and acts.
+pub struct Reconciler {
+    stores: Stores,
+    applier: Applier,
+    metrics: Arc<Metrics>,
+    failures: Mutex<HashMap<ObjectRef<JobSet>, u32>>,
+}
+
+impl Reconciler {
+    /// A reconciler that has not begun.
+    #[must_use]
+    pub fn new(stores: Stores, applier: Applier, metrics: Arc<Metrics>) -> Self {
+        Self {
+            stores,
+            applier,
+            metrics,
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
+    pub async fn run(self, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
+        let store = self.stores.jobsets.clone();
+        let queue = changes
+            .map(Ok::<_, watcher::Error>)
+            .take_until(shutdown.cancelled_owned());
+        let this = Arc::new(self);
+        let results = applier(
+            |jobset: Arc<JobSet>, this: Arc<Self>| async move { this.reconcile(&jobset).await }.boxed(),
+            |jobset, error, this| this.failed(&jobset, error),
+            Arc::clone(&this),
+            store,
+            queue,
+            controller::Config::default().concurrency(CONCURRENCY),
+        );
+        // Other failures have been told of where they happened.
+        let mut results = std::pin::pin!(results);
+        while let Some(result) = results.next().await {
+            if let Err(controller::Error::ObjectNotFound(gone)) = result {
+                let key = ObjectRef::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
+                this.forget(&key);
+            }
+        }
+    }
+
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = jobset.ns(), jobset = jobset.name()))]
+    async fn reconcile(&self, jobset: &JobSet) -> Result<Action, ReconcileError> {
+        let key = ObjectRef::from_obj(jobset);
+        let started = std::time::Instant::now();
+        let Some((observed, unconfirmed)) = self.stores.observe(&key, jiff::Timestamp::now()) else {
+            self.forget(&key);
+            return Ok(Action::await_change());
+        };
+        let plan = plan(&observed);
+        let requeue_after = plan
+            .requeue_after
+            .and_then(|after| Duration::try_from(after).ok());
+        let result = if plan.is_empty() {
+            Ok(())
+        } else {
+            self.applier.apply(&observed.jobset, plan).await
+        };
+        self.metrics.reconciled(Outcome::of(&result), started.elapsed());
+        result?;
+        self.forget(&key);
+        let look_again = if unconfirmed { Some(BELIEVED) } else { None };
+        let requeue_after = [requeue_after, look_again].into_iter().flatten().min();
+        Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
+    }
+
+    fn failed(&self, jobset: &JobSet, error: &ReconcileError) -> Action {
+        let failures = {
+            let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let failures = all.entry(ObjectRef::from_obj(jobset)).or_default();
+            *failures += 1;
+            *failures
+        };
+        let delay = delay(failures);
+        let (namespace, name) = (jobset.ns(), jobset.name());
+        if matches!(error.0, ApplyError::Conflict(_)) {
+            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide anew");
+        } else {
+            tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
+        }
+        Action::requeue(delay)
+    }
+
+    fn forget(&self, key: &ObjectRef<JobSet>) {
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+    }
+}
+
+/// How long to wait after so many failures in a row.
+fn delay(failures: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
+    RETRY.0.saturating_mul(factor).min(RETRY.1)
+}

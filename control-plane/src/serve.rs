@@ -1,0 +1,80 @@
+//! The plain HTTP endpoints: health and metrics.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::watch::Stores;
+
+/// Serves `/healthz` (the process runs) and `/readyz` (the caches are filled) until `shutdown`.
+///
+/// # Errors
+/// Where the address cannot be bound.
+pub async fn health(address: SocketAddr, stores: Stores, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let ready = move || {
+        let stores = stores.clone();
+        async move {
+            // Resolves at once where it resolves at all.
+            match futures::FutureExt::now_or_never(stores.wait_until_ready()) {
+                Some(Ok(())) => (StatusCode::OK, "ok"),
+                Some(Err(_)) => (StatusCode::SERVICE_UNAVAILABLE, "the watches have ended"),
+                None => (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet"),
+            }
+        }
+    };
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready));
+    serve("health", address, router, shutdown).await
+}
+
+/// Serves `/metrics` until `shutdown`.
+///
+/// # Errors
+/// Where the address cannot be bound.
+pub async fn metrics(
+    address: SocketAddr,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let encode = move || {
+        let text = metrics.encode();
+        async move {
+            match text {
+                Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+                Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+            }
+        }
+    };
+    serve(
+        "metrics",
+        address,
+        Router::new().route("/metrics", get(encode)),
+        shutdown,
+    )
+    .await
+}
+
+async fn serve(
+    what: &'static str,
+    address: SocketAddr,
+    router: Router,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{what} endpoint: {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "{what} endpoint listens");
+    axum::serve(listener, router)
+        .with_graceful_shutdown(shutdown.cancelled_owned())
+        .await?;
+    Ok(())
+}

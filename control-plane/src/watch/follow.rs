@@ -1,0 +1,205 @@
+//! Follows one kind of object: event in, cache updated, watchers told.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::{Resource, ResourceExt};
+use lockstep_api::{JobSet, labels};
+use tokio_util::sync::CancellationToken;
+
+use super::notify::Notifier;
+use super::recent::Recent;
+
+/// Names of the cached objects of one kind, by the JobSet that they belong to.
+type Index = RwLock<HashMap<ObjectRef<JobSet>, HashSet<String>>>;
+
+/// The cached objects of one kind.
+pub(super) struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
+    pub(super) store: Store<K>,
+    pub(super) recent: Recent<K>,
+    index: Index,
+}
+
+/// The JobSet that an object belongs to, by its label.
+pub(super) fn jobset_of<K: ResourceExt>(object: &K) -> Option<ObjectRef<JobSet>> {
+    let name = object.labels().get(labels::JOBSET_NAME)?;
+    Some(ObjectRef::new(name).within(&object.namespace()?))
+}
+
+impl<K> Cache<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    pub(super) fn new() -> (Arc<Self>, Writer<K>) {
+        let writer = Writer::new(());
+        let cache = Self {
+            store: writer.as_reader(),
+            recent: Recent::default(),
+            index: RwLock::default(),
+        };
+        (Arc::new(cache), writer)
+    }
+
+    /// What the watch shows of one JobSet.
+    pub(super) fn seen(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<K>> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(names) = index.get(jobset) else {
+            return Vec::new();
+        };
+        let namespace = jobset.namespace.as_deref().unwrap_or_default();
+        names
+            .iter()
+            .filter_map(|name| self.store.get(&ObjectRef::new(name).within(namespace)))
+            .collect()
+    }
+
+    fn add(&self, jobset: ObjectRef<JobSet>, name: String) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.entry(jobset).or_default().insert(name);
+    }
+
+    fn remove(&self, jobset: &ObjectRef<JobSet>, name: &str) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(names) = index.get_mut(jobset) {
+            names.remove(name);
+            if names.is_empty() {
+                index.remove(jobset);
+            }
+        }
+    }
+
+    /// Updates the cache by one event; returns the JobSets that are concerned. They are to be told after this.
+    fn apply(
+        &self,
+        writer: &mut Writer<K>,
+        event: &Event<K>,
+        owner: fn(&K) -> Option<ObjectRef<JobSet>>,
+    ) -> Vec<ObjectRef<JobSet>> {
+        match event {
+            Event::Init | Event::InitApply(_) => {
+                writer.apply_watcher_event(event);
+                Vec::new()
+            }
+            Event::InitDone => {
+                let before = std::mem::take(&mut *self.index.write().unwrap_or_else(PoisonError::into_inner));
+                writer.apply_watcher_event(event);
+                let mut concerned: Vec<_> = before.into_keys().collect();
+                for object in self.store.state() {
+                    if let Some(jobset) = owner(&object) {
+                        self.recent.confirm(&jobset, object.meta());
+                        self.add(jobset.clone(), object.name_any());
+                        concerned.push(jobset);
+                    }
+                }
+                concerned
+            }
+            Event::Apply(object) => {
+                writer.apply_watcher_event(event);
+                let Some(jobset) = owner(object) else {
+                    return Vec::new();
+                };
+                self.add(jobset.clone(), object.name_any());
+                self.recent.confirm(&jobset, object.meta());
+                vec![jobset]
+            }
+            Event::Delete(object) => {
+                writer.apply_watcher_event(event);
+                let Some(jobset) = owner(object) else {
+                    return Vec::new();
+                };
+                self.remove(&jobset, &object.name_any());
+                self.recent.confirm(&jobset, object.meta());
+                vec![jobset]
+            }
+        }
+    }
+}
+
+/// How one kind is followed.
+pub(super) struct Follow<K: Resource<DynamicType = ()> + Clone + 'static> {
+    pub(super) kind: &'static str,
+    pub(super) cache: Arc<Cache<K>>,
+    pub(super) writer: Writer<K>,
+    pub(super) owner: fn(&K) -> Option<ObjectRef<JobSet>>,
+    pub(super) told: Vec<Notifier<ObjectRef<JobSet>>>,
+}
+
+impl<K> Follow<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    /// Follows `events`, which never end and back off by themselves, until `shutdown`.
+    pub(super) async fn run(
+        mut self,
+        events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
+        shutdown: CancellationToken,
+    ) {
+        let mut events = std::pin::pin!(events.take_until(shutdown.cancelled_owned()));
+        let mut health = Health::default();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    if matches!(event, Event::InitDone) {
+                        health.recovered(self.kind, self.cache.store.len());
+                    }
+                    let concerned = self.cache.apply(&mut self.writer, &event, self.owner);
+                    for notifier in &self.told {
+                        notifier.extend(concerned.iter().cloned());
+                    }
+                }
+                Err(error) => health.failed(self.kind, &error),
+            }
+        }
+    }
+}
+
+/// Says once that a watch is in trouble, and how.
+#[derive(Default)]
+struct Health {
+    trouble: Option<String>,
+    listed: bool,
+}
+
+impl Health {
+    fn failed(&mut self, kind: &'static str, error: &watcher::Error) {
+        let missing = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
+        let trouble = match error {
+            watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)
+                if missing(source) =>
+            {
+                "the API server does not serve this kind; is its CustomResourceDefinition installed?"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        };
+        if self.trouble.as_ref() == Some(&trouble) {
+            tracing::debug!(kind, error = trouble, "watch still fails");
+        } else {
+            tracing::warn!(kind, error = trouble, "watch fails, will retry");
+            self.trouble = Some(trouble);
+        }
+    }
+
+    fn recovered(&mut self, kind: &'static str, objects: usize) {
+        if self.trouble.take().is_some() || !self.listed {
+            tracing::info!(kind, objects, "watch is up");
+            self.listed = true;
+        }
+    }
+}
+
+/// Waits between attempts of a watch that fails: short at first, for a control plane often starts before what it needs.
+pub(super) fn backoff() -> watcher::ExponentialBackoff {
+    backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(10))
+        .with_jitter()
+        .without_max_times()
+        .into()
+}

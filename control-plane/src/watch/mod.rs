@@ -1,0 +1,196 @@
+//! What the API server says, cached, and a signal whenever it says something new.
+//!
+//! Promises:
+//! - A cache is updated before anybody is told.
+//! - Who is told reads levels, not edges: a key means "look at this JobSet again" (see [`notify`]).
+//! - A watch that breaks is resumed, or made anew with a full list, for as long as the process runs; a missing CRD is waited for.
+//! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
+
+mod follow;
+pub mod notify;
+mod prune;
+mod readable;
+pub mod recent;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::store::WriterDropped;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, Resource};
+use lockstep_api::{JobSet, labels};
+use lockstep_core::Observed;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use follow::{Cache, Follow, backoff, jobset_of};
+use notify::Notifier;
+
+/// Who wants to know which JobSets to look at again.
+pub struct Watchers {
+    /// Told of JobSets, and of their Jobs and Services.
+    pub reconciler: Notifier<ObjectRef<JobSet>>,
+    /// Told of JobSets, and of their Jobs and pods.
+    pub groups: Notifier<ObjectRef<JobSet>>,
+}
+
+/// The caches. Cheap to clone; all clones read the same.
+#[derive(Clone)]
+pub struct Stores {
+    /// All JobSets that can be read.
+    pub jobsets: Store<JobSet>,
+    /// All Jobs that carry the label `jobset.sigs.k8s.io/jobset-name`.
+    pub jobs: Store<Job>,
+    /// All pods that carry that label, without what nobody reads.
+    pub pods: Store<Pod>,
+    caches: Arc<Caches>,
+}
+
+struct Caches {
+    jobsets: Arc<Cache<JobSet>>,
+    jobs: Arc<Cache<Job>>,
+    pods: Arc<Cache<Pod>>,
+    services: Arc<Cache<Service>>,
+}
+
+impl Stores {
+    /// Waits until all caches are filled for the first time.
+    ///
+    /// # Errors
+    /// Where the watches have ended.
+    pub async fn wait_until_ready(&self) -> Result<(), WriterDropped> {
+        self.jobsets.wait_until_ready().await?;
+        self.jobs.wait_until_ready().await?;
+        self.pods.wait_until_ready().await?;
+        self.caches.services.store.wait_until_ready().await
+    }
+
+    /// The pods that belong to a JobSet of this name, by their label.
+    #[must_use]
+    pub fn pods_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<Pod>> {
+        self.caches.pods.seen(jobset)
+    }
+
+    /// The Jobs that belong to a JobSet of this name, by their label, as the watch shows them.
+    #[must_use]
+    pub fn jobs_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<Job>> {
+        self.caches.jobs.seen(jobset)
+    }
+
+    /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.
+    #[must_use]
+    pub fn observe(&self, key: &ObjectRef<JobSet>, now: jiff::Timestamp) -> Option<(Observed, bool)> {
+        let caches = &*self.caches;
+        let seen = vec![self.jobsets.get(key)?];
+        let (jobset, unconfirmed) = caches.jobsets.recent.complete(key, seen);
+        let (jobs, more) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
+        let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
+        let observed = Observed::new(jobset.into_iter().next()?, jobs, services, now);
+        Some((observed, unconfirmed || more || yet_more))
+    }
+
+    /// Remembers a JobSet that this process has written, so that it is seen before the watch brings it.
+    pub fn wrote_jobset(&self, jobset: JobSet) {
+        self.caches
+            .jobsets
+            .recent
+            .put(ObjectRef::from_obj(&jobset), Arc::new(jobset));
+    }
+
+    /// Remembers a Job that this process has written.
+    pub fn wrote_job(&self, key: &ObjectRef<JobSet>, mut job: Job) {
+        prune::job(&mut job);
+        self.caches.jobs.recent.put(key.clone(), Arc::new(job));
+    }
+
+    /// Remembers a Service that this process has written, or found to exist.
+    pub fn wrote_service(&self, key: &ObjectRef<JobSet>, mut service: Service) {
+        prune::service(&mut service);
+        self.caches.services.recent.put(key.clone(), Arc::new(service));
+    }
+}
+
+/// Starts the watches, as tasks of `tasks` that end with `shutdown`.
+pub fn start(
+    client: &Client,
+    watchers: &Watchers,
+    tasks: &mut JoinSet<()>,
+    shutdown: &CancellationToken,
+) -> Stores {
+    let (jobsets, jobset_writer) = Cache::<JobSet>::new();
+    let (jobs, job_writer) = Cache::<Job>::new();
+    let (pods, pod_writer) = Cache::<Pod>::new();
+    let (services, service_writer) = Cache::<Service>::new();
+    let stores = Stores {
+        jobsets: jobsets.store.clone(),
+        jobs: jobs.store.clone(),
+        pods: pods.store.clone(),
+        caches: Arc::new(Caches {
+            jobsets: Arc::clone(&jobsets),
+            jobs: Arc::clone(&jobs),
+            pods: Arc::clone(&pods),
+            services: Arc::clone(&services),
+        }),
+    };
+    let both = || vec![watchers.reconciler.clone(), watchers.groups.clone()];
+
+    let follow = Follow {
+        kind: "JobSet",
+        cache: jobsets,
+        writer: jobset_writer,
+        owner: |jobset| Some(ObjectRef::from_obj(jobset)),
+        told: both(),
+    };
+    tasks.spawn(follow.run(
+        readable::jobsets(client).modify(prune::jobset).boxed(),
+        shutdown.clone(),
+    ));
+    let follow = Follow {
+        kind: "Job",
+        cache: jobs,
+        writer: job_writer,
+        owner: jobset_of,
+        told: both(),
+    };
+    tasks.spawn(follow.run(children(client).modify(prune::job).boxed(), shutdown.clone()));
+    let told = vec![watchers.groups.clone()];
+    let follow = Follow {
+        kind: "Pod",
+        cache: pods,
+        writer: pod_writer,
+        owner: jobset_of,
+        told,
+    };
+    tasks.spawn(follow.run(children(client).modify(prune::pod).boxed(), shutdown.clone()));
+    let told = vec![watchers.reconciler.clone()];
+    let follow = Follow {
+        kind: "Service",
+        cache: services,
+        writer: service_writer,
+        owner: jobset_of,
+        told,
+    };
+    tasks.spawn(follow.run(children(client).modify(prune::service).boxed(), shutdown.clone()));
+    stores
+}
+
+/// The objects of a kind that belong to some JobSet.
+fn children<K>(
+    client: &Client,
+) -> impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
+where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let config = watcher::Config::default().labels(labels::JOBSET_NAME);
+    watcher(Api::<K>::all(client.clone()), config).backoff(backoff())
+}

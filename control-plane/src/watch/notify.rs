@@ -1,0 +1,138 @@
+//! A coalescing, multi-consumer hand-over of keys.
+//!
+//! Promises: a key that was added is handed out at least once after the last `add`, at most once per drain, and the set never
+//! grows beyond the number of distinct keys, however fast the producers are. Keys come out in the order in which they were first
+//! added, so that none starves. A key means "look again", never "this happened".
+
+use std::{
+    collections::{HashSet, VecDeque},
+    hash::Hash,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use futures::Stream;
+
+#[cfg(test)]
+mod tests;
+
+/// The producing end: cheap to clone, never blocks, never grows without bound.
+pub struct Notifier<T> {
+    shared: Arc<Mutex<Shared<T>>>,
+}
+
+/// The consuming end: a stream of keys, each drained once. Ends when every [`Notifier`] is gone and nothing is left.
+pub struct Notified<T> {
+    shared: Arc<Mutex<Shared<T>>>,
+}
+
+struct Shared<T> {
+    /// What is waiting, in order; `queued` holds the same keys for look-up.
+    queue: VecDeque<T>,
+    queued: HashSet<T>,
+    waker: Option<Waker>,
+    notifiers: usize,
+}
+
+/// Makes a connected pair.
+pub fn channel<T: Eq + Hash + Clone>() -> (Notifier<T>, Notified<T>) {
+    let shared = Arc::new(Mutex::new(Shared {
+        queue: VecDeque::new(),
+        queued: HashSet::new(),
+        waker: None,
+        notifiers: 1,
+    }));
+    (
+        Notifier {
+            shared: Arc::clone(&shared),
+        },
+        Notified { shared },
+    )
+}
+
+fn locked<T>(shared: &Mutex<Shared<T>>) -> std::sync::MutexGuard<'_, Shared<T>> {
+    // Nothing under this lock can leave the set half-changed, so a panic elsewhere does not make it unusable.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Eq + Hash + Clone> Notifier<T> {
+    /// Asks the consumer to look at `key` again.
+    pub fn add(&self, key: T) {
+        self.extend([key]);
+    }
+
+    /// Asks the consumer to look at each of `keys` again.
+    pub fn extend(&self, keys: impl IntoIterator<Item = T>) {
+        let waker = {
+            let mut shared = locked(&self.shared);
+            for key in keys {
+                if shared.queued.insert(key.clone()) {
+                    shared.queue.push_back(key);
+                }
+            }
+            if shared.queue.is_empty() {
+                None
+            } else {
+                shared.waker.take()
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Clone for Notifier<T> {
+    fn clone(&self) -> Self {
+        locked(&self.shared).notifiers += 1;
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<T> Drop for Notifier<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut shared = locked(&self.shared);
+            shared.notifiers -= 1;
+            if shared.notifiers == 0 {
+                shared.waker.take()
+            } else {
+                None
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T: Eq + Hash + Clone> Notified<T> {
+    /// Takes one key, waiting for one. `None` once every [`Notifier`] is gone. Safe to cancel.
+    pub async fn next(&mut self) -> Option<T> {
+        std::future::poll_fn(|cx| self.poll_key(cx)).await
+    }
+
+    fn poll_key(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut shared = locked(&self.shared);
+        if let Some(key) = shared.queue.pop_front() {
+            shared.queued.remove(&key);
+            return Poll::Ready(Some(key));
+        }
+        if shared.notifiers == 0 {
+            return Poll::Ready(None);
+        }
+        shared.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl<T: Eq + Hash + Clone> Stream for Notified<T> {
+    type Item = T;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.get_mut().poll_key(cx)
+    }
+}

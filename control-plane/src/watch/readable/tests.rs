@@ -1,0 +1,57 @@
+use serde_json::json;
+
+use super::*;
+
+fn read(spec: serde_json::Value) -> DeserializeGuard<JobSet> {
+    serde_json::from_value(json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "js", "namespace": "ns", "uid": "u"},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn good() -> DeserializeGuard<JobSet> {
+    read(json!({"replicatedJobs": []}))
+}
+
+fn bad() -> DeserializeGuard<JobSet> {
+    read(json!({"replicatedJobs": "none"}))
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_named_and_counts_as_absent() {
+    let (event, unreadable) = split(Event::Apply(bad()));
+    let Some(Event::Delete(jobset)) = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!(jobset.name(), "js");
+    let error = unreadable.unwrap().error;
+    assert!(
+        error.contains("replicatedJobs") || error.contains("sequence"),
+        "{error}"
+    );
+    let (event, unreadable) = split(Event::InitApply(bad()));
+    assert!(event.is_none() && unreadable.is_some());
+    let (event, unreadable) = split(Event::Delete(bad()));
+    assert!(matches!(event, Some(Event::Delete(_))) && unreadable.is_none());
+}
+
+#[test]
+fn what_can_be_read_passes_unchanged() {
+    assert!(matches!(
+        split(Event::Apply(good())),
+        (Some(Event::Apply(_)), None)
+    ));
+    assert!(matches!(
+        split(Event::InitApply(good())),
+        (Some(Event::InitApply(_)), None)
+    ));
+    assert!(matches!(
+        split(Event::Delete(good())),
+        (Some(Event::Delete(_)), None)
+    ));
+    assert!(matches!(split(Event::Init), (Some(Event::Init), None)));
+    assert!(matches!(split(Event::InitDone), (Some(Event::InitDone), None)));
+}
