@@ -1,0 +1,190 @@
+//! Processes of an instance: starting them, finding them again, ending them.
+//!
+//! A process is known by its id and its start time, so that an id that the kernel has given to another
+//! process is never signalled. Each one also carries the instance's state folder in its environment,
+//! and passes it on to what it starts (containerd to its shims), so that all are found even when the
+//! record of them is lost.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::ClusterError;
+
+/// The variable that marks the processes of an instance.
+const MARK: &str = "LOCKSTEP_TESTBED_INSTANCE";
+
+/// One process, for as long as the machine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// The process id.
+    pub pid: i32,
+    /// When it started, in clock ticks since the machine did.
+    pub start_time: u64,
+}
+
+impl ProcessId {
+    /// The process that has this id now.
+    pub fn of(pid: Pid) -> Option<Self> {
+        let (state, start_time) = stat(pid)?;
+        (state != 'Z' && state != 'X').then_some(Self { pid: pid.as_raw(), start_time })
+    }
+
+    /// This process.
+    pub fn own() -> Option<Self> {
+        Self::of(Pid::this())
+    }
+
+    /// The process id.
+    pub fn pid(self) -> Pid {
+        Pid::from_raw(self.pid)
+    }
+
+    /// Whether it still runs. One that has ended and was not yet waited for does not.
+    pub fn is_alive(self) -> bool {
+        Self::of(self.pid()) == Some(self)
+    }
+
+    /// Sends a signal, if it still runs. Says whether it did.
+    pub fn signal(self, signal: Signal) -> bool {
+        self.is_alive() && kill(self.pid(), signal).is_ok()
+    }
+}
+
+/// State letter and start time from `/proc/<pid>/stat`.
+fn stat(pid: Pid) -> Option<(char, u64)> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// As [`stat`], from the text. The command's name may hold spaces and brackets.
+pub(super) fn parse_stat(text: &str) -> Option<(char, u64)> {
+    let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// Namespaces of another process that a new one is to enter.
+#[derive(Debug, Clone, Copy)]
+pub enum Enter {
+    /// None: it runs beside us.
+    Nothing,
+    /// The network namespace.
+    Network(Pid),
+    /// The mount, network and UTS namespaces.
+    Node(Pid),
+}
+
+impl Enter {
+    /// A command line that runs `program` there.
+    pub fn command(self, program: impl AsRef<OsStr>) -> Command {
+        let (pid, flags): (_, &[&str]) = match self {
+            Self::Nothing => return Command::new(program),
+            Self::Network(pid) => (pid, &["-n"]),
+            Self::Node(pid) => (pid, &["-m", "-n", "-u"]),
+        };
+        let mut command = Command::new("nsenter");
+        command.arg("-t").arg(pid.to_string()).args(flags).arg("--").arg(program);
+        command
+    }
+}
+
+/// How daemons of an instance are started.
+#[derive(Debug, Clone)]
+pub(super) struct Launcher {
+    state_dir: PathBuf,
+}
+
+impl Launcher {
+    pub(super) fn new(state_dir: &Path) -> Self {
+        Self { state_dir: state_dir.to_owned() }
+    }
+
+    /// The log of the daemon called `name`.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.state_dir.join("logs").join(format!("{name}.log"))
+    }
+
+    /// Starts a daemon that outlives this process, in a session of its own.
+    pub(super) fn start(&self, name: &str, command: &Command) -> Result<ProcessId, ClusterError> {
+        let path = self.log(name);
+        let log = File::create(&path).map_err(ClusterError::io(&path))?;
+        let errors = log.try_clone().map_err(ClusterError::io(&path))?;
+        let tools = self.state_dir.join("bin");
+        let search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let mut child = Command::new("setsid")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(&self.state_dir)
+            .env_clear()
+            .env("PATH", format!("{}:{search}", tools.display()))
+            .env("HOME", "/root")
+            .env(MARK, &self.state_dir)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(ClusterError::io(Path::new("setsid")))?;
+        let started = ProcessId::of(Pid::from_raw(child.id().cast_signed()));
+        // Waits for the end, or what has ended would be a zombie for as long as this process runs.
+        std::thread::spawn(move || child.wait());
+        started.ok_or_else(|| self.died(name))
+    }
+
+    /// The error for a daemon that has ended by itself.
+    pub(super) fn died(&self, name: &str) -> ClusterError {
+        let text = fs::read_to_string(self.log(name)).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        let log = lines.get(lines.len().saturating_sub(15)..).unwrap_or_default().join("\n");
+        ClusterError::Died { name: name.to_owned(), log }
+    }
+}
+
+/// All processes that carry the mark of the instance in `state_dir`.
+pub(super) fn marked(state_dir: &Path) -> BTreeSet<ProcessId> {
+    let mark = format!("{MARK}={}", state_dir.display());
+    all_pids()
+        .filter(|pid| {
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()))
+        })
+        .filter_map(ProcessId::of)
+        .collect()
+}
+
+/// Every process id of the machine.
+pub(crate) fn all_pids() -> impl Iterator<Item = Pid> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .map(Pid::from_raw)
+}
+
+/// Kills what `find` finds until it finds nothing, up to `patience`.
+pub(super) fn kill_until_gone(
+    find: impl Fn() -> BTreeSet<ProcessId>,
+    patience: Duration,
+) -> Result<(), ClusterError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = find();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(ClusterError::Unkillable(left.into_iter().collect()));
+        }
+        for process in left {
+            process.signal(Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,130 @@
+//! Finds the programs that a cluster is made of.
+//!
+//! Each program is looked for in `KUBEBUILDER_ASSETS`, then on `PATH` (both only where its version
+//! suits), then in a cache outside the checkout, and is else built into that cache from the pinned Go
+//! modules under `testbed/tools`. The cache's folders are named by a hash of everything that decides
+//! what is built, so a change of version never finds an old program.
+
+mod build;
+pub mod catalog;
+pub mod packages;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::command::CommandError;
+use crate::progress::Progress;
+use catalog::{Accept, Module, Tool};
+
+/// A program could neither be found nor built.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// No such program in the catalogue.
+    #[error("{0} is not a program of the testbed")]
+    Unknown(String),
+    /// The cache or the module's sources could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// What was touched.
+        path: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// A program failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// `go build` failed.
+    #[error("cannot build the Go module {module} ({status}):\n{log}")]
+    Build {
+        /// The module.
+        module: &'static str,
+        /// How `go build` ended.
+        status: std::process::ExitStatus,
+        /// The last lines that it wrote.
+        log: String,
+    },
+    /// Something that Debian packages is not there.
+    #[error("{0}")]
+    Packages(#[from] packages::MissingPackages),
+    /// Neither `LOCKSTEP_CACHE`, `XDG_CACHE_HOME` nor `HOME` says where the cache is.
+    #[error("no place for the cache: set LOCKSTEP_CACHE")]
+    NoCache,
+}
+
+/// Where each program is.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    paths: BTreeMap<&'static str, PathBuf>,
+}
+
+impl Tools {
+    /// Finds every program, building what is missing.
+    pub async fn all(progress: &Progress) -> Result<Self, ToolError> {
+        Self::locate(catalog::names(), progress).await
+    }
+
+    /// Finds the programs in `names`, building what is missing.
+    pub async fn locate(
+        names: impl IntoIterator<Item = &'static str>,
+        progress: &Progress,
+    ) -> Result<Self, ToolError> {
+        let cache = cache_root()?.join("tools");
+        let mut paths = BTreeMap::new();
+        for name in names {
+            let (module, tool) = catalog::find(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))?;
+            let path = match installed(tool).await {
+                Some(path) => path,
+                None => build::cached_or_built(&cache, module, progress).await?.join(name),
+            };
+            paths.insert(name, path);
+        }
+        Ok(Self { paths })
+    }
+
+    /// The path of a program.
+    pub fn path(&self, name: &str) -> Result<&Path, ToolError> {
+        self.paths.get(name).map(PathBuf::as_path).ok_or_else(|| ToolError::Unknown(name.to_owned()))
+    }
+
+    /// All programs and where they are.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        self.paths.iter().map(|(name, path)| (*name, path.as_path()))
+    }
+}
+
+/// The folder for everything that is kept from one checkout to the next: `LOCKSTEP_CACHE`, else the
+/// user's cache folder.
+pub fn cache_root() -> Result<PathBuf, ToolError> {
+    if let Some(path) = env_path("LOCKSTEP_CACHE") {
+        return Ok(path);
+    }
+    env_path("XDG_CACHE_HOME")
+        .or_else(|| env_path("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("lockstep"))
+        .ok_or(ToolError::NoCache)
+}
+
+/// The folder of the Go module `module`.
+fn module_dir(module: &Module) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/tools").join(module.name)
+}
+
+/// A suitable copy that somebody else installed.
+async fn installed(tool: &Tool) -> Option<PathBuf> {
+    let Accept::Version(args, min, max) = tool.accept else { return None };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = env_path("KUBEBUILDER_ASSETS").into_iter().chain(std::env::split_paths(&path));
+    for candidate in dirs.map(|dir| dir.join(tool.name)).filter(|path| path.is_file()) {
+        if version::of(&candidate, args).await.is_some_and(|found| (min..=max).contains(&found)) {
+            return Some(candidate);
+        }
+    }
+    None
+}
+
+fn env_path(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
