@@ -65,9 +65,11 @@ impl Leader {
     }
 
     async fn become_leader(&self) -> anyhow::Result<Leadership> {
-        self.stores.wait_until_ready().await?;
+        self.stores.wait_until_ready().await;
         // The same after a restart of the process, so that it takes its own lease back at once.
-        let identity = std::env::var("POD_NAME").ok().or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
+        let identity = std::env::var("POD_NAME")
+            .ok()
+            .or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
         let identity = identity.ok_or_else(|| anyhow!("neither POD_NAME nor the host's name can be read"))?;
         Ok(Leadership::acquire(self.client.clone(), &self.args.namespace, &identity).await?)
     }
@@ -80,14 +82,23 @@ impl Leader {
     ) -> anyhow::Result<()> {
         match (self.args.hub_bind_address.0, &self.args.hub_token_file) {
             (Some(address), Some(file)) => {
-                let token = std::fs::read_to_string(file).with_context(|| format!("--hub-token-file {}", file.display()))?;
+                let token = std::fs::read_to_string(file)
+                    .with_context(|| format!("--hub-token-file {}", file.display()))?;
                 let token = token.trim();
                 anyhow::ensure!(!token.is_empty(), "--hub-token-file {} is empty", file.display());
                 let authenticator = Arc::new(StaticToken::new(token));
                 let identity = self.hub_identity().await?;
-                parts.spawn(hub::serve(address, identity, Arc::clone(registry), authenticator, end.clone()));
+                parts.spawn(hub::serve(
+                    address,
+                    identity,
+                    Arc::clone(registry),
+                    authenticator,
+                    end.clone(),
+                ));
             }
-            _ => tracing::warn!("no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"),
+            _ => tracing::warn!(
+                "no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
+            ),
         }
         let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
         let (announcer, write_events) = Announcer::new(self.client.clone(), instance, end.clone());
@@ -95,8 +106,13 @@ impl Leader {
             write_events.await;
             Ok(())
         });
-        let manager =
-            Manager::new(self.client.clone(), self.stores.clone(), Arc::clone(registry), announcer, end.clone());
+        let manager = Manager::new(
+            self.client.clone(),
+            self.stores.clone(),
+            Arc::clone(registry),
+            announcer,
+            end.clone(),
+        );
         let groups = manager.run(self.group_changes);
         parts.spawn(async move {
             groups.await;

@@ -20,13 +20,12 @@ use crate::watch::Stores;
 /// Where the address cannot be bound.
 pub async fn health(address: SocketAddr, stores: Stores, shutdown: CancellationToken) -> anyhow::Result<()> {
     let ready = move || {
-        let stores = stores.clone();
+        let ready = stores.is_ready();
         async move {
-            // Resolves at once where it resolves at all.
-            match futures::FutureExt::now_or_never(stores.wait_until_ready()) {
-                Some(Ok(())) => (StatusCode::OK, "ok"),
-                Some(Err(_)) => (StatusCode::SERVICE_UNAVAILABLE, "the watches have ended"),
-                None => (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet"),
+            if ready {
+                (StatusCode::OK, "ok")
+            } else {
+                (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet")
             }
         }
     };

@@ -11,10 +11,14 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Resource, ResourceExt};
 use lockstep_api::{JobSet, labels};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
 use super::recent::Recent;
+
+#[cfg(test)]
+mod tests;
 
 /// Names of the cached objects of one kind, by the JobSet that they belong to.
 type Index = RwLock<HashMap<ObjectRef<JobSet>, HashSet<String>>>;
@@ -24,6 +28,8 @@ pub(super) struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
     pub(super) store: Store<K>,
     pub(super) recent: Recent<K>,
     index: Index,
+    /// Whether the first list is complete. (The store's own signal wakes only the last of several who wait for it.)
+    ready: watch::Sender<bool>,
 }
 
 /// The JobSet that an object belongs to, by its label.
@@ -42,8 +48,19 @@ where
             store: writer.as_reader(),
             recent: Recent::default(),
             index: RwLock::default(),
+            ready: watch::Sender::new(false),
         };
         (Arc::new(cache), writer)
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits for the first list to be complete.
+    pub(super) async fn wait_until_ready(&self) {
+        // The sender lives as long as this does, so waiting cannot fail.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
     /// What the watch shows of one JobSet.
@@ -97,6 +114,7 @@ where
                         concerned.push(jobset);
                     }
                 }
+                self.ready.send_replace(true);
                 concerned
             }
             Event::Apply(object) => {
@@ -197,7 +215,7 @@ impl Health {
 /// Waits between attempts of a watch that fails: short at first, for a control plane often starts before what it needs.
 pub(super) fn backoff() -> watcher::ExponentialBackoff {
     backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(200))
+        .with_min_delay(Duration::from_millis(500))
         .with_max_delay(Duration::from_secs(10))
         .with_jitter()
         .without_max_times()

@@ -18,7 +18,6 @@ use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::store::WriterDropped;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
@@ -59,14 +58,31 @@ struct Caches {
 
 impl Stores {
     /// Waits until all caches are filled for the first time.
-    ///
-    /// # Errors
-    /// Where the watches have ended.
-    pub async fn wait_until_ready(&self) -> Result<(), WriterDropped> {
-        self.jobsets.wait_until_ready().await?;
-        self.jobs.wait_until_ready().await?;
-        self.pods.wait_until_ready().await?;
-        self.caches.services.store.wait_until_ready().await
+    pub async fn wait_until_ready(&self) {
+        let Caches {
+            jobsets,
+            jobs,
+            pods,
+            services,
+        } = &*self.caches;
+        tokio::join!(
+            jobsets.wait_until_ready(),
+            jobs.wait_until_ready(),
+            pods.wait_until_ready(),
+            services.wait_until_ready()
+        );
+    }
+
+    /// Whether all caches have been filled.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let Caches {
+            jobsets,
+            jobs,
+            pods,
+            services,
+        } = &*self.caches;
+        jobsets.is_ready() && jobs.is_ready() && pods.is_ready() && services.is_ready()
     }
 
     /// The pods that belong to a JobSet of this name, by their label.

@@ -7,6 +7,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{JobSet, annotations, labels};
 
+#[cfg(test)]
+mod tests;
+
 /// Written by kubectl: a copy of the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

@@ -1,0 +1,114 @@
+use futures::stream;
+use k8s_openapi::api::batch::v1::Job;
+
+use super::super::notify;
+use super::*;
+
+fn key(name: &str) -> ObjectRef<JobSet> {
+    ObjectRef::new(name).within("ns")
+}
+
+fn job(name: &str, jobset: &str, version: u32) -> Job {
+    let mut job = Job::default();
+    job.metadata.name = Some(name.to_owned());
+    job.metadata.namespace = Some("ns".to_owned());
+    job.metadata.resource_version = Some(version.to_string());
+    job.metadata.labels = Some([(labels::JOBSET_NAME.to_owned(), jobset.to_owned())].into());
+    job
+}
+
+/// Follows the events to their end; returns what is cached for each JobSet, and who was told about what.
+async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<Job>>) -> Vec<String> {
+    let (notifier, mut notified) = notify::channel();
+    let follow = Follow {
+        kind: "Job",
+        cache: Arc::clone(cache),
+        writer,
+        owner: jobset_of::<Job>,
+        told: vec![notifier],
+    };
+    follow
+        .run(stream::iter(events.into_iter().map(Ok)), CancellationToken::new())
+        .await;
+    let mut told = Vec::new();
+    while let Some(key) = notified.next().await {
+        told.push(key.name);
+    }
+    told.sort();
+    told
+}
+
+fn seen(cache: &Cache<Job>, jobset: &str) -> Vec<String> {
+    let mut names: Vec<_> = cache
+        .seen(&key(jobset))
+        .iter()
+        .map(|job| job.name_any())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn objects_are_found_by_their_jobset_and_changes_are_told() {
+    let (cache, writer) = Cache::new();
+    let events = vec![
+        Event::Init,
+        Event::InitApply(job("a-0", "a", 1)),
+        Event::InitApply(job("b-0", "b", 2)),
+        Event::InitDone,
+        Event::Apply(job("a-1", "a", 3)),
+        Event::Delete(job("b-0", "b", 4)),
+    ];
+    assert_eq!(follow(&cache, writer, events).await, ["a", "b"]);
+    assert_eq!(seen(&cache, "a"), ["a-0", "a-1"]);
+    assert_eq!(seen(&cache, "b"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_a_new_list_no_longer_shows_is_told_too() {
+    let (cache, writer) = Cache::new();
+    let events = vec![
+        Event::Init,
+        Event::InitApply(job("a-0", "a", 1)),
+        Event::InitDone,
+        Event::Init,
+        Event::InitApply(job("b-0", "b", 2)),
+        Event::InitDone,
+    ];
+    assert_eq!(follow(&cache, writer, events).await, ["a", "b"]);
+    assert_eq!(seen(&cache, "a"), Vec::<String>::new());
+    assert_eq!(seen(&cache, "b"), ["b-0"]);
+}
+
+#[tokio::test]
+async fn the_watch_confirms_own_writes() {
+    let (cache, writer) = Cache::new();
+    for (name, jobset) in [("a-0", "a"), ("b-0", "b"), ("c-0", "c")] {
+        cache.recent.put(key(jobset), Arc::new(job(name, jobset, 10)));
+    }
+    let events = vec![
+        Event::Apply(job("a-0", "a", 10)),
+        Event::Apply(job("b-0", "b", 9)),
+        Event::Delete(job("c-0", "c", 11)),
+    ];
+    follow(&cache, writer, events).await;
+    let unconfirmed = |jobset: &str| cache.recent.complete(&key(jobset), Vec::new()).1;
+    assert_eq!(["a", "b", "c"].map(unconfirmed), [false, true, false]);
+}
+
+#[tokio::test]
+async fn all_who_wait_for_the_first_list_are_woken() {
+    let (cache, writer) = Cache::new();
+    let waiting = || {
+        let cache = Arc::clone(&cache);
+        tokio::spawn(async move { cache.wait_until_ready().await })
+    };
+    let waiters = [waiting(), waiting(), waiting()];
+    tokio::task::yield_now().await;
+    assert!(!cache.is_ready());
+    follow(&cache, writer, vec![Event::Init, Event::InitDone]).await;
+    assert!(cache.is_ready());
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+}
