@@ -13,13 +13,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Identity;
 
-use crate::apply::Applier;
 use crate::args::Args;
 use crate::group::{Announcer, Manager};
 use crate::hub::{self, Registry, StaticToken};
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
-use crate::reconcile::Reconciler;
+use crate::reconcile;
 use crate::tls;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
@@ -118,11 +117,10 @@ impl Leader {
             groups.await;
             Ok(())
         });
-        let applier = Applier::new(self.client, self.stores.clone(), Arc::clone(&self.metrics));
-        let reconciler = Reconciler::new(self.stores, applier, self.metrics);
-        let (changes, end) = (self.reconciler_changes, end.clone());
+        let reconcile =
+            reconcile::run(self.client, self.stores, self.metrics, self.reconciler_changes, end.clone());
         parts.spawn(async move {
-            reconciler.run(changes, end).await;
+            reconcile.await;
             Ok(())
         });
         Ok(())

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
+use kube::Client;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, watcher};
@@ -35,8 +36,26 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
+/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
+pub async fn run(
+    client: Client,
+    stores: Stores,
+    metrics: Arc<Metrics>,
+    changes: Notified<ObjectRef<JobSet>>,
+    shutdown: CancellationToken,
+) {
+    let (applier, publisher) = Applier::new(client, stores.clone(), Arc::clone(&metrics));
+    let reconciler = Arc::new(Reconciler {
+        stores,
+        applier,
+        metrics,
+        failures: Mutex::default(),
+    });
+    tokio::join!(reconciler.follow(changes, shutdown), publisher.run());
+}
+
 /// Looks at JobSets and acts.
-pub struct Reconciler {
+struct Reconciler {
     stores: Stores,
     applier: Applier,
     metrics: Arc<Metrics>,
@@ -44,28 +63,15 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler that has not begun.
-    #[must_use]
-    pub fn new(stores: Stores, applier: Applier, metrics: Arc<Metrics>) -> Self {
-        Self {
-            stores,
-            applier,
-            metrics,
-            failures: Mutex::default(),
-        }
-    }
-
-    /// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
-    pub async fn run(self, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
+    async fn follow(self: Arc<Self>, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         let store = self.stores.jobsets.clone();
         let queue = changes
             .map(Ok::<_, watcher::Error>)
             .take_until(shutdown.cancelled_owned());
-        let this = Arc::new(self);
         let results = applier(
             |jobset: Arc<JobSet>, this: Arc<Self>| async move { this.reconcile(&jobset).await }.boxed(),
             |jobset, error, this| this.failed(&jobset, error),
-            Arc::clone(&this),
+            Arc::clone(&self),
             store,
             queue,
             controller::Config::default().concurrency(CONCURRENCY),
@@ -75,7 +81,7 @@ impl Reconciler {
         while let Some(result) = results.next().await {
             if let Err(controller::Error::ObjectNotFound(gone)) = result {
                 let key = ObjectRef::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
-                this.forget(&key);
+                self.forget(&key);
             }
         }
     }

@@ -1,15 +1,68 @@
-//! Publishes events about JobSets (events.k8s.io/v1).
+//! Publishes events about JobSets (events.k8s.io/v1), beside the work and never in its way.
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use lockstep_api::events::ACTION;
 use lockstep_core::plan::{self, Severity};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 
 /// `reportingController` of the events, as upstream has it.
 const CONTROLLER: &str = "jobset";
 /// Events take 1 KiB of note.
 const LONGEST_NOTE: usize = 1024;
+
+/// Events that wait at most. Beyond that they are dropped: an event is news, not state.
+const BACKLOG: usize = 4096;
+/// Events that are written at the same time.
+const PARALLELISM: usize = 8;
+
+type News = (ObjectReference, plan::Event);
+
+/// Where events are put.
+pub(super) struct Queue {
+    news: mpsc::Sender<News>,
+}
+
+/// Writes the events of a [`Queue`].
+pub struct Publisher {
+    recorder: Recorder,
+    news: mpsc::Receiver<News>,
+}
+
+/// Makes a connected pair.
+pub(super) fn queue(client: Client) -> (Queue, Publisher) {
+    let (sender, receiver) = mpsc::channel(BACKLOG);
+    (
+        Queue { news: sender },
+        Publisher {
+            recorder: recorder(client),
+            news: receiver,
+        },
+    )
+}
+
+impl Queue {
+    pub(super) fn add(&self, regarding: ObjectReference, event: plan::Event) {
+        if let Err(error) = self.news.try_send((regarding, event)) {
+            tracing::warn!(%error, "too many events are waiting, this one is dropped");
+        }
+    }
+}
+
+impl Publisher {
+    /// Writes events until the queue is gone and empty.
+    pub async fn run(self) {
+        let recorder = &self.recorder;
+        let news = ReceiverStream::new(self.news);
+        news.for_each_concurrent(PARALLELISM, |(regarding, event)| async move {
+            publish(recorder, &regarding, &event).await;
+        })
+        .await;
+    }
+}
 
 /// A recorder for the events of this process.
 pub fn recorder(client: Client) -> Recorder {

@@ -10,7 +10,6 @@ pub mod events;
 use std::sync::Arc;
 
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
 use lockstep_api::{JobSet, events as reasons};
@@ -70,23 +69,27 @@ fn is_status(error: &kube::Error, code: u16) -> bool {
 pub struct Applier {
     client: Client,
     stores: Stores,
-    recorder: Recorder,
+    news: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
 }
 
 impl Applier {
-    /// An applier; what it writes shows in `stores` at once.
+    /// An applier, and what publishes its events for as long as it lives. What it writes shows in `stores` at once.
     #[must_use]
-    pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> Self {
-        let recorder = events::recorder(client.clone());
-        Self {
-            client,
-            stores,
-            recorder,
-            metrics,
-            children: Semaphore::new(PARALLELISM),
-        }
+    pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> (Self, events::Publisher) {
+        let (news, publisher) = events::queue(client.clone());
+        let children = Semaphore::new(PARALLELISM);
+        (
+            Self {
+                client,
+                stores,
+                news,
+                metrics,
+                children,
+            },
+            publisher,
+        )
     }
 
     /// Carries out a plan that was made for this JobSet.
@@ -98,14 +101,12 @@ impl Applier {
         self.delete_jobs(&key, &plan.delete_jobs).await?;
         if let Some(service) = plan.create_service {
             let created = self.create_service(&key, *service).await;
-            self.tell_of_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created)
-                .await;
+            self.tell_of_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created);
             created?;
         }
         if !plan.create_jobs.is_empty() {
             let created = self.create_jobs(jobset, &key, plan.create_jobs).await;
-            self.tell_of_failure(jobset, reasons::JOB_CREATION_FAILED, &created)
-                .await;
+            self.tell_of_failure(jobset, reasons::JOB_CREATION_FAILED, &created);
             created?;
         }
         self.change_jobs(&key, plan.change_jobs).await?;
@@ -117,21 +118,21 @@ impl Applier {
         if let Some(state) = &plan.finished {
             self.metrics.finished(jobset, state);
         }
-        for event in &plan.events {
-            tracing::info!(reason = event.reason, message = event.message, "jobset changed");
-            events::publish(&self.recorder, &jobset.object_ref(&()), event).await;
+        for event in plan.events {
+            tracing::info!(reason = event.reason, note = event.message, "jobset changed");
+            self.news.add(jobset.object_ref(&()), event);
         }
         Ok(())
     }
 
-    async fn tell_of_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
+    fn tell_of_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
         if let Err(error) = result {
             let event = plan::Event {
                 severity: Severity::Warning,
                 reason: reason.to_owned(),
                 message: error.to_string(),
             };
-            events::publish(&self.recorder, &jobset.object_ref(&()), &event).await;
+            self.news.add(jobset.object_ref(&()), event);
         }
     }
 
