@@ -1,2 +1,42 @@
-//! Placeholder.
-fn main() {}
+//! The pod agent: PID 1 of a worker container.
+//!
+//! It owns the worker process: starts it when the group is released, stops its whole process tree when the group restarts, and
+//! starts it again, while the container around it lives on. It is single-threaded and allocates next to nothing while idle.
+
+mod args;
+mod convert;
+mod link;
+mod procs;
+mod supervisor;
+mod sys;
+mod target;
+mod worker;
+
+use std::process::ExitCode;
+
+use crate::args::{Invocation, parse};
+use crate::supervisor::Supervisor;
+
+/// Exit code of an agent that could not do its work at all; it says why on stderr.
+const UNUSABLE: u8 = 125;
+
+fn main() -> ExitCode {
+    let args = match parse(std::env::args_os().skip(1)) {
+        Ok(Invocation::Run(args)) => args,
+        Ok(Invocation::Print(text)) => {
+            worker::say(&text);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            worker::say(&format!("{error}; see --help"));
+            return ExitCode::from(UNUSABLE);
+        }
+    };
+    match Supervisor::new(args).and_then(Supervisor::run) {
+        Ok(code) => std::process::exit(code),
+        Err(error) => {
+            worker::say(&error.to_string());
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}

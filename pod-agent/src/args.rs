@@ -1,0 +1,161 @@
+//! The command line, parsed by hand: a parser library would be a third of the binary.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+const HELP: &str = "lockstep-pod-agent: PID 1 of a supervised worker container
+
+usage: lockstep-pod-agent --socket PATH --container NAME --container-id ID [--grace-default-ms N] -- COMMAND [ARG...]
+
+  --socket PATH          Unix socket of the node daemon
+  --container NAME       name of this container in its pod
+  --container-id ID      id of this container at the runtime
+  --grace-default-ms N   time between SIGTERM and SIGKILL where an order states none (default 0)
+  -- COMMAND [ARG...]    the worker, started when the group is released";
+
+/// Longest path that fits a `sockaddr_un`, without its terminating zero.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Invocation {
+    Run(Args),
+    /// Say this and exit 0 (`--help`, `--version`).
+    Print(String),
+}
+
+/// A valid command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Args {
+    pub(crate) socket: PathBuf,
+    pub(crate) container: String,
+    pub(crate) container_id: String,
+    /// Grace where an order states none.
+    pub(crate) grace_default: Duration,
+    /// The worker's program and arguments; never empty.
+    pub(crate) command: Vec<OsString>,
+    /// Run although this process is not PID 1. For development outside a container.
+    pub(crate) allow_not_pid1: bool,
+}
+
+/// Why a command line was refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum ArgsError {
+    #[error("unknown option {0:?}")]
+    Unknown(OsString),
+    #[error("option {0} needs a value")]
+    NoValue(&'static str),
+    #[error("option {0} is required")]
+    Missing(&'static str),
+    #[error("option {0} was given twice")]
+    Twice(&'static str),
+    #[error("option {option}: {value:?} is not {expected}")]
+    Invalid {
+        option: &'static str,
+        value: OsString,
+        expected: &'static str,
+    },
+    #[error("no worker command: it follows after --")]
+    NoCommand,
+}
+
+/// Parses the arguments after the program's own name.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, ArgsError> {
+    let mut args = args.into_iter();
+    let mut socket = None;
+    let mut container = None;
+    let mut container_id = None;
+    let mut grace = None;
+    let mut allow_not_pid1 = false;
+    let mut command: Vec<OsString> = Vec::new();
+
+    while let Some(arg) = args.next() {
+        let (name, inline) = split(&arg);
+        let mut value = |option: &'static str, slot: &mut Option<OsString>| {
+            if slot.is_some() {
+                return Err(ArgsError::Twice(option));
+            }
+            let value = inline
+                .clone()
+                .or_else(|| args.next())
+                .ok_or(ArgsError::NoValue(option))?;
+            *slot = Some(value);
+            Ok(())
+        };
+        match name.to_str() {
+            Some("--socket") => value("--socket", &mut socket)?,
+            Some("--container") => value("--container", &mut container)?,
+            Some("--container-id") => value("--container-id", &mut container_id)?,
+            Some("--grace-default-ms") => value("--grace-default-ms", &mut grace)?,
+            Some("--allow-not-pid1") if inline.is_none() => allow_not_pid1 = true,
+            Some("--help" | "-h") => return Ok(Invocation::Print(HELP.to_owned())),
+            Some("--version") => return Ok(Invocation::Print(env!("CARGO_PKG_VERSION").to_owned())),
+            Some("--") => {
+                command = args.collect();
+                break;
+            }
+            _ => return Err(ArgsError::Unknown(arg)),
+        }
+    }
+
+    let socket = socket.ok_or(ArgsError::Missing("--socket"))?;
+    if socket.is_empty() || socket.len() > MAX_SOCKET_PATH {
+        return Err(ArgsError::Invalid {
+            option: "--socket",
+            value: socket,
+            expected: "a path of 1 to 107 bytes",
+        });
+    }
+    if command.first().is_none_or(|program| program.is_empty()) {
+        return Err(ArgsError::NoCommand);
+    }
+    Ok(Invocation::Run(Args {
+        socket: socket.into(),
+        container: text("--container", container)?,
+        container_id: text("--container-id", container_id)?,
+        grace_default: grace.map(millis).transpose()?.unwrap_or_default(),
+        command,
+        allow_not_pid1,
+    }))
+}
+
+/// Splits `--name=value`.
+fn split(arg: &OsStr) -> (OsString, Option<OsString>) {
+    match arg.to_str().and_then(|arg| arg.split_once('=')) {
+        Some((name, value)) if name.starts_with("--") => (name.into(), Some(value.into())),
+        _ => (arg.to_owned(), None),
+    }
+}
+
+fn text(option: &'static str, value: Option<OsString>) -> Result<String, ArgsError> {
+    match value.ok_or(ArgsError::Missing(option))?.into_string() {
+        Ok(value) if !value.is_empty() && value.len() <= 1024 => Ok(value),
+        Ok(value) => Err(ArgsError::Invalid {
+            option,
+            value: value.into(),
+            expected: "a text of 1 to 1024 bytes",
+        }),
+        Err(value) => Err(ArgsError::Invalid {
+            option,
+            value,
+            expected: "UTF-8",
+        }),
+    }
+}
+
+fn millis(value: OsString) -> Result<Duration, ArgsError> {
+    match value.to_str().and_then(|text| text.parse::<u32>().ok()) {
+        Some(ms) => Ok(Duration::from_millis(ms.into())),
+        None => Err(ArgsError::Invalid {
+            option: "--grace-default-ms",
+            value,
+            expected: "a number of milliseconds",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Between the wire's types and the agent's own. Generated types stop here and in [`crate::link`].
+
+use std::time::Duration;
+
+use lockstep_proto::agent::v1 as wire;
+
+use crate::args::Args;
+use crate::sys::Exit;
+use crate::target::{Codes, Phase, Status, Target};
+
+/// Longest `detail` on the wire, in bytes.
+const MAX_DETAIL: usize = 1024;
+
+/// An order. A grace of 0 stands for `grace_default`.
+pub(crate) fn target(wire: wire::Target, grace_default: Duration) -> Target {
+    let grace = match wire.grace_ms {
+        0 => grace_default,
+        ms => Duration::from_millis(ms.into()),
+    };
+    Target {
+        epoch: wire.epoch,
+        generation: wire.generation,
+        counter: wire.counter,
+        release: wire.release,
+        start_fresh: wire.start_fresh,
+        grace,
+        terminal: wire
+            .terminal
+            .into_iter()
+            .map(|codes| Codes {
+                negated: codes.negated,
+                codes: codes.codes,
+            })
+            .collect(),
+    }
+}
+
+/// The first message of a connection.
+pub(crate) fn register(args: &Args, status: &Status) -> wire::AgentMessage {
+    let fresh = status.phase == Phase::Fresh;
+    message(wire::agent_message::Kind::Register(wire::Register {
+        protocol: lockstep_proto::AGENT_PROTOCOL,
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        container: args.container.clone(),
+        container_id: args.container_id.clone(),
+        epoch: status.epoch,
+        generation: (!fresh).then_some(status.generation),
+    }))
+}
+
+/// The state, in full.
+pub(crate) fn state(status: &Status) -> wire::AgentMessage {
+    let exit = match status.phase {
+        Phase::Exited(exit) => exit,
+        _ => Exit::Code(0),
+    };
+    let mut detail = status.detail.clone();
+    detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
+    message(wire::agent_message::Kind::State(wire::State {
+        phase: phase(status.phase).into(),
+        generation: status.generation,
+        epoch: status.epoch,
+        counter: status.counter,
+        revision: status.revision,
+        exit_code: exit.code(),
+        exit_signal: exit.signal(),
+        since_unix_nanos: status.since_unix_nanos,
+        detail,
+        needs_host_kill: status.needs_host_kill,
+    }))
+}
+
+fn phase(phase: Phase) -> wire::Phase {
+    match phase {
+        Phase::Fresh => wire::Phase::Fresh,
+        Phase::Starting => wire::Phase::Starting,
+        Phase::Running => wire::Phase::Running,
+        Phase::Stopping => wire::Phase::Stopping,
+        Phase::Parked => wire::Phase::Parked,
+        Phase::Exited(_) => wire::Phase::Exited,
+        Phase::Done => wire::Phase::Done,
+    }
+}
+
+fn message(kind: wire::agent_message::Kind) -> wire::AgentMessage {
+    wire::AgentMessage { kind: Some(kind) }
+}

@@ -1,0 +1,250 @@
+//! The worker's process tree: every descendant of the agent, whatever its session, process group or daemonising.
+//!
+//! Orphans become children of PID 1, so a tree cannot be left by double forking. What the runtime executes in the container from
+//! outside (`kubectl exec`, probes) has parent 0 and is not part of it, nor are its descendants while it lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+
+use crate::sys;
+use crate::target::KillReport;
+
+/// Scans per round of SIGKILL: each finds what was forked during the one before.
+const PASSES: usize = 32;
+/// Processes named in a note.
+const NAMED: usize = 5;
+
+/// The tree of one agent.
+#[derive(Debug)]
+pub(crate) struct Procs {
+    /// The agent's own PID: 1, but for development outside a container.
+    root: i32,
+}
+
+/// One line of `/proc/<pid>/stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stat {
+    pid: i32,
+    name: String,
+    state: char,
+    parent: i32,
+    group: i32,
+}
+
+impl Procs {
+    pub(crate) fn new(root: i32) -> Self {
+        Self { root }
+    }
+
+    /// SIGTERM to every process of the tree, once; what is stopped is continued so that it can act on it.
+    ///
+    /// A single pass: a process that appears now is a handler's clean-up.
+    pub(crate) fn terminate(&self) {
+        let stats = scan();
+        let tree = members(&stats, self.root);
+        if tree.is_empty() {
+            self.everything(libc::SIGTERM);
+        }
+        // A process that has gone meanwhile, or is not ours to signal, is met again by SIGKILL.
+        for stat in tree {
+            let _ = sys::kill(stat.pid, libc::SIGTERM);
+            if matches!(stat.state, 'T' | 't') {
+                let _ = sys::kill(stat.pid, libc::SIGCONT);
+            }
+        }
+    }
+
+    /// One round of SIGKILL: until no process of the tree is left that has not got it, or the passes are used up.
+    ///
+    /// `all` spares nothing in the container: the way out where processes fork faster than they can be listed.
+    pub(crate) fn kill(&self, all: bool) -> KillReport {
+        let mut signalled = BTreeSet::new();
+        if all {
+            self.everything(libc::SIGKILL);
+        }
+        for _ in 0..PASSES {
+            let stats = scan();
+            let tree = members(&stats, self.root);
+            if tree.is_empty() {
+                // There are children, or this would not have been called; so /proc hides them.
+                self.everything(libc::SIGKILL);
+                return KillReport {
+                    note: "processes that /proc does not show".to_owned(),
+                    ..Default::default()
+                };
+            }
+            // The kernel signals a group in one step, which no fork within it escapes.
+            for group in groups(&stats, &tree, self.root) {
+                let _ = sys::kill(-group, libc::SIGKILL);
+            }
+            let mut denied = Vec::new();
+            let mut fresh = false;
+            for stat in &tree {
+                let refused = sys::kill(stat.pid, libc::SIGKILL)
+                    .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+                if refused && !stat.is_dead() {
+                    denied.push(*stat);
+                }
+                fresh |= signalled.insert(stat.pid);
+            }
+            if !fresh {
+                let left: Vec<&Stat> = tree.into_iter().filter(|stat| !stat.is_dead()).collect();
+                let note = if denied.is_empty() {
+                    name(&left)
+                } else {
+                    format!("not permitted to kill {}", name(&denied))
+                };
+                return KillReport {
+                    denied: !denied.is_empty(),
+                    forking: false,
+                    note,
+                };
+            }
+        }
+        KillReport {
+            denied: false,
+            forking: true,
+            note: "processes that fork without end".to_owned(),
+        }
+    }
+
+    /// Signals every process of this PID namespace but the agent. In a container only.
+    fn everything(&self, signal: i32) {
+        if self.root == 1 {
+            // An error means that there is none.
+            let _ = sys::kill(-1, signal);
+        }
+    }
+}
+
+impl Stat {
+    /// Ended, and only waiting to be reaped (or its first thread has ended: SIGKILL has reached the others all the same).
+    fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Parses a line such as `12 (a (b) c) S 1 12 12 0 …`; the name may hold any character.
+    fn parse(line: &str) -> Option<Self> {
+        let (pid, rest) = line.split_once(" (")?;
+        let (name, rest) = rest.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        Some(Self {
+            pid: pid.parse().ok()?,
+            name: name.to_owned(),
+            state: fields.next()?.chars().next()?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+        })
+    }
+
+    fn read(pid: i32) -> Option<Self> {
+        let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&line))
+    }
+}
+
+/// All processes that /proc shows; empty where it is not the /proc of this PID namespace.
+fn scan() -> BTreeMap<i32, Stat> {
+    let mut stats = BTreeMap::new();
+    let own = std::process::id().to_string();
+    if fs::read_link("/proc/self")
+        .ok()
+        .is_none_or(|link| link.as_os_str() != own.as_str())
+    {
+        return stats;
+    }
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return stats;
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for stat in pids.filter_map(Stat::read) {
+        stats.insert(stat.pid, stat);
+    }
+    complete(&mut stats, Stat::read);
+    stats
+}
+
+/// Looks up parents that appeared, and children that got a new parent, while the list was being read.
+fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>) {
+    let mut open: Vec<i32> = stats.keys().copied().collect();
+    while let Some(pid) = open.pop() {
+        let Some(parent) = stats.get(&pid).map(|stat| stat.parent) else {
+            continue;
+        };
+        if parent == 0 || stats.contains_key(&parent) {
+            continue;
+        }
+        if let Some(stat) = read(parent) {
+            open.push(parent);
+            stats.insert(parent, stat);
+        } else if let Some(stat) = read(pid) {
+            // Its parent has gone: one of those that it can have now is in the list, or will be read next time.
+            if stat.parent != parent {
+                open.push(pid);
+            }
+            stats.insert(pid, stat);
+        } else {
+            stats.remove(&pid);
+        }
+    }
+}
+
+/// The descendants of `root`, itself excepted.
+fn members(stats: &BTreeMap<i32, Stat>, root: i32) -> Vec<&Stat> {
+    stats
+        .values()
+        .filter(|stat| stat.pid != root && descends(stats, stat, root))
+        .collect()
+}
+
+fn descends(stats: &BTreeMap<i32, Stat>, stat: &Stat, root: i32) -> bool {
+    let mut parent = stat.parent;
+    // A list read while it changes could hold a circle.
+    for _ in 0..=stats.len() {
+        match parent {
+            0 => return false,
+            pid if pid == root => return true,
+            pid => match stats.get(&pid) {
+                Some(stat) => parent = stat.parent,
+                // Gone: its orphans are the agent's.
+                None => return root == 1,
+            },
+        }
+    }
+    false
+}
+
+/// The process groups that consist of the tree's processes alone.
+fn groups(stats: &BTreeMap<i32, Stat>, tree: &[&Stat], root: i32) -> BTreeSet<i32> {
+    let inside: BTreeSet<i32> = tree.iter().map(|stat| stat.pid).collect();
+    let mut groups: BTreeSet<i32> = tree
+        .iter()
+        .map(|stat| stat.group)
+        .filter(|group| *group > 1)
+        .collect();
+    for stat in stats
+        .values()
+        .filter(|stat| stat.pid == root || !inside.contains(&stat.pid))
+    {
+        groups.remove(&stat.group);
+    }
+    groups
+}
+
+fn name(stats: &[&Stat]) -> String {
+    let mut names: Vec<String> = stats
+        .iter()
+        .take(NAMED)
+        .map(|stat| format!("pid {} ({}, {})", stat.pid, stat.name, stat.state))
+        .collect();
+    if stats.len() > NAMED {
+        names.push(format!("and {} more", stats.len() - NAMED));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The agent's one loop: facts from the kernel and the daemon go into the [`Machine`], and what it decides is carried out.
+//!
+//! Children are reaped before anything else is looked at, so that an exit counts before an order that came at the same time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thiserror::Error;
+
+use crate::args::Args;
+use crate::convert;
+use crate::link::Link;
+use crate::procs::Procs;
+use crate::sys::{self, Interest, Reaped, Signals};
+use crate::target::{Action, Input, Machine, Moment, Phase};
+use crate::worker;
+
+/// How long a last report may hold up the end of the container.
+const FLUSH: Duration = Duration::from_millis(100);
+/// Between attempts to connect for a last report.
+const FLUSH_RETRY: Duration = Duration::from_millis(10);
+
+/// Why the agent cannot work at all.
+#[derive(Debug, Error)]
+pub(crate) enum SupervisorError {
+    #[error("not PID 1 but {0}: the agent only supervises a container with a PID namespace of its own")]
+    NotPid1(u32),
+    #[error("cannot {what}: {source}")]
+    Io { what: &'static str, source: io::Error },
+}
+
+/// The agent.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    args: Args,
+    machine: Machine,
+    link: Link,
+    signals: Signals,
+    procs: Procs,
+    /// PID of the worker itself, while it is not reaped.
+    worker: Option<i32>,
+    started: Instant,
+    exit: Option<Leave>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leave {
+    code: i32,
+    flush: bool,
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> SupervisorError {
+    move |source| SupervisorError::Io { what, source }
+}
+
+impl Supervisor {
+    pub(crate) fn new(args: Args) -> Result<Self, SupervisorError> {
+        let pid = std::process::id();
+        if pid != 1 {
+            if !args.allow_not_pid1 {
+                return Err(SupervisorError::NotPid1(pid));
+            }
+            sys::become_subreaper().map_err(failed("adopt orphans"))?;
+        }
+        let started = Instant::now();
+        Ok(Self {
+            machine: Machine::new(moment(started)),
+            link: Link::new(&args.socket),
+            signals: Signals::block().map_err(failed("receive signals"))?,
+            procs: Procs::new(pid.cast_signed()),
+            worker: None,
+            started,
+            exit: None,
+            args,
+        })
+    }
+
+    /// Supervises until there is nothing left to supervise. Returns the container's exit code.
+    pub(crate) fn run(mut self) -> Result<i32, SupervisorError> {
+        loop {
+            self.connect();
+            if self.machine.deadline().is_some_and(|at| at <= self.now()) {
+                self.feed(Input::Tick);
+            }
+            self.reap()?;
+            if let Some(leave) = self.exit {
+                if leave.flush {
+                    self.flush()?;
+                }
+                return Ok(leave.code);
+            }
+            let deadline = [self.machine.deadline(), self.link.deadline()]
+                .into_iter()
+                .flatten()
+                .min();
+            let [signalled, linked] = self.wait(deadline)?;
+            if signalled {
+                self.reap()?;
+                self.take_signals()?;
+            }
+            if linked {
+                self.take_targets()?;
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Sleeps until something happens, at most until `deadline`.
+    fn wait(&self, deadline: Option<Duration>) -> Result<[bool; 2], SupervisorError> {
+        let signals = Interest {
+            fd: self.signals.as_raw_fd(),
+            write: false,
+        };
+        let timeout = deadline.map(|at| at.saturating_sub(self.now()));
+        sys::wait_ready([Some(signals), self.link.interest()], timeout).map_err(failed("poll"))
+    }
+
+    fn connect(&mut self) {
+        let now = self.now();
+        if self.link.connect(now) {
+            let status = self.machine.status();
+            self.link.open(
+                now,
+                &convert::register(&self.args, status),
+                convert::state(status),
+            );
+        }
+    }
+
+    /// Reaps all children that have ended, the worker and orphans alike.
+    fn reap(&mut self) -> Result<(), SupervisorError> {
+        loop {
+            match sys::reap().map_err(failed("reap children"))? {
+                Reaped::Child(pid, exit) if self.worker == Some(pid) => {
+                    self.worker = None;
+                    self.feed(Input::WorkerExited(exit));
+                    if matches!(self.machine.status().phase, Phase::Exited(_)) && !self.link.is_up() {
+                        worker::say("the node daemon cannot be reached; the group restarts when it can");
+                    }
+                }
+                Reaped::Child(..) => {}
+                Reaped::NotYet => return Ok(()),
+                Reaped::NoChildren => {
+                    if self.machine.awaits_empty() {
+                        self.feed(Input::TreeEmpty);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take_signals(&mut self) -> Result<(), SupervisorError> {
+        while let Some(signal) = self.signals.next().map_err(failed("read signals"))? {
+            if signal.signo != libc::SIGCHLD {
+                self.feed(Input::Signal {
+                    signo: signal.signo,
+                    outside: signal.outside,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_targets(&mut self) -> Result<(), SupervisorError> {
+        for target in self.link.drive(self.now()) {
+            self.reap()?;
+            self.feed(Input::Target(convert::target(target, self.args.grace_default)));
+        }
+        Ok(())
+    }
+
+    /// Gives the machine a fact and does what it says, and so on for the facts that this makes.
+    fn feed(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            for action in self.machine.step(moment(self.started), input) {
+                inputs.extend(self.act(action));
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Option<Input> {
+        match action {
+            Action::Report => self.link.post(self.now(), convert::state(self.machine.status())),
+            Action::Start { generation } => {
+                return Some(
+                    match worker::start(&self.args.command, generation, self.signals.before()) {
+                        Ok(pid) => {
+                            self.worker = Some(pid);
+                            Input::Started
+                        }
+                        Err(error) => Input::StartFailed {
+                            code: error.code,
+                            detail: error.detail,
+                        },
+                    },
+                );
+            }
+            Action::Terminate => self.procs.terminate(),
+            Action::Kill { all } => {
+                // Without children there is nothing to look for; the next reaping says so.
+                if sys::has_children() {
+                    return Some(Input::Killed(self.procs.kill(all)));
+                }
+            }
+            Action::Forward(signo) => {
+                if let Some(pid) = self.worker {
+                    // It is not reaped, so the PID is still its own; a zombie takes the signal too.
+                    let _ = sys::kill(pid, signo);
+                }
+            }
+            Action::Say(text) => worker::say(&text),
+            Action::Exit { code, flush } => self.exit = Some(Leave { code, flush }),
+        }
+        None
+    }
+
+    /// Gets the last report out, for a short while.
+    fn flush(&mut self) -> Result<(), SupervisorError> {
+        let end = self.now() + FLUSH;
+        while !self.link.is_flushed() && self.now() < end {
+            self.link.hurry(self.now() + FLUSH_RETRY);
+            self.connect();
+            let deadline = self.link.deadline().map_or(end, |at| at.min(end));
+            if !self.link.is_flushed() {
+                self.wait(Some(deadline))?;
+                // Signals and orders come too late now.
+                self.take_signals()?;
+                drop(self.link.drive(self.now()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn moment(started: Instant) -> Moment {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment {
+        mono: started.elapsed(),
+        unix_nanos: i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX),
+    }
+}

@@ -1,0 +1,278 @@
+//! The system calls that std has no safe form of. The only module of the workspace with `unsafe` in it.
+//!
+//! Nothing here blocks, except [`wait_ready`], which is the loop's one place to sleep.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io::{self, Error, ErrorKind};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Exit {
+    /// The code that Kubernetes sees: the exit code, or 128 + signal.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// The signal, or 0.
+    pub(crate) fn signal(self) -> i32 {
+        match self {
+            Exit::Code(_) => 0,
+            Exit::Signal(signal) => signal,
+        }
+    }
+}
+
+/// A signal to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) signo: i32,
+    /// Sent by kill(2) from outside this PID namespace: by the container runtime.
+    pub(crate) outside: bool,
+}
+
+/// All signals of this process, blocked and read from a descriptor.
+///
+/// Blocked signals reach even PID 1 of a namespace, which the kernel otherwise shields from signals that it does not handle.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    fd: OwnedFd,
+    before: Mask,
+}
+
+/// The signal mask that the container was started with.
+#[derive(Clone, Copy)]
+pub(crate) struct Mask(libc::sigset_t);
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mask")
+    }
+}
+
+impl Signals {
+    /// Blocks every signal that is not the sign of a fault of this process itself.
+    pub(crate) fn block() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigfillset initialises `set`, sigprocmask `before`; the calls only touch those and this thread's mask.
+        let (fd, before) = unsafe {
+            check(libc::sigfillset(set.as_mut_ptr()))?;
+            // Blocked, a SIGPIPE of the agent's own would come back as one to pass on.
+            for own in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGPIPE] {
+                check(libc::sigdelset(set.as_mut_ptr(), own))?;
+            }
+            check(libc::sigprocmask(
+                libc::SIG_BLOCK,
+                set.as_ptr(),
+                before.as_mut_ptr(),
+            ))?;
+            let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
+            (
+                check(libc::signalfd(-1, set.as_ptr(), flags))?,
+                before.assume_init(),
+            )
+        };
+        // SAFETY: signalfd returned a new descriptor that nothing else owns.
+        Ok(Self {
+            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            before: Mask(before),
+        })
+    }
+
+    /// The mask before [`Signals::block`].
+    pub(crate) fn before(&self) -> Mask {
+        self.before
+    }
+
+    /// The next pending signal.
+    pub(crate) fn next(&self) -> io::Result<Option<Received>> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer is `size` bytes long.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if read < 0 {
+            return match Error::last_os_error() {
+                error if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+                error => Err(error),
+            };
+        }
+        if read.cast_unsigned() != size {
+            return Ok(None);
+        }
+        // SAFETY: the kernel has filled the whole structure, which is plain data.
+        let info = unsafe { info.assume_init() };
+        Ok(Some(Received {
+            signo: info.ssi_signo.cast_signed(),
+            outside: info.ssi_code == libc::SI_USER && info.ssi_pid == 0,
+        }))
+    }
+}
+
+impl AsRawFd for Signals {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// One descriptor to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interest {
+    pub(crate) fd: RawFd,
+    pub(crate) write: bool,
+}
+
+/// Sleeps until a descriptor is ready or has failed, or the time is over. Says which of them are.
+pub(crate) fn wait_ready<const N: usize>(
+    interests: [Option<Interest>; N],
+    timeout: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut fds = interests.map(|interest| libc::pollfd {
+        fd: interest.map_or(-1, |interest| interest.fd),
+        events: libc::POLLIN
+            | if interest.is_some_and(|i| i.write) {
+                libc::POLLOUT
+            } else {
+                0
+            },
+        revents: 0,
+    });
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs().min(1 << 30).cast_signed(),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `fds` holds N entries; `timeout` is null or points to a live timespec; a null mask leaves the mask alone.
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), N as libc::nfds_t, timeout, std::ptr::null()) };
+    match check(ready) {
+        Ok(_) => Ok(fds.map(|fd| fd.revents != 0)),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok([false; N]),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a write of up to 4096 bytes would not block now.
+pub(crate) fn writable(fd: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one entry, live during the call.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready == 1 && poll.revents & libc::POLLOUT != 0
+}
+
+/// A child to reap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaped {
+    Child(i32, Exit),
+    /// Children live, none has ended.
+    NotYet,
+    /// This process has no children, so no descendants either: orphans become its children.
+    NoChildren,
+}
+
+/// Reaps one child that has ended.
+pub(crate) fn reap() -> io::Result<Reaped> {
+    let mut status = 0;
+    // SAFETY: `status` is live during the call.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) };
+    match check(pid) {
+        Ok(0) => Ok(Reaped::NotYet),
+        Ok(pid) if libc::WIFSIGNALED(status) => Ok(Reaped::Child(pid, Exit::Signal(libc::WTERMSIG(status)))),
+        Ok(pid) => Ok(Reaped::Child(pid, Exit::Code(libc::WEXITSTATUS(status)))),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(Reaped::NoChildren),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether this process has children, ended ones included.
+pub(crate) fn has_children() -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
+    // SAFETY: `info` is live during the call.
+    check(unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), flags) }).is_ok()
+}
+
+/// Sends a signal to a process (`pid` > 0), to a process group (< -1) or to all but this process and PID 1 (-1).
+pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// Makes orphaned descendants children of this process, as they are of PID 1.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Connects without ever blocking, also where the daemon's queue is full.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: sockaddr_un is plain data; zeroes are valid.
+    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = from.cast_signed();
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is involved; the descriptor that it returns is owned by nothing else.
+    let stream = unsafe { UnixStream::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?) };
+    let size = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: `address` is live and `size` bytes long.
+    check(unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), size) })?;
+    Ok(stream)
+}
+
+/// Has the command start with this signal mask, and, where its stdin is this session's terminal, in its foreground.
+///
+/// Std would let it inherit the agent's mask, in which everything is blocked.
+pub(crate) fn hand_over(command: &mut Command, mask: Mask, terminal: bool) {
+    let claim = move || {
+        // SAFETY: called between fork and exec: only async-signal-safe calls, and memory of this closure. SIGTTOU, which a
+        // background process gets for claiming the terminal, is still blocked during the claim.
+        unsafe {
+            if terminal {
+                libc::tcsetpgrp(libc::STDIN_FILENO, libc::getpgrp());
+            }
+            check(libc::sigprocmask(
+                libc::SIG_SETMASK,
+                &raw const mask.0,
+                std::ptr::null_mut(),
+            ))
+            .map(drop)
+        }
+    };
+    // SAFETY: the closure keeps to what is allowed between fork and exec, see above.
+    unsafe { command.pre_exec(claim) };
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

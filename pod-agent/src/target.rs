@@ -1,0 +1,462 @@
+//! What the agent does next. Pure: no system calls and no clock; time and facts come in, actions go out.
+//!
+//! ```text
+//!            release, named                 exits 0
+//!   Fresh ───────────────────> Running ───────────────> Done (the agent exits 0)
+//!     │                        ^    │ exits otherwise
+//!     │ newer generation       │    ├────────────────> Exited ──┐
+//!     │                release │    │ newer generation          │ newer generation
+//!     v                        │    v                           v
+//!   Parked <───────────────────┼─ Stopping <────────────────────┘
+//!     └────────────────────────┘      (SIGTERM, grace, SIGKILL until no process remains)
+//! ```
+//!
+//! It promises (restart-protocol.md, rules 4, 5, 7, 9 and 14):
+//! - The worker starts only on a release: of exactly the generation that it is parked at, or, fresh, where the order names this
+//!   incarnation. A generation is started at most once, and only while no process of the one before remains.
+//! - Epoch and generation never fall. An order that is behind is answered with the state, not obeyed.
+//! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
+//! - Once told to go (a SIGTERM, or any signal of the container runtime) it starts nothing any more, and exits as the worker does.
+//!   The worker then has the time that Kubernetes grants it; orders do not shorten it.
+
+use std::time::Duration;
+
+use crate::sys::Exit;
+
+/// A wait for a release shorter than this is not worth a line in the worker's log.
+const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
+/// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// Bounds of the pause between two rounds of SIGKILL.
+const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
+
+/// The time of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// Since the agent started; monotonic.
+    pub(crate) mono: Duration,
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) unix_nanos: i64,
+}
+
+/// The desired state of the worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) epoch: u64,
+    pub(crate) generation: u64,
+    pub(crate) counter: u64,
+    pub(crate) release: bool,
+    pub(crate) start_fresh: bool,
+    pub(crate) grace: Duration,
+    pub(crate) terminal: Vec<Codes>,
+}
+
+/// Exit codes that Kubernetes has to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Codes {
+    pub(crate) negated: bool,
+    pub(crate) codes: Vec<i32>,
+}
+
+impl Codes {
+    fn matches(&self, code: i32) -> bool {
+        code != 0 && self.codes.contains(&code) != self.negated
+    }
+}
+
+/// Where the worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Fresh,
+    Starting,
+    Running,
+    Stopping,
+    Parked,
+    Exited(Exit),
+    Done,
+}
+
+/// What the daemon is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) phase: Phase,
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) counter: u64,
+    /// Grows with every change.
+    pub(crate) revision: u64,
+    /// When the phase (at this generation) was entered; nanoseconds since the Unix epoch.
+    pub(crate) since_unix_nanos: i64,
+    pub(crate) detail: String,
+    pub(crate) needs_host_kill: bool,
+}
+
+/// What a round of SIGKILL came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KillReport {
+    /// The kernel refused at least one of them.
+    pub(crate) denied: bool,
+    /// New processes appeared until the round gave up.
+    pub(crate) forking: bool,
+    /// The processes that are left, for people.
+    pub(crate) note: String,
+}
+
+/// A fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Target(Target),
+    Started,
+    StartFailed {
+        code: i32,
+        detail: String,
+    },
+    WorkerExited(Exit),
+    /// No process of the worker's tree remains. Told while [`Machine::awaits_empty`].
+    TreeEmpty,
+    Killed(KillReport),
+    /// A signal to the agent; `outside`: from the container runtime.
+    Signal {
+        signo: i32,
+        outside: bool,
+    },
+    /// [`Machine::deadline`] has passed.
+    Tick,
+}
+
+/// What to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Send the status to the daemon.
+    Report,
+    /// Start the worker; answered with `Started` or `StartFailed`.
+    Start { generation: u64 },
+    /// SIGTERM to every process of the tree.
+    Terminate,
+    /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the container.
+    Kill { all: bool },
+    /// Pass a signal on to the worker.
+    Forward(i32),
+    /// A line for the log.
+    Say(String),
+    /// Leave. `flush`: after the report is out, for as long as that may take.
+    Exit { code: i32, flush: bool },
+}
+
+/// The round of SIGKILL that is under way.
+#[derive(Clone, Debug, Default)]
+struct Killing {
+    since: Duration,
+    next: Duration,
+    pause: Duration,
+    report: KillReport,
+}
+
+/// The state of one incarnation.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    status: Status,
+    /// The newest order that was obeyed.
+    order: Target,
+    /// The signal that told the agent to go.
+    leaving: Option<i32>,
+    /// End of the grace after SIGTERM.
+    kill_at: Option<Duration>,
+    killing: Option<Killing>,
+    say_waiting_at: Option<Duration>,
+    gone: bool,
+}
+
+impl Machine {
+    /// A fresh agent that has never started its worker.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            status: Status {
+                phase: Phase::Fresh,
+                generation: 0,
+                epoch: 0,
+                counter: 0,
+                revision: 1,
+                since_unix_nanos: now.unix_nanos,
+                detail: String::new(),
+                needs_host_kill: false,
+            },
+            order: Target::default(),
+            leaving: None,
+            kill_at: None,
+            killing: None,
+            say_waiting_at: Some(now.mono + SAY_WAITING_AFTER),
+            gone: false,
+        }
+    }
+
+    pub(crate) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// When `Tick` is due, on the monotonic clock.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let killing = self.killing.as_ref().map(|killing| killing.next);
+        [self.kill_at, killing, self.say_waiting_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether it matters that no process remains.
+    pub(crate) fn awaits_empty(&self) -> bool {
+        self.status.phase == Phase::Stopping || self.killing.is_some()
+    }
+
+    /// Takes in one fact.
+    pub(crate) fn step(&mut self, now: Moment, input: Input) -> Vec<Action> {
+        let mut todo = Vec::new();
+        if self.gone {
+            return todo;
+        }
+        let before = self.status.clone();
+        match input {
+            Input::Target(target) => self.on_target(now, target, &mut todo),
+            Input::Started => self.on_started(),
+            Input::StartFailed { code, detail } => self.on_start_failed(now, code, detail, &mut todo),
+            Input::WorkerExited(exit) => self.on_worker_exited(now, exit, &mut todo),
+            Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
+            Input::Killed(report) => self.on_killed(report),
+            Input::Signal { signo, outside } => self.on_signal(signo, outside, &mut todo),
+            Input::Tick => self.on_tick(now, &mut todo),
+        }
+        if self.status != before {
+            self.status.revision += 1;
+            if (self.status.phase, self.status.generation) != (before.phase, before.generation) {
+                self.status.since_unix_nanos = now.unix_nanos;
+            }
+            if !todo.contains(&Action::Report) {
+                todo.insert(0, Action::Report);
+            }
+        }
+        todo
+    }
+
+    fn on_target(&mut self, now: Moment, target: Target, todo: &mut Vec<Action>) {
+        let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
+        self.status.epoch = self.status.epoch.max(target.epoch);
+        if behind || self.leaving.is_some() {
+            todo.push(Action::Report);
+            return;
+        }
+        self.status.counter = self.status.counter.max(target.counter);
+        let newer = target.generation > self.status.generation;
+        self.order = target;
+        match self.status.phase {
+            Phase::Fresh if self.order.release && !self.order.start_fresh => {
+                // Released for others: this incarnation came too late for it and joins the next generation.
+            }
+            Phase::Fresh if self.order.release => {
+                self.status.generation = self.order.generation;
+                self.start(todo);
+            }
+            Phase::Fresh if newer => self.park(now, todo),
+            Phase::Fresh | Phase::Done => {}
+            Phase::Starting | Phase::Running if newer => self.stop(now, todo),
+            Phase::Starting | Phase::Running => {}
+            Phase::Stopping => self.status.generation = self.order.generation,
+            Phase::Parked if newer || self.order.release => self.park(now, todo),
+            Phase::Parked => {}
+            Phase::Exited(_) if newer && self.killing.is_some() => {
+                self.status.generation = self.order.generation;
+                self.status.phase = Phase::Stopping;
+                if !self.status.needs_host_kill {
+                    self.status.detail.clear();
+                }
+            }
+            Phase::Exited(_) if newer => self.park(now, todo),
+            Phase::Exited(_) => {}
+        }
+    }
+
+    fn on_started(&mut self) {
+        if self.status.phase == Phase::Starting {
+            self.status.phase = Phase::Running;
+        }
+    }
+
+    fn on_start_failed(&mut self, now: Moment, code: i32, detail: String, todo: &mut Vec<Action>) {
+        if self.status.phase == Phase::Starting {
+            self.failed(now, Exit::Code(code), detail, todo);
+        }
+    }
+
+    fn on_worker_exited(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
+        if !matches!(self.status.phase, Phase::Starting | Phase::Running) {
+            return;
+        }
+        if self.leaving.is_none() && exit == Exit::Code(0) {
+            self.status.phase = Phase::Done;
+            self.leave(0, true, todo);
+        } else {
+            let detail = match exit {
+                Exit::Code(code) => format!("worker exited with code {code}"),
+                Exit::Signal(signal) => format!("worker was killed by signal {signal}"),
+            };
+            self.failed(now, exit, detail, todo);
+        }
+    }
+
+    fn failed(&mut self, now: Moment, exit: Exit, detail: String, todo: &mut Vec<Action>) {
+        if self.leaving.is_some() {
+            // Kubernetes ends this container: its exit is the news, not a failure of the group's.
+            self.leave(exit.code(), false, todo);
+            return;
+        }
+        let generation = self.status.generation;
+        self.status.phase = Phase::Exited(exit);
+        if self.order.terminal.iter().any(|codes| codes.matches(exit.code())) {
+            let what = "the Job's podFailurePolicy names this code: the container exits with it";
+            todo.push(Action::Say(format!("{detail} (generation {generation}); {what}")));
+            self.leave(exit.code(), true, todo);
+        } else {
+            // Without the agent the rest of the tree would have died with the container.
+            self.begin_kill(now, todo);
+            todo.push(Action::Say(format!(
+                "{detail} (generation {generation}); waiting for the group to restart"
+            )));
+        }
+        self.status.detail = detail;
+    }
+
+    fn on_tree_empty(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        self.killing = None;
+        self.status.needs_host_kill = false;
+        if self.status.phase != Phase::Stopping {
+            return;
+        }
+        match self.leaving {
+            Some(signo) => self.leave(128 + signo, false, todo),
+            None => self.park(now, todo),
+        }
+    }
+
+    fn on_killed(&mut self, report: KillReport) {
+        let Some(killing) = &mut self.killing else { return };
+        if report.denied {
+            self.status.needs_host_kill = true;
+            self.status.detail.clone_from(&report.note);
+        }
+        killing.report = report;
+    }
+
+    fn on_signal(&mut self, signo: i32, outside: bool, todo: &mut Vec<Action>) {
+        // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
+        let go = outside || signo == libc::SIGTERM;
+        match self.status.phase {
+            Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
+            Phase::Stopping if !go => todo.push(Action::Forward(signo)),
+            // It has had its SIGTERM; a second one means something else to many programs.
+            Phase::Stopping | Phase::Done => {}
+            Phase::Fresh | Phase::Parked | Phase::Exited(_) => {
+                if go || signo == libc::SIGINT || signo == libc::SIGQUIT {
+                    todo.push(Action::Say(format!(
+                        "told to go by signal {signo} while no worker runs"
+                    )));
+                    self.leave(128 + signo, false, todo);
+                }
+                return;
+            }
+        }
+        if go {
+            self.leaving = Some(signo);
+            if !self.status.needs_host_kill {
+                self.status.detail = format!("told to go by signal {signo}");
+            }
+        }
+    }
+
+    fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        if self.say_waiting_at.is_some_and(|at| at <= now.mono) {
+            self.say_waiting_at = None;
+            todo.push(Action::Say(match (self.status.phase, self.status.generation) {
+                (Phase::Fresh, _) => "waiting for the first release of this container".to_owned(),
+                (_, generation) => format!("waiting for release of generation {generation}"),
+            }));
+        }
+        if self.kill_at.is_some_and(|at| at <= now.mono) {
+            let grace = self.order.grace.as_millis();
+            todo.push(Action::Say(format!(
+                "worker still there {grace} ms after SIGTERM: SIGKILL"
+            )));
+            self.begin_kill(now, todo);
+            return;
+        }
+        let Some(killing) = &mut self.killing else { return };
+        if killing.next > now.mono {
+            return;
+        }
+        killing.pause = (killing.pause * 2).min(KILL_PAUSE.1);
+        killing.next = now.mono + killing.pause;
+        let late = now.mono >= killing.since + KILL_PATIENCE;
+        todo.push(Action::Kill {
+            all: late && killing.report.forking,
+        });
+        if late && !self.status.needs_host_kill {
+            self.status.needs_host_kill = true;
+            self.status.detail = format!("processes outlive SIGKILL: {}", killing.report.note);
+            todo.push(Action::Say(self.status.detail.clone()));
+        }
+    }
+
+    /// Begins to stop a running worker for the order's generation.
+    fn stop(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        self.status.phase = Phase::Stopping;
+        self.status.generation = self.order.generation;
+        self.status.detail.clear();
+        if self.order.grace.is_zero() {
+            self.begin_kill(now, todo);
+        } else {
+            self.kill_at = Some(now.mono + self.order.grace);
+            todo.push(Action::Terminate);
+        }
+    }
+
+    fn begin_kill(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        self.kill_at = None;
+        self.killing = Some(Killing {
+            since: now.mono,
+            next: now.mono + KILL_PAUSE.0,
+            pause: KILL_PAUSE.0,
+            report: KillReport::default(),
+        });
+        todo.push(Action::Kill { all: false });
+    }
+
+    /// No process remains: waits at the order's generation, or starts where it is released already.
+    fn park(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        let newly = self.status.phase != Phase::Parked || self.status.generation != self.order.generation;
+        self.status.phase = Phase::Parked;
+        self.status.generation = self.order.generation;
+        self.status.detail.clear();
+        self.kill_at = None;
+        if self.order.release {
+            self.start(todo);
+        } else if newly {
+            self.say_waiting_at = Some(now.mono + SAY_WAITING_AFTER);
+        }
+    }
+
+    fn start(&mut self, todo: &mut Vec<Action>) {
+        self.status.phase = Phase::Starting;
+        self.status.detail.clear();
+        self.say_waiting_at = None;
+        todo.push(Action::Start {
+            generation: self.status.generation,
+        });
+    }
+
+    fn leave(&mut self, code: i32, flush: bool, todo: &mut Vec<Action>) {
+        self.gone = true;
+        self.say_waiting_at = None;
+        todo.push(Action::Exit { code, flush });
+    }
+}
+
+#[cfg(test)]
+mod tests;

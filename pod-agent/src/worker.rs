@@ -1,0 +1,61 @@
+//! Starting the worker process, and the agent's own few words on stderr, which is the worker's log too.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::sys::{self, Mask};
+
+/// Tells the worker how often its group has been restarted.
+const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
+
+/// The worker could not be started. `code` is what a shell would exit with: 127 for a program that is not there, else 126.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StartError {
+    pub(crate) code: i32,
+    pub(crate) detail: String,
+}
+
+/// Starts the worker as leader of its own process group, with everything else as the container gave it: environment, working
+/// directory, user, standard streams, signal mask and default dispositions. Returns its PID.
+///
+/// The program is looked up in the container's PATH, as the runtime would have done.
+pub(crate) fn start(command: &[OsString], generation: u64, mask: Mask) -> Result<i32, StartError> {
+    let Some((program, args)) = command.split_first() else {
+        return Err(StartError {
+            code: 127,
+            detail: "no worker command".to_owned(),
+        });
+    };
+    let mut worker = Command::new(program);
+    worker
+        .args(args)
+        .env(ATTEMPT, generation.to_string())
+        .process_group(0);
+    sys::hand_over(&mut worker, mask, stdin().is_terminal());
+    match worker.spawn() {
+        Ok(child) => Ok(child.id().cast_signed()),
+        Err(error) => Err(StartError {
+            code: if error.kind() == ErrorKind::NotFound {
+                127
+            } else {
+                126
+            },
+            detail: format!("cannot start {program:?}: {error}"),
+        }),
+    }
+}
+
+/// Writes one line to stderr, or nothing where the log is stuck: the agent never waits for it.
+pub(crate) fn say(text: &str) {
+    let mut line = format!("lockstep: {text}");
+    line.truncate(line.floor_char_boundary(2048));
+    line.push('\n');
+    let mut stderr = stderr();
+    if sys::writable(stderr.as_fd()) {
+        // Nobody to tell where even stderr fails.
+        let _ = stderr.write_all(line.as_bytes());
+    }
+}
