@@ -27,7 +27,11 @@ pub struct Announcer {
 
 impl Announcer {
     /// The announcer, and the future that writes its events until `shutdown` is cancelled.
-    pub fn new(client: kube::Client, instance: String, shutdown: CancellationToken) -> (Self, impl Future<Output = ()>) {
+    pub fn new(
+        client: kube::Client,
+        instance: String,
+        shutdown: CancellationToken,
+    ) -> (Self, impl Future<Output = ()>) {
         let (events, mut queue) = mpsc::channel::<Event>(BACKLOG);
         let write = async move {
             loop {
@@ -54,19 +58,43 @@ impl Announcer {
                 tracing::info!(%generation, cause = sentence(&cause), "restarting in place");
                 return;
             }
-            Announcement::Restarted { timeline, cause, recreated } => {
-                let how = if recreated { "Recreated" } else { "RestartedInPlace" };
-                (false, how, restarted(&timeline, &cause, recreated), Some(to_json(&timeline, &cause)))
+            Announcement::Restarted {
+                timeline,
+                cause,
+                recreated,
+            } => {
+                let how = if recreated {
+                    "Recreated"
+                } else {
+                    "RestartedInPlace"
+                };
+                (
+                    false,
+                    how,
+                    restarted(&timeline, &cause, recreated),
+                    Some(to_json(&timeline, &cause)),
+                )
             }
             Announcement::Recreating { generation, cause } => {
-                let note = format!("All Jobs are made anew for restart attempt {generation}: {}", sentence(&cause));
+                let note = format!(
+                    "All Jobs are made anew for restart attempt {generation}: {}",
+                    sentence(&cause)
+                );
                 (true, "RecreatingJobs", note, None)
             }
-            Announcement::Exhausted { cause } => {
-                (true, "ReachedMaxRestarts", format!("maxRestarts is used up: {}", sentence(&cause)), None)
-            }
+            Announcement::Exhausted { cause } => (
+                true,
+                "ReachedMaxRestarts",
+                format!("maxRestarts is used up: {}", sentence(&cause)),
+                None,
+            ),
         };
-        tracing::info!(reason, note, timeline = timeline.as_ref().map(ToString::to_string), "announced");
+        tracing::info!(
+            reason,
+            note,
+            timeline = timeline.as_ref().map(ToString::to_string),
+            "announced"
+        );
         let event = event(jobset, warning, reason, note, timeline);
         if self.events.try_send(event).is_err() {
             tracing::warn!(reason, "too many events are waiting, this one is dropped");
@@ -106,11 +134,18 @@ fn to_json(timeline: &Timeline, cause: &Cause) -> serde_json::Value {
     })
 }
 
-fn event(jobset: &JobSet, warning: bool, reason: &str, note: String, timeline: Option<serde_json::Value>) -> Event {
+fn event(
+    jobset: &JobSet,
+    warning: bool,
+    reason: &str,
+    note: String,
+    timeline: Option<serde_json::Value>,
+) -> Event {
     let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
     Event {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}.", jobset.name())),
+            // Unique, and telling whose it is, as client-go names its events.
+            name: Some(format!("{}.{}", jobset.name(), uuid::Uuid::new_v4().simple())),
             namespace: Some(jobset.ns().to_owned()),
             annotations,
             ..ObjectMeta::default()
@@ -119,7 +154,9 @@ fn event(jobset: &JobSet, warning: bool, reason: &str, note: String, timeline: O
         event_time: Some(MicroTime(jiff::Timestamp::now())),
         note: Some(note),
         reason: Some(reason.to_owned()),
-        regarding: Some(ObjectReference { ..jobset.object_ref(&()) }),
+        regarding: Some(ObjectReference {
+            ..jobset.object_ref(&())
+        }),
         reporting_controller: Some(CONTROLLER.to_owned()),
         type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
         ..Event::default()

@@ -16,7 +16,10 @@ impl Clock {
     #[must_use]
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { start: Instant::now(), start_unix: UnixNanos(i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX)) }
+        Self {
+            start: Instant::now(),
+            start_unix: UnixNanos(i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX)),
+        }
     }
 
     /// The present.

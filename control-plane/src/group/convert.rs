@@ -6,9 +6,13 @@ use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generati
 
 /// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
 pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
-    let Some(status) = status else { return Durable::default() };
+    let Some(status) = status else {
+        return Durable::default();
+    };
     let phase = match &status.phase {
-        Some(InPlacePhase::Stopping | InPlacePhase::Parked | InPlacePhase::Releasing) => DurablePhase::Stopping,
+        Some(InPlacePhase::Stopping | InPlacePhase::Parked | InPlacePhase::Releasing) => {
+            DurablePhase::Stopping
+        }
         Some(InPlacePhase::Recreating) => DurablePhase::Recreating,
         Some(InPlacePhase::Failed) => DurablePhase::Failed,
         Some(InPlacePhase::InSync | InPlacePhase::Other(_)) | None => DurablePhase::InSync,
@@ -25,14 +29,20 @@ pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
 }
 
 /// The status to write. What is not decided here (the handled manual request) is kept.
-pub(super) fn status_to(durable: &Durable, before: Option<&InPlaceRestartStatus>, now: jiff::Timestamp) -> InPlaceRestartStatus {
+pub(super) fn status_to(
+    durable: &Durable,
+    before: Option<&InPlaceRestartStatus>,
+    now: jiff::Timestamp,
+) -> InPlaceRestartStatus {
     let phase = match durable.phase {
         DurablePhase::InSync => InPlacePhase::InSync,
         DurablePhase::Stopping => InPlacePhase::Stopping,
         DurablePhase::Recreating => InPlacePhase::Recreating,
         DurablePhase::Failed => InPlacePhase::Failed,
     };
-    let kept = before.filter(|status| status.phase.as_ref() == Some(&phase)).and_then(|status| status.last_transition_time.clone());
+    let kept = before
+        .filter(|status| status.phase.as_ref() == Some(&phase))
+        .and_then(|status| status.last_transition_time.clone());
     InPlaceRestartStatus {
         kind: Some(InPlaceKind::Supervised),
         phase: Some(phase),
@@ -48,7 +58,10 @@ pub(super) fn status_to(durable: &Durable, before: Option<&InPlaceRestartStatus>
 }
 
 fn cause_from(cause: &RestartCause) -> Option<Cause> {
-    let exit = cause.exit_code.map(|code| Exit { code, signal: cause.signal.unwrap_or(0) });
+    let exit = cause.exit_code.map(|code| Exit {
+        code,
+        signal: cause.signal.unwrap_or(0),
+    });
     Some(Cause {
         reason: Reason::parse(cause.reason.as_deref()?)?,
         identity: None,
@@ -74,19 +87,31 @@ fn cause_to(cause: &Cause) -> RestartCause {
 
 /// The cause in a sentence, for status, events and logs.
 pub(super) fn sentence(cause: &Cause) -> String {
-    let worker = cause.identity.as_ref().map_or_else(|| "a worker".to_owned(), |identity| format!("worker {identity}"));
+    let worker = cause
+        .identity
+        .as_ref()
+        .map_or_else(|| "a worker".to_owned(), |identity| format!("worker {identity}"));
     let ended = match cause.exit {
         Some(Exit { signal, .. }) if signal != 0 => format!(" by signal {signal}"),
         Some(Exit { code, .. }) => format!(" with code {code}"),
         None => String::new(),
     };
-    let place = if cause.node.is_empty() { String::new() } else { format!(" (pod {}, node {})", cause.pod, cause.node) };
+    let place = if cause.node.is_empty() {
+        String::new()
+    } else {
+        format!(" (pod {}, node {})", cause.pod, cause.node)
+    };
     match cause.reason {
         Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
         Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),
         Reason::PodLost => format!("the pod of {worker} is gone"),
-        Reason::TimedOut => "not all workers were running again within alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned(),
-        Reason::WorkDone => "a worker of an unfinished replicatedJob has already completed and is not run again in place".to_owned(),
+        Reason::TimedOut => {
+            "not all workers were running again within alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned()
+        }
+        Reason::WorkDone => {
+            "a worker of an unfinished replicatedJob has already completed and is not run again in place"
+                .to_owned()
+        }
         Reason::Resumed => "the JobSet was resumed".to_owned(),
         Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
     }

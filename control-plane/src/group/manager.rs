@@ -40,9 +40,26 @@ struct Group {
 impl Manager {
     /// A manager without groups. Its tasks end with `shutdown`.
     #[must_use]
-    pub fn new(client: kube::Client, stores: Stores, registry: Arc<Registry>, announcer: Announcer, shutdown: CancellationToken) -> Self {
-        let context = Context { client, stores, clock: Clock::start(), announcer };
-        Self { context, registry, groups: HashMap::new(), tasks: JoinSet::new(), shutdown }
+    pub fn new(
+        client: kube::Client,
+        stores: Stores,
+        registry: Arc<Registry>,
+        announcer: Announcer,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let context = Context {
+            client,
+            stores,
+            clock: Clock::start(),
+            announcer,
+        };
+        Self {
+            context,
+            registry,
+            groups: HashMap::new(),
+            tasks: JoinSet::new(),
+            shutdown,
+        }
     }
 
     /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then awaits every task. Workers run on.
@@ -68,7 +85,12 @@ impl Manager {
     }
 
     fn look(&mut self, key: ObjectRef<JobSet>) {
-        let jobset = self.context.stores.jobsets.get(&key).filter(|jobset| is_group(jobset));
+        let jobset = self
+            .context
+            .stores
+            .jobsets
+            .get(&key)
+            .filter(|jobset| is_group(jobset));
         match (jobset, self.groups.get(&key)) {
             (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
             (Some(jobset), _) => {
@@ -92,7 +114,8 @@ impl Manager {
             changed: Arc::clone(&changed),
         };
         let span = tracing::info_span!("group", namespace = jobset.ns(), jobset = jobset.name());
-        self.tasks.spawn(task.run(stop.clone(), self.shutdown.clone()).instrument(span));
+        self.tasks
+            .spawn(task.run(stop.clone(), self.shutdown.clone()).instrument(span));
         self.groups.insert(key, Group { uid, changed, stop });
     }
 

@@ -23,12 +23,21 @@ pub(super) struct View {
 pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
-    let jobs: Vec<Arc<Job>> =
-        stores.jobs_of(&key).into_iter().filter(|job| has_uid(job.metadata.labels.as_ref(), uid)).collect();
-    let pods: Vec<Arc<Pod>> =
-        stores.pods_of(&key).into_iter().filter(|pod| has_uid(pod.metadata.labels.as_ref(), uid)).collect();
+    let jobs: Vec<Arc<Job>> = stores
+        .jobs_of(&key)
+        .into_iter()
+        .filter(|job| has_uid(job.metadata.labels.as_ref(), uid))
+        .collect();
+    let pods: Vec<Arc<Pod>> = stores
+        .pods_of(&key)
+        .into_iter()
+        .filter(|pod| has_uid(pod.metadata.labels.as_ref(), uid))
+        .collect();
     let gathered = restart::gather(jobset, &jobs, &pods, recreations);
-    let nodes = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+    let nodes = pods
+        .iter()
+        .filter_map(|pod| pod.spec.as_ref()?.node_name.clone())
+        .collect();
     let policy = GroupPolicy {
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
         terminal: gathered
@@ -43,11 +52,17 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
             })
             .collect(),
     };
-    View { gathered, policy, nodes }
+    View {
+        gathered,
+        policy,
+        nodes,
+    }
 }
 
 fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
-    labels.and_then(|labels| labels.get(labels::JOBSET_UID)).is_some_and(|label| label == uid)
+    labels
+        .and_then(|labels| labels.get(labels::JOBSET_UID))
+        .is_some_and(|label| label == uid)
 }
 
 /// What the coordinator decides on.
@@ -57,14 +72,24 @@ pub(super) fn observed(view: &View, jobset: &JobSet, link: &GroupLink, durable: 
         .reports()
         .into_iter()
         // A node speaks for the pods that are bound to it, and for no others.
-        .filter(|(incarnation, report)| gathered.pods.get(&incarnation.pod_uid).is_some_and(|node| node.as_ref() == Some(&report.node)))
+        .filter(|(incarnation, report)| {
+            gathered
+                .pods
+                .get(&incarnation.pod_uid)
+                .is_some_and(|node| node.as_ref() == Some(&report.node))
+        })
         .collect();
     Observed {
         workers: gathered.workers.clone(),
         old_pods: gathered.old_pods,
         finished_stages: gathered.finished_stages.clone(),
         reports,
-        heard_nodes: view.nodes.iter().filter(|node| link.heard(node)).cloned().collect(),
+        heard_nodes: view
+            .nodes
+            .iter()
+            .filter(|node| link.heard(node))
+            .cloned()
+            .collect(),
         durable,
         policy: gathered.policy.clone(),
         suspended: jobset.is_suspended(),
@@ -73,5 +98,9 @@ pub(super) fn observed(view: &View, jobset: &JobSet, link: &GroupLink, durable: 
 
 /// What the nodes are told.
 pub(super) fn published(view: &View, desired: restart::Desired) -> Published {
-    Published { desired, policy: view.policy.clone(), nodes: view.nodes.clone() }
+    Published {
+        desired,
+        policy: view.policy.clone(),
+        nodes: view.nodes.clone(),
+    }
 }

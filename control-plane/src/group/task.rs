@@ -55,17 +55,21 @@ enum Writing {
 impl Task {
     /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
     pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) {
-        let Some(mut known) = self.context.stores.jobsets.get(&self.key) else { return };
+        let Some(mut known) = self.context.stores.jobsets.get(&self.key) else {
+            return;
+        };
         let durable = durable_of(&known);
         let recovery_ms = lockstep_core::restart::Policy::default().recovery_ms;
-        let mut coordinator = Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
+        let mut coordinator =
+            Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
         let mut writing = Writing::Idle;
         let mut state = "";
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             known = self.freshest(known);
             let view = observe::view(&self.context.stores, &known, known.restarts());
-            self.link.forget_pods(|uid| !view.gathered.pods.contains_key(uid) && self.is_long_gone(uid));
+            self.link
+                .forget_pods(|uid| !view.gathered.pods.contains_key(uid) && self.is_long_gone(uid));
             let observed = observe::observed(&view, &known, &self.link, durable_of(&known));
             let out = coordinator.step(&observed, self.context.clock.now());
             if state != coordinator.state_name() {
@@ -112,13 +116,21 @@ impl Task {
 
     fn begin(&self, known: &Arc<JobSet>, wanted: Durable) -> Writing {
         tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
-        Writing::Under(Box::pin(write::write(self.context.client.clone(), Arc::clone(known), wanted)))
+        Writing::Under(Box::pin(write::write(
+            self.context.client.clone(),
+            Arc::clone(known),
+            wanted,
+        )))
     }
 
     /// The newer of what this task has written or read and what the watch has brought.
     fn freshest(&self, known: Arc<JobSet>) -> Arc<JobSet> {
         match self.context.stores.jobsets.get(&self.key) {
-            Some(seen) if seen.uid_str() == self.uid && version(&seen.metadata) >= version(&known.metadata) => seen,
+            Some(seen)
+                if seen.uid_str() == self.uid && version(&seen.metadata) >= version(&known.metadata) =>
+            {
+                seen
+            }
             _ => known,
         }
     }
@@ -130,7 +142,12 @@ impl Task {
 }
 
 fn durable_of(jobset: &JobSet) -> Durable {
-    convert::durable_from(jobset.status.as_ref().and_then(|status| status.in_place_restart.as_ref()))
+    convert::durable_from(
+        jobset
+            .status
+            .as_ref()
+            .and_then(|status| status.in_place_restart.as_ref()),
+    )
 }
 
 fn retry(writing: &Writing, error: &kube::Error) -> Writing {
@@ -139,7 +156,10 @@ fn retry(writing: &Writing, error: &kube::Error) -> Writing {
         _ => RETRY.0,
     };
     tracing::warn!(%error, ?delay, "status not written, will retry");
-    Writing::Retry { at: Instant::now() + delay, delay }
+    Writing::Retry {
+        at: Instant::now() + delay,
+        delay,
+    }
 }
 
 /// Resolves when the write is done, with its result, or when it is time to try again, with nothing. Cancel-safe: the write stays where it is.

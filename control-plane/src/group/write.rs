@@ -25,26 +25,40 @@ pub(super) enum WriteError {
 }
 
 /// Makes `wanted` durable, on top of exactly `known`. A recreation raises `status.restarts` in the same write, once per generation.
-pub(super) async fn write(client: kube::Client, known: Arc<JobSet>, wanted: Durable) -> Result<JobSet, WriteError> {
+pub(super) async fn write(
+    client: kube::Client,
+    known: Arc<JobSet>,
+    wanted: Durable,
+) -> Result<JobSet, WriteError> {
     let api: Api<JobSet> = Api::namespaced(client, known.ns());
-    let before = known.status.as_ref().and_then(|status| status.in_place_restart.as_ref());
+    let before = known
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
     let mut status = json!({
         "inPlaceRestart": whole(&convert::status_to(&wanted, before, jiff::Timestamp::now())),
     });
     let durable = convert::durable_from(before);
     if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
-        let counted = known.status.as_ref().map_or(0, |status| status.restarts_count_towards_max);
+        let counted = known
+            .status
+            .as_ref()
+            .map_or(0, |status| status.restarts_count_towards_max);
         status["restarts"] = json!(known.restarts() + 1);
         status["restartsCountTowardsMax"] = json!(counted + 1);
     }
     let patch = json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status});
-    let patched = api.patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let patched = api
+        .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
     match patched {
         Ok(jobset) if jobset.metadata.uid == known.metadata.uid => Ok(jobset),
         Ok(_) => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {
-            Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => Err(WriteError::Conflict(Box::new(jobset))),
+            Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => {
+                Err(WriteError::Conflict(Box::new(jobset)))
+            }
             Ok(_) => Err(WriteError::Gone),
             Err(error) => Err(WriteError::Api(Box::new(error))),
         },
@@ -56,7 +70,15 @@ pub(super) async fn write(client: kube::Client, known: Arc<JobSet>, wanted: Dura
 fn whole(status: &InPlaceRestartStatus) -> serde_json::Value {
     let mut value = json!(status);
     if let Some(fields) = value.as_object_mut() {
-        for name in ["generation", "released", "restarts", "epoch", "started", "cause", "handledManualRequest"] {
+        for name in [
+            "generation",
+            "released",
+            "restarts",
+            "epoch",
+            "started",
+            "cause",
+            "handledManualRequest",
+        ] {
             fields.entry(name).or_insert(serde_json::Value::Null);
         }
     }

@@ -1,0 +1,108 @@
+//! Border of the agent protocol.
+
+use lockstep_proto::agent::v1 as wire;
+use lockstep_proto::agent::v1::agent_message::Kind;
+use prost::Message as _;
+
+use crate::worker::types::{AgentPhase, AgentState, ContainerId, Exit, Target};
+
+/// Longest text for people that is taken from an agent, in bytes.
+const MAX_DETAIL: usize = 1024;
+
+/// A message of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentMessage {
+    /// The first one.
+    Register {
+        /// Version of the agent's protocol.
+        protocol: u32,
+        /// Version of the agent.
+        version: String,
+        /// Name of its container.
+        container: String,
+        /// Id of its container.
+        id: ContainerId,
+    },
+    /// Any later one.
+    State(AgentState),
+}
+
+/// A frame that is no message.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not protobuf.
+    #[error("malformed message: {0}")]
+    Malformed(#[from] prost::DecodeError),
+    /// Neither Register nor State.
+    #[error("a message of an unknown kind")]
+    UnknownKind,
+    /// A phase of another protocol version.
+    #[error("unknown phase {0}")]
+    UnknownPhase(i32),
+}
+
+/// Reads one frame.
+///
+/// # Errors
+/// When it is not a message of this protocol.
+pub fn decode(frame: &[u8]) -> Result<AgentMessage, DecodeError> {
+    match wire::AgentMessage::decode(frame)?.kind {
+        Some(Kind::Register(register)) => Ok(AgentMessage::Register {
+            protocol: register.protocol,
+            version: register.agent_version,
+            container: register.container,
+            id: register.container_id.into(),
+        }),
+        Some(Kind::State(state)) => Ok(AgentMessage::State(agent_state(state)?)),
+        None => Err(DecodeError::UnknownKind),
+    }
+}
+
+fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
+    let exit = Exit {
+        code: state.exit_code,
+        signal: state.exit_signal,
+    };
+    let phase = match state.phase() {
+        wire::Phase::Fresh => AgentPhase::Fresh,
+        wire::Phase::Starting => AgentPhase::Starting,
+        wire::Phase::Running => AgentPhase::Running,
+        wire::Phase::Stopping => AgentPhase::Stopping,
+        wire::Phase::Parked => AgentPhase::Parked,
+        wire::Phase::Exited => AgentPhase::Exited(exit),
+        wire::Phase::Done => AgentPhase::Done(exit),
+        wire::Phase::Unspecified => return Err(DecodeError::UnknownPhase(state.phase)),
+    };
+    let mut detail = state.detail;
+    detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
+    Ok(AgentState {
+        phase,
+        generation: state.generation,
+        epoch: state.epoch,
+        counter: state.counter,
+        revision: state.revision,
+        since: state.since_unix_nanos,
+        detail,
+        needs_host_kill: state.needs_host_kill,
+    })
+}
+
+/// Writes one target.
+#[must_use]
+pub fn encode(target: Target) -> Vec<u8> {
+    let terminal = target
+        .terminal
+        .into_iter()
+        .map(|(negated, codes)| wire::ExitCodes { negated, codes })
+        .collect();
+    wire::Target {
+        epoch: target.epoch,
+        generation: target.generation,
+        counter: target.counter,
+        release: target.release,
+        start_fresh: target.start_fresh,
+        grace_ms: target.grace_ms,
+        terminal,
+    }
+    .encode_to_vec()
+}

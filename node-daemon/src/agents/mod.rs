@@ -1,0 +1,32 @@
+//! The agents' side of the daemon: one Unix socket per pod, one task per connection.
+//!
+//! Which pod speaks follows from the socket; which container, from the kernel: the peer's cgroup must be the container's that it registers for.
+
+pub mod connection;
+pub mod convert;
+pub mod hostkill;
+pub mod peer;
+pub mod sockets;
+
+use std::sync::Arc;
+
+use crate::worker::driver::Host;
+use crate::worker::types::{ContainerId, PodUid};
+
+/// What the driver has done on this node.
+pub struct AgentHost {
+    /// Kills where an agent may not.
+    pub killer: hostkill::ProcKiller,
+    /// The pods' sockets.
+    pub sockets: Arc<sockets::Sockets>,
+}
+
+impl Host for AgentHost {
+    fn kill(&self, container: ContainerId, agent_pid: i32) {
+        self.killer.kill(container, agent_pid);
+    }
+
+    fn pod_gone(&self, pod: &PodUid) {
+        self.sockets.remove(pod);
+    }
+}

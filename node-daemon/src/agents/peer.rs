@@ -1,0 +1,104 @@
+//! Who is at the other end of an agent's socket.
+//!
+//! The socket's directory is mounted into every container of its pod that is a worker, so the processes of the worker can reach it as well as
+//! the agent. The kernel says which process connected; `/proc` says which container it is in, and that it is the first process of its pid
+//! namespace: the agent and nobody else.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::worker::types::ContainerId;
+
+/// Why a peer is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// The kernel names no process: the daemon is not in the host's pid namespace.
+    #[error("the peer's process is not visible from here (does the daemon run with hostPID?)")]
+    Invisible,
+    /// Its `/proc` entry cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its cgroup is not the container's.
+    #[error("process {pid} is not in container {container}")]
+    OtherContainer {
+        /// Host pid.
+        pid: i32,
+        /// What it said it was.
+        container: ContainerId,
+    },
+    /// It is not the first process of its container.
+    #[error("process {0} is not the first of its container")]
+    NotInit(i32),
+}
+
+/// Checks a peer; replaced in tests.
+pub trait PeerCheck: Send + Sync + 'static {
+    /// The peer's host pid, if it is the agent of `container`.
+    ///
+    /// # Errors
+    /// When it is not, or that cannot be known.
+    fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError>;
+}
+
+/// The check by `/proc`.
+#[derive(Debug)]
+pub struct ProcPeerCheck {
+    /// `/proc`, or what stands in for it.
+    pub proc_root: PathBuf,
+}
+
+impl PeerCheck for ProcPeerCheck {
+    fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError> {
+        let pid = pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)?;
+        let read = |file: &str| {
+            let path = self.proc_root.join(pid.to_string()).join(file);
+            fs::read_to_string(&path).map_err(|source| PeerError::Unreadable { path, source })
+        };
+        if !in_container(&read("cgroup")?, container) {
+            return Err(PeerError::OtherContainer {
+                pid,
+                container: container.clone(),
+            });
+        }
+        if innermost_pid(&read("status")?) != Some(1) {
+            return Err(PeerError::NotInit(pid));
+        }
+        Ok(pid)
+    }
+}
+
+/// Whether `/proc/<pid>/cgroup` names the container: a path component that is its id, or ends in `-<id>.scope` with the systemd driver.
+#[must_use]
+pub fn in_container(cgroup: &str, container: &ContainerId) -> bool {
+    let id = container.as_str();
+    // A short or odd id would match by accident.
+    if id.len() < 12 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return false;
+    }
+    cgroup.lines().any(|line| {
+        line.split('/').any(|part| {
+            let name = part.strip_suffix(".scope").unwrap_or(part);
+            name == id || name.rsplit_once('-').is_some_and(|(_, last)| last == id)
+        })
+    })
+}
+
+/// The pid in the innermost namespace, from `/proc/<pid>/status`.
+fn innermost_pid(status: &str) -> Option<i32> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?
+        .split_whitespace()
+        .last()?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+use super::*;
+
+const ID: &str = "0f6c1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f";
+
+fn proc_with(pid: i32, cgroup: &str, nspid: &str) -> (tempfile::TempDir, ProcPeerCheck) {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = dir.path().join(pid.to_string());
+    fs::create_dir(&entry).unwrap();
+    fs::write(entry.join("cgroup"), cgroup).unwrap();
+    fs::write(entry.join("status"), format!("Name:\tx\nNSpid:\t{nspid}\n")).unwrap();
+    let check = ProcPeerCheck {
+        proc_root: dir.path().to_owned(),
+    };
+    (dir, check)
+}
+
+#[test]
+fn cgroup_paths_of_both_drivers_are_recognised() {
+    let id = ContainerId::from(ID);
+    for cgroup in [
+        format!("0::/kubepods/besteffort/pod1234/{ID}\n"),
+        format!("0::/kubepods.slice/kubepods-pod12.slice/cri-containerd-{ID}.scope\n"),
+        format!("12:pids:/kubepods/pod1/{ID}\n11:memory:/kubepods/pod1/{ID}\n"),
+        format!("0::/../../pod1/{ID}/nested\n"),
+    ] {
+        assert!(in_container(&cgroup, &id), "{cgroup}");
+    }
+}
+
+#[test]
+fn other_containers_and_odd_ids_are_not() {
+    let cgroup = format!("0::/kubepods/pod1/{ID}\n");
+    for id in ["", "pod1", "kubepods", &ID[..12], "0::/kubepods/pod1", "../../../../x"] {
+        assert!(!in_container(&cgroup, &ContainerId::from(id)), "{id}");
+    }
+}
+
+#[test]
+fn the_agent_is_the_first_process_of_its_container() {
+    let cgroup = format!("0::/kubepods/pod1/{ID}\n");
+    let id = ContainerId::from(ID);
+    let (_dir, check) = proc_with(77, &cgroup, "77\t1");
+    assert_eq!(check.check(Some(77), &id).unwrap(), 77);
+    let (_dir, check) = proc_with(77, &cgroup, "77\t12");
+    assert!(matches!(check.check(Some(77), &id), Err(PeerError::NotInit(77))));
+    let (_dir, check) = proc_with(77, "0::/user.slice\n", "77\t1");
+    assert!(matches!(check.check(Some(77), &id), Err(PeerError::OtherContainer { .. })));
+    assert!(matches!(check.check(Some(78), &id), Err(PeerError::Unreadable { .. })));
+    for pid in [None, Some(0), Some(-1)] {
+        assert!(matches!(check.check(pid, &id), Err(PeerError::Invisible)));
+    }
+}

@@ -1,0 +1,81 @@
+//! Border of CRI's messages.
+
+use lockstep_proto::cri::v1 as wire;
+
+use crate::pods::{self, Metadata, NotAWorker};
+use crate::worker::state::ListedContainer;
+use crate::worker::types::{Exit, Pod, SandboxId};
+
+/// A sandbox, if its pod has workers.
+///
+/// # Errors
+/// See [`pods::recognise`].
+pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
+    let Some(metadata) = &sandbox.metadata else {
+        return Ok(None);
+    };
+    pods::recognise(&Metadata {
+        uid: &metadata.uid,
+        namespace: &metadata.namespace,
+        name: &metadata.name,
+        labels: &sandbox.labels,
+        annotations: &sandbox.annotations,
+    })
+}
+
+/// A container, if it should be a worker of one of `pods`. Its end is not known yet.
+#[must_use]
+pub fn worker(container: &wire::Container, pods: &[(SandboxId, Pod)]) -> Option<ListedContainer> {
+    let (_, pod) = pods
+        .iter()
+        .find(|(sandbox, _)| sandbox.as_str() == container.pod_sandbox_id)?;
+    let name = &container.metadata.as_ref()?.name;
+    pod.supervised.contains(name).then(|| ListedContainer {
+        pod: pod.uid.clone(),
+        id: container.id.as_str().into(),
+        name: name.clone(),
+        ended: None,
+    })
+}
+
+/// How and when a container ended, if its status says that it has.
+#[must_use]
+pub fn ended(status: Option<wire::ContainerStatus>) -> Option<(Exit, i64)> {
+    let status = status?;
+    (status.state() == wire::ContainerState::ContainerExited).then(|| (exit(status.exit_code), status.finished_at))
+}
+
+/// The exit behind a container's exit code: containerd gives 128 + signal where a signal ended the process.
+#[must_use]
+pub fn exit(code: i32) -> Exit {
+    // Real-time signals end at 64.
+    let signal = if (129..=192).contains(&code) { code - 128 } else { 0 };
+    Exit { code, signal }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_recognised_by_their_codes() {
+        assert_eq!(exit(137), Exit { code: 137, signal: 9 });
+        for code in [0, 1, 17, 127, 128, 255] {
+            assert_eq!(exit(code), Exit { code, signal: 0 });
+        }
+    }
+
+    #[test]
+    fn only_what_has_ended_has_an_end() {
+        let status = |state: wire::ContainerState| wire::ContainerStatus {
+            state: state.into(),
+            exit_code: 3,
+            finished_at: 42,
+            ..wire::ContainerStatus::default()
+        };
+        let exited = status(wire::ContainerState::ContainerExited);
+        assert_eq!(ended(Some(exited)), Some((Exit { code: 3, signal: 0 }, 42)));
+        assert_eq!(ended(Some(status(wire::ContainerState::ContainerRunning))), None);
+        assert_eq!(ended(None), None);
+    }
+}

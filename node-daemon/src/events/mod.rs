@@ -1,0 +1,184 @@
+//! containerd's own event stream: the ends of containers, a few milliseconds after they happen.
+//!
+//! Events are hints that come early; a listing through CRI after every connect is what makes the picture whole. The stream is only drained here:
+//! when the driver has no room, or anything is missed, the connection is given up and the listing after the next one repairs it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use containerd_client::events::TaskExit;
+use containerd_client::services::v1::SubscribeRequest;
+use containerd_client::services::v1::events_client::EventsClient;
+use containerd_client::types::Envelope;
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tracing::{debug, info, warn};
+
+use crate::cri;
+use crate::worker::driver::{Closed, Handle, unix_nanos};
+use crate::worker::state::Input;
+use crate::worker::types::{ContainerId, Exit};
+
+/// Time between attempts.
+const RETRY: Duration = Duration::from_millis(200);
+/// Exits of tasks in the namespace of Kubernetes.
+const FILTER: &str = r#"namespace==k8s.io,topic=="/tasks/exit""#;
+const EXIT_TOPIC: &str = "/tasks/exit";
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum EventsError {
+    #[error("cannot connect: {0}")]
+    Connect(#[from] tonic::transport::Error),
+    #[error("{}", .0.message())]
+    Status(#[from] tonic::Status),
+    #[error("the daemon fell behind")]
+    Behind,
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// Follows containerd for as long as the daemon lives.
+///
+/// # Errors
+/// When the daemon is going down.
+pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
+    let mut away = false;
+    loop {
+        match follow(socket, workers, &mut away).await {
+            Ok(()) => info!("containerd has closed the event stream"),
+            Err(EventsError::Closed(closed)) => return Err(closed),
+            Err(error) if away => debug!(%error, "containerd is still away"),
+            Err(error) => {
+                warn!(%error, "no events from containerd");
+                away = true;
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// One connection: subscribe, list, drain.
+async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), EventsError> {
+    let channel = connect(socket.to_owned()).await?;
+    let request = SubscribeRequest {
+        filters: vec![FILTER.to_owned()],
+    };
+    // containerd sends no response headers before the first event: the call is made, but not waited for, before the listing.
+    let mut client = EventsClient::new(channel.clone());
+    let subscription = tokio::spawn(async move { client.subscribe(request).await });
+    let subscription = AbortOnDrop(subscription);
+    let mark = workers.mark().await?;
+    let listing = cri::list(&channel).await?;
+    info!(
+        pods = listing.pods.len(),
+        workers = listing.containers.len(),
+        "listed through CRI"
+    );
+    *away = false;
+    let listed = Input::Listed {
+        mark,
+        pods: listing.pods,
+        containers: listing.containers,
+    };
+    workers.tell(listed).await?;
+    let mut events = subscription.join().await?.into_inner();
+    while let Some(envelope) = events.message().await? {
+        if let Some((id, exit, at)) = container_exit(&envelope) {
+            debug!(container = %id, code = exit.code, "exit event");
+            if workers.try_tell(Input::Exited(id, exit, at))?.is_some() {
+                return Err(EventsError::Behind);
+            }
+        }
+    }
+    Ok(())
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<Result<T, tonic::Status>>);
+
+impl<T> AbortOnDrop<T> {
+    async fn join(mut self) -> Result<T, tonic::Status> {
+        (&mut self.0)
+            .await
+            .map_err(|error| tonic::Status::internal(error.to_string()))?
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn connect(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
+    // The address is not used: the connector decides.
+    Endpoint::from_static("http://containerd")
+        .connect_with_connector(tower::service_fn(move |_| {
+            let socket = socket.clone();
+            async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(socket).await?)) }
+        }))
+        .await
+}
+
+/// The exit of a container's first process, with its time. Exits of exec sessions have another id.
+fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
+    if envelope.topic != EXIT_TOPIC {
+        return None;
+    }
+    let event = TaskExit::decode(envelope.event.as_ref()?.value.as_slice()).ok()?;
+    if event.id != event.container_id {
+        return None;
+    }
+    let code = i32::try_from(event.exit_status).unwrap_or(Exit::UNKNOWN.code);
+    let at = event.exited_at.map_or_else(unix_nanos, |time| {
+        time.seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::from(time.nanos))
+    });
+    Some((event.container_id.into(), cri::convert::exit(code), at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope(topic: &str, id: &str, exit_status: u32) -> Envelope {
+        let event = TaskExit {
+            container_id: "c1".into(),
+            id: id.into(),
+            exit_status,
+            exited_at: Some(prost_types::Timestamp {
+                seconds: 5,
+                nanos: 7,
+            }),
+            ..TaskExit::default()
+        };
+        Envelope {
+            topic: topic.into(),
+            event: Some(prost_types::Any {
+                type_url: "containerd.events.TaskExit".into(),
+                value: event.encode_to_vec(),
+            }),
+            ..Envelope::default()
+        }
+    }
+
+    #[test]
+    fn only_the_first_process_counts() {
+        let exit = Exit { code: 137, signal: 9 };
+        assert_eq!(
+            container_exit(&envelope(EXIT_TOPIC, "c1", 137)),
+            Some(("c1".into(), exit, 5_000_000_007))
+        );
+        assert_eq!(container_exit(&envelope(EXIT_TOPIC, "exec-1", 1)), None);
+        assert_eq!(container_exit(&envelope("/tasks/start", "c1", 0)), None);
+    }
+
+    #[test]
+    fn an_exit_status_beyond_reason_is_no_success() {
+        let (_, exit, _) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
+        assert_ne!(exit.code, 0);
+    }
+}

@@ -1,0 +1,15 @@
+//! Lockstep's node daemon: one per node.
+//!
+//! It puts the pod agent in front of worker containers as they are created (NRI), keeps a link to every agent (Unix sockets), watches containers end
+//! (containerd's events, CRI), and carries all of that to the control plane and its wishes back (gRPC). It has no access to the Kubernetes API.
+
+pub mod agents;
+pub mod args;
+pub mod cri;
+pub mod events;
+pub mod install;
+pub mod link;
+pub mod nri;
+pub mod pods;
+pub mod runtime;
+pub mod worker;

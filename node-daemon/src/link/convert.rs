@@ -1,0 +1,105 @@
+//! Border of the node protocol.
+
+use lockstep_proto::node::v1 as wire;
+use tracing::warn;
+
+use crate::worker::types::{AgentPhase, Desired, ExitRule, Incarnation, Phase, WorkerState};
+
+/// A worker's state as it is reported.
+#[must_use]
+pub fn worker_state(state: WorkerState) -> wire::WorkerState {
+    let phase = match state.phase {
+        Phase::Agent(AgentPhase::Fresh) => wire::Phase::Fresh,
+        Phase::Agent(AgentPhase::Starting) => wire::Phase::Starting,
+        Phase::Agent(AgentPhase::Running) => wire::Phase::Running,
+        Phase::Agent(AgentPhase::Stopping) => wire::Phase::Stopping,
+        Phase::Agent(AgentPhase::Parked) => wire::Phase::Parked,
+        Phase::Agent(AgentPhase::Exited(_)) => wire::Phase::Exited,
+        Phase::Agent(AgentPhase::Done(_)) => wire::Phase::Done,
+        Phase::Unlinked(_) => wire::Phase::Unlinked,
+        Phase::Lost(_) => wire::Phase::Lost,
+    };
+    let exit = state.phase.exit().map(|exit| wire::Exit {
+        code: exit.code,
+        signal: exit.signal,
+    });
+    wire::WorkerState {
+        group_uid: state.group.as_str().to_owned(),
+        job: state.job,
+        completion_index: state.index,
+        container: state.container,
+        incarnation: Some(wire::Incarnation {
+            pod_uid: state.incarnation.pod.as_str().to_owned(),
+            container_id: state.incarnation.container.as_str().to_owned(),
+        }),
+        pod_namespace: state.namespace,
+        pod_name: state.pod_name,
+        phase: phase.into(),
+        generation: state.generation,
+        epoch: state.epoch,
+        counter: state.counter,
+        revision: state.revision,
+        exit,
+        since_unix_nanos: state.since,
+        detail: state.detail,
+    }
+}
+
+/// What the hub wants of the groups. Groups with a scope of a later version are left out: to obey them in part would be wrong.
+#[must_use]
+pub fn desired(message: wire::Desired) -> Vec<Desired> {
+    message.groups.into_iter().filter_map(group).collect()
+}
+
+fn group(group: wire::Group) -> Option<Desired> {
+    if !matches!(
+        wire::Scope::try_from(group.scope),
+        Ok(wire::Scope::Group | wire::Scope::Unspecified)
+    ) {
+        warn!(group = group.uid, scope = group.scope, "desired state of an unknown scope ignored");
+        return None;
+    }
+    let fresh = group
+        .fresh
+        .into_iter()
+        .map(|incarnation| Incarnation {
+            pod: incarnation.pod_uid.into(),
+            container: incarnation.container_id.into(),
+        })
+        .collect();
+    let terminal = group
+        .terminal_codes
+        .unwrap_or_default()
+        .rules
+        .into_iter()
+        .filter_map(exit_rule)
+        .collect();
+    Some(Desired {
+        group: group.uid.into(),
+        epoch: group.epoch,
+        generation: group.generation,
+        counter: group.counter,
+        release: group.release,
+        fresh,
+        grace_ms: group.grace_ms,
+        terminal,
+    })
+}
+
+fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
+    let negated = match rule.operator() {
+        wire::exit_code_rule::Operator::In => false,
+        wire::exit_code_rule::Operator::NotIn => true,
+        wire::exit_code_rule::Operator::Unspecified => {
+            warn!(operator = rule.operator, "exit code rule of an unknown operator ignored");
+            return None;
+        }
+    };
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    Some(ExitRule {
+        negated,
+        codes: rule.values,
+        container: some(rule.container),
+        job: some(rule.job),
+    })
+}

@@ -1,0 +1,105 @@
+//! The link to the control plane: one stream, kept up for as long as the daemon lives.
+//!
+//! ```text
+//!              ┌──────────── Drain, end, error (back-off 50 ms to 5 s, reset by Welcome) ───────────┐
+//!              v                                                                                    │
+//!  connect ──Hello{snapshot}──> Welcome ──> Report, Pong  ↔  Desired, Forget, Ping ─────────────────┤
+//!              │                                                                                    │
+//!              ├──> NotLeader{address}: connect there at once ──────────────────────────────────────┤
+//!              └──> refused (protocol version): said clearly, tried again every 30 s ───────────────┘
+//! ```
+//!
+//! A lost link touches no worker. What changes meanwhile is in the next snapshot.
+
+pub mod convert;
+pub mod session;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tracing::{error, info, warn};
+
+use crate::worker::driver::{Closed, Handle};
+use session::{End, SessionError};
+
+const MIN_DELAY: Duration = Duration::from_millis(50);
+/// Half of the longest delay: jitter adds up to as much again.
+const MAX_DELAY: Duration = Duration::from_millis(2500);
+/// Time between attempts where the hub speaks another protocol: only an upgrade helps.
+const REFUSED_DELAY: Duration = Duration::from_secs(30);
+/// Redirects in a row that are followed without delay.
+const MAX_REDIRECTS: u32 = 3;
+
+/// Where the hub is and how it is known.
+#[derive(Debug, Clone)]
+pub struct Hub {
+    /// Address of any replica, `https://host:port`.
+    pub address: String,
+    /// Its CA, read again at every connect.
+    pub ca_file: PathBuf,
+    /// Name in its certificate.
+    pub server_name: String,
+    /// Token of this daemon, read again at every connect.
+    pub token_file: PathBuf,
+    /// Name of this node.
+    pub node_name: String,
+    /// /proc/sys/kernel/random/boot_id.
+    pub boot_id: String,
+}
+
+/// Keeps the link up.
+///
+/// # Errors
+/// When the daemon is going down.
+pub async fn serve(hub: &Hub, workers: &Handle) -> Result<(), Closed> {
+    serve_with(hub, workers, REFUSED_DELAY).await
+}
+
+async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Result<(), Closed> {
+    let delays = || {
+        ExponentialBuilder::default()
+            .with_min_delay(MIN_DELAY)
+            .with_max_delay(MAX_DELAY)
+            .with_jitter()
+            .without_max_times()
+            .build()
+    };
+    let mut delay = delays();
+    let mut address = hub.address.clone();
+    let mut redirects = 0;
+    loop {
+        let mut welcomed = false;
+        let ended = session::run(hub, &address, workers, &mut welcomed).await;
+        if welcomed {
+            delay = delays();
+            redirects = 0;
+        }
+        let mut next = hub.address.clone();
+        let mut wait = delay.next().unwrap_or(MAX_DELAY);
+        match ended {
+            Ok(End::Closed) => info!(address, "the hub has closed the stream"),
+            Ok(End::Drained) => info!(address, "the hub is going away"),
+            Ok(End::NotLeader(Some(leader))) => {
+                info!(address, leader, "not the leader");
+                next = leader;
+                redirects += 1;
+                if redirects <= MAX_REDIRECTS {
+                    wait = Duration::ZERO;
+                }
+            }
+            Ok(End::NotLeader(None)) => info!(address, "not the leader, and the leader is not known yet"),
+            Err(SessionError::Daemon(closed)) => return Err(closed),
+            Err(failure @ (SessionError::Refused(_) | SessionError::Protocol(_))) => {
+                error!(address, error = %failure, "the hub and this daemon do not speak the same protocol: upgrade the older one");
+                wait = refused_delay;
+            }
+            Err(failure) => warn!(address, error = %failure, delay_ms = wait.as_millis(), "no link to the hub"),
+        }
+        address = next;
+        tokio::time::sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

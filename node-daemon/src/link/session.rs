@@ -1,0 +1,285 @@
+//! One stream to one replica of the hub.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lockstep_proto::NODE_PROTOCOL;
+use lockstep_proto::node::v1 as wire;
+use lockstep_proto::node::v1::hub_message::Kind as FromHub;
+use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
+use lockstep_proto::node::v1::node_message::Kind as ToHub;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+use tracing::{debug, info};
+
+use super::{Hub, convert};
+use crate::worker::driver::{Closed, Handle};
+use crate::worker::state::Input;
+
+/// Time for the TCP and TLS handshakes, and for the Welcome.
+const PATIENCE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// States per Report: far below the largest gRPC message.
+const BATCH: usize = 1000;
+/// After a Drain, wait at most this long before going: many nodes are told at once.
+const DRAIN_SPREAD_MS: u64 = 1000;
+/// Largest message from the hub: the groups of one node.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// How a stream ended in good order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The hub closed it.
+    Closed,
+    /// The hub asked to go elsewhere.
+    Drained,
+    /// The replica does not lead; this one does, if it is known.
+    NotLeader(Option<String>),
+}
+
+/// Why there is no stream, or no more.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The CA or the token is not there (yet).
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The token or the node name cannot be sent.
+    #[error("{0} cannot be sent as metadata")]
+    Metadata(&'static str),
+    /// The address is none, or the handshake failed.
+    #[error("{}", chain(.0))]
+    Transport(#[from] tonic::transport::Error),
+    /// The hub refuses this protocol version.
+    #[error("{0}")]
+    Refused(String),
+    /// The hub chose a protocol version that was not offered.
+    #[error("the hub chose protocol {0}")]
+    Protocol(u32),
+    /// The hub, or the connection to it, failed.
+    #[error("{:?}: {}", .0.code(), .0.message())]
+    Status(Status),
+    /// No Welcome came, or something else did.
+    #[error("the hub did not welcome this daemon")]
+    NotWelcomed,
+    /// The daemon is going down.
+    #[error(transparent)]
+    Daemon(#[from] Closed),
+}
+
+impl From<Status> for SessionError {
+    fn from(status: Status) -> Self {
+        match status.code() {
+            Code::FailedPrecondition => Self::Refused(status.message().to_owned()),
+            _ => Self::Status(status),
+        }
+    }
+}
+
+/// tonic's transport errors say nothing by themselves.
+fn chain(error: &tonic::transport::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+type Outgoing = mpsc::Sender<wire::NodeMessage>;
+
+/// Runs one stream to its end. `welcomed` is set once the hub has accepted it.
+///
+/// # Errors
+/// When it could not be opened, or failed.
+pub async fn run(hub: &Hub, address: &str, workers: &Handle, welcomed: &mut bool) -> Result<End, SessionError> {
+    let channel = connect(hub, address).await?;
+    let token = read(&hub.token_file).await?;
+    // One message waits for the stream at most: what comes meanwhile is coalesced in the outbox.
+    let (outgoing, messages) = mpsc::channel(1);
+    let hello = hello(hub, workers).await?;
+    if outgoing.try_send(hello).is_err() {
+        return Err(SessionError::NotWelcomed);
+    }
+    let mut request = Request::new(ReceiverStream::new(messages));
+    let metadata = request.metadata_mut();
+    metadata.insert("authorization", header(&format!("Bearer {}", token.trim()), "the token")?);
+    metadata.insert("lockstep-node", header(&hub.node_name, "the node name")?);
+    let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+    let opened = timeout(PATIENCE, async {
+        let mut incoming = client.connect(request).await?.into_inner();
+        let first = incoming.message().await?;
+        Ok::<_, Status>((incoming, first))
+    });
+    let (incoming, first) = opened.await.map_err(|_| SessionError::NotWelcomed)??;
+    match first.and_then(|message| message.kind) {
+        Some(FromHub::Welcome(welcome)) => {
+            if !NODE_PROTOCOL.contains(&welcome.protocol) {
+                return Err(SessionError::Protocol(welcome.protocol));
+            }
+            info!(address, epoch = welcome.epoch, protocol = welcome.protocol, "linked to the hub");
+            *welcomed = true;
+        }
+        Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
+        _ => return Err(SessionError::NotWelcomed),
+    }
+    exchange(incoming, outgoing, workers).await
+}
+
+async fn exchange(
+    mut incoming: Streaming<wire::HubMessage>,
+    outgoing: Outgoing,
+    workers: &Handle,
+) -> Result<End, SessionError> {
+    let mut pong = None;
+    let mut drained: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            message = incoming.message() => {
+                let Some(message) = message? else {
+                    return Ok(if drained.is_some() { End::Drained } else { End::Closed });
+                };
+                match message.kind {
+                    Some(FromHub::Desired(desired)) => {
+                        debug!(groups = desired.groups.len(), "desired state");
+                        workers.tell(Input::Desired(convert::desired(desired))).await?;
+                    }
+                    Some(FromHub::Forget(forget)) => {
+                        info!(group = forget.group_uid, "group is no longer managed");
+                        workers.tell(Input::Forget(forget.group_uid.into(), forget.epoch)).await?;
+                    }
+                    Some(FromHub::Ping(ping)) => pong = Some(ping.nonce),
+                    Some(FromHub::Drain(_)) => {
+                        let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
+                        drained.get_or_insert(Instant::now() + spread);
+                    }
+                    Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
+                    // A message of a later version of the protocol, or a second Welcome.
+                    Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
+                }
+            }
+            message = next(&outgoing, workers, pong) => match message {
+                Ok(sent) => if sent == Sent::Pong {
+                    pong = None;
+                },
+                // The stream has ended; `incoming` says how.
+                Err(mpsc::error::SendError(())) => return finish(incoming).await,
+            },
+            () = until(drained) => return Ok(End::Drained),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Sent {
+    Pong,
+    Report,
+}
+
+/// Sends the next message once there is one and there is room for it. Cancel safe: nothing is taken before there is room.
+async fn next(
+    outgoing: &Outgoing,
+    workers: &Handle,
+    pong: Option<u64>,
+) -> Result<Sent, mpsc::error::SendError<()>> {
+    if pong.is_none() {
+        workers.outbox().filled().await;
+    }
+    let permit = outgoing.reserve().await?;
+    if let Some(nonce) = pong {
+        permit.send(node_message(ToHub::Pong(wire::Pong { nonce })));
+        return Ok(Sent::Pong);
+    }
+    let workers = workers
+        .outbox()
+        .take(BATCH)
+        .into_iter()
+        .map(convert::worker_state)
+        .collect();
+    permit.send(node_message(ToHub::Report(wire::Report { workers })));
+    Ok(Sent::Report)
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The stream no longer takes messages: waits a moment for the hub's reason.
+async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, SessionError> {
+    let last = timeout(PATIENCE, async {
+        while incoming.message().await?.is_some() {}
+        Ok::<_, Status>(())
+    });
+    last.await.unwrap_or(Ok(()))?;
+    Ok(End::Closed)
+}
+
+async fn hello(hub: &Hub, workers: &Handle) -> Result<wire::NodeMessage, SessionError> {
+    let snapshot = workers.snapshot().await?;
+    Ok(node_message(ToHub::Hello(wire::Hello {
+        protocol_min: *NODE_PROTOCOL.start(),
+        protocol_max: *NODE_PROTOCOL.end(),
+        daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+        boot_id: hub.boot_id.clone(),
+        snapshot: snapshot.into_iter().map(convert::worker_state).collect(),
+    })))
+}
+
+fn node_message(kind: ToHub) -> wire::NodeMessage {
+    wire::NodeMessage { kind: Some(kind) }
+}
+
+/// `NotLeader.address` is `host:port`, or a whole URL.
+fn leader(address: &str) -> Option<String> {
+    match address {
+        "" => None,
+        url if url.contains("://") => Some(url.to_owned()),
+        host => Some(format!("https://{host}")),
+    }
+}
+
+async fn connect(hub: &Hub, address: &str) -> Result<Channel, SessionError> {
+    let ca = read(&hub.ca_file).await?;
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(ca))
+        .domain_name(&hub.server_name);
+    let endpoint = Endpoint::from_shared(address.to_owned())?
+        .tls_config(tls)?
+        .tcp_nodelay(true)
+        .connect_timeout(PATIENCE)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    // connect_timeout covers TCP alone.
+    timeout(PATIENCE * 2, endpoint.connect())
+        .await
+        .map_err(|_| SessionError::NotWelcomed)?
+        .map_err(SessionError::from)
+}
+
+async fn read(path: &Path) -> Result<String, SessionError> {
+    tokio::fs::read_to_string(path)
+        .await
+        .map_err(|source| SessionError::File {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+fn header(value: &str, what: &'static str) -> Result<MetadataValue<Ascii>, SessionError> {
+    value.parse().map_err(|_| SessionError::Metadata(what))
+}

@@ -1,0 +1,59 @@
+//! Border of NRI's messages.
+
+use lockstep_proto::nri::v1alpha1 as wire;
+
+use super::inject::{Adjustment, Container, PidNamespace};
+use crate::pods::{self, Metadata, NotAWorker};
+use crate::worker::types::Pod;
+
+/// A pod sandbox, if its pod has workers.
+///
+/// # Errors
+/// See [`pods::recognise`].
+pub fn pod(pod: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
+    pods::recognise(&Metadata {
+        uid: &pod.uid,
+        namespace: &pod.namespace,
+        name: &pod.name,
+        labels: &pod.labels,
+        annotations: &pod.annotations,
+    })
+}
+
+/// A container.
+#[must_use]
+pub fn container(container: wire::Container) -> Container {
+    // The runtime makes a namespace where it is listed without a path, and none where it is not listed.
+    let own = container.linux.as_ref().is_some_and(|linux| {
+        linux
+            .namespaces
+            .iter()
+            .any(|namespace| namespace.r#type == "pid" && namespace.path.is_empty())
+    });
+    Container {
+        id: container.id.into(),
+        name: container.name,
+        args: container.args,
+        pid_namespace: if own { PidNamespace::Own } else { PidNamespace::Shared },
+    }
+}
+
+/// An adjustment.
+#[must_use]
+pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
+    let mounts = adjustment
+        .mounts
+        .into_iter()
+        .map(|(source, destination)| wire::Mount {
+            destination: destination.to_owned(),
+            r#type: "bind".to_owned(),
+            source: source.to_string_lossy().into_owned(),
+            options: ["bind", "ro", "nosuid", "nodev", "rprivate"].map(str::to_owned).into(),
+        })
+        .collect();
+    wire::ContainerAdjustment {
+        args: adjustment.args,
+        mounts,
+        ..wire::ContainerAdjustment::default()
+    }
+}

@@ -1,0 +1,198 @@
+//! Which containers get the agent, and how. Pure.
+
+use std::path::PathBuf;
+
+use crate::worker::types::{ContainerId, Pod};
+
+/// Directory of the agent binary in a worker container.
+pub const BIN_DIR: &str = "/.lockstep/bin";
+/// Directory of the pod's socket in a worker container.
+pub const RUN_DIR: &str = "/.lockstep/run";
+/// The agent in a worker container: the first of its args.
+pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
+const SOCKET: &str = "/.lockstep/run/agent.sock";
+
+/// A container as NRI shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name.
+    pub name: String,
+    /// Its final args.
+    pub args: Vec<String>,
+    /// Its pid namespace.
+    pub pid_namespace: PidNamespace,
+}
+
+impl Container {
+    /// Whether the agent is in front of it.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        self.args.first().is_some_and(|first| first == AGENT)
+    }
+}
+
+/// Where the processes of a container are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PidNamespace {
+    /// Its own: its first process is number 1.
+    Own,
+    /// The host's, the pod's or another container's.
+    Shared,
+}
+
+/// Directories on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// With the agent binary of this daemon.
+    pub bin: PathBuf,
+    /// With the pod's socket.
+    pub run: PathBuf,
+}
+
+/// What becomes of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The agent is put in front.
+    Inject,
+    /// The agent is in front already: another connection of this plugin was here before.
+    Already,
+    /// It would be a worker, but cannot have the agent.
+    Refuse(&'static str),
+    /// It is no worker.
+    NotOurs,
+}
+
+/// Decides about a container of `pod` that is being created.
+#[must_use]
+pub fn decide(pod: &Pod, container: &Container) -> Decision {
+    if !pod.supervised.contains(&container.name) {
+        return Decision::NotOurs;
+    }
+    if container.is_supervised() {
+        return Decision::Already;
+    }
+    if container.args.is_empty() {
+        return Decision::Refuse("it has no args");
+    }
+    match container.pid_namespace {
+        PidNamespace::Own => Decision::Inject,
+        // Signals to "all processes" would reach other containers, or the host.
+        PidNamespace::Shared => Decision::Refuse("it shares a pid namespace (hostPID or shareProcessNamespace)"),
+    }
+}
+
+/// What NRI is asked to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adjustment {
+    /// All args.
+    pub args: Vec<String>,
+    /// Read-only bind mounts: source on the host, destination.
+    pub mounts: Vec<(PathBuf, &'static str)>,
+}
+
+/// Puts the agent in front of a container.
+#[must_use]
+pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
+    let mut args: Vec<String> = [
+        AGENT,
+        "--socket",
+        SOCKET,
+        "--container",
+        &container.name,
+        "--container-id",
+        container.id.as_str(),
+        "--",
+    ]
+    .map(str::to_owned)
+    .into();
+    args.extend(container.args.iter().cloned());
+    Adjustment {
+        args,
+        mounts: vec![(paths.bin, BIN_DIR), (paths.run, RUN_DIR)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Pod {
+        Pod {
+            uid: "u".into(),
+            namespace: "default".into(),
+            name: "pod".into(),
+            group: "g".into(),
+            job: "job".into(),
+            index: 0,
+            supervised: ["worker".to_owned()].into(),
+        }
+    }
+
+    fn container() -> Container {
+        Container {
+            id: "c1".into(),
+            name: "worker".into(),
+            args: vec!["python3".into(), "train.py".into()],
+            pid_namespace: PidNamespace::Own,
+        }
+    }
+
+    fn paths() -> Paths {
+        Paths {
+            bin: "/run/lockstep/bin/abc".into(),
+            run: "/run/lockstep/pods/u".into(),
+        }
+    }
+
+    #[test]
+    fn only_the_named_containers_are_workers() {
+        assert_eq!(decide(&pod(), &container()), Decision::Inject);
+        let sidecar = Container {
+            name: "sidecar".into(),
+            ..container()
+        };
+        assert_eq!(decide(&pod(), &sidecar), Decision::NotOurs);
+    }
+
+    #[test]
+    fn injection_is_idempotent() {
+        let first = adjustment(&container(), paths());
+        let again = Container {
+            args: first.args,
+            ..container()
+        };
+        assert_eq!(decide(&pod(), &again), Decision::Already);
+    }
+
+    #[test]
+    fn the_agent_must_be_first_of_its_namespace() {
+        let shared = Container {
+            pid_namespace: PidNamespace::Shared,
+            ..container()
+        };
+        assert!(matches!(decide(&pod(), &shared), Decision::Refuse(_)));
+        let empty = Container {
+            args: vec![],
+            ..container()
+        };
+        assert!(matches!(decide(&pod(), &empty), Decision::Refuse(_)));
+    }
+
+    #[test]
+    fn the_final_args_follow_the_separator() {
+        let adjustment = adjustment(&container(), paths());
+        assert_eq!(
+            adjustment.args.join(" "),
+            "/.lockstep/bin/lockstep-pod-agent --socket /.lockstep/run/agent.sock --container worker --container-id c1 -- python3 train.py"
+        );
+        assert_eq!(
+            adjustment.mounts,
+            [
+                (PathBuf::from("/run/lockstep/bin/abc"), "/.lockstep/bin"),
+                (PathBuf::from("/run/lockstep/pods/u"), "/.lockstep/run"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Pods of JobSets that restart in place, recognised by their labels and annotations. Shared by NRI and CRI, which show the same maps.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::worker::types::{Pod, PodUid};
+
+/// Annotation that the control plane puts on the pods that get the agent, and its value.
+const IN_PLACE: (&str, &str) = ("lockstep.dev/in-place", "supervised");
+/// Annotation with the comma-separated names of the worker containers.
+const SUPERVISE: &str = "lockstep.dev/supervise";
+const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// Why a pod that asks for supervision does not get it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAWorker {
+    /// A label is missing.
+    #[error("it has no label or annotation {0}")]
+    Missing(&'static str),
+    /// The completion index is none.
+    #[error("{INDEX} is {0:?}, which is no index")]
+    BadIndex(String),
+}
+
+/// Metadata of a pod sandbox.
+pub struct Metadata<'a> {
+    /// UID of the pod.
+    pub uid: &'a str,
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// Labels.
+    pub labels: &'a HashMap<String, String>,
+    /// Annotations.
+    pub annotations: &'a HashMap<String, String>,
+}
+
+/// The pod, if it belongs to a JobSet whose workers are supervised. `Ok(None)`: it does not ask for it.
+///
+/// # Errors
+/// When it asks for supervision but its identity cannot be told: its agent could never be released.
+pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Pod>, NotAWorker> {
+    if metadata.annotations.get(IN_PLACE.0).is_none_or(|value| value != IN_PLACE.1) {
+        return Ok(None);
+    }
+    let find = |key: &'static str| {
+        metadata
+            .labels
+            .get(key)
+            .or_else(|| metadata.annotations.get(key))
+            .filter(|value| !value.is_empty())
+            .ok_or(NotAWorker::Missing(key))
+    };
+    let index = find(INDEX)?;
+    let supervised: BTreeSet<String> = find(SUPERVISE)?
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    Ok(Some(Pod {
+        uid: PodUid::from(metadata.uid),
+        namespace: metadata.namespace.to_owned(),
+        name: metadata.name.to_owned(),
+        group: find(JOBSET_UID)?.as_str().into(),
+        job: find(JOB_NAME)?.clone(),
+        index: index.parse().map_err(|_| NotAWorker::BadIndex(index.clone()))?,
+        supervised,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    fn recognised(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Result<Option<Pod>, NotAWorker> {
+        recognise(&Metadata {
+            uid: "u",
+            namespace: "default",
+            name: "pod",
+            labels: &map(labels),
+            annotations: &map(annotations),
+        })
+    }
+
+    const ASKS: [(&str, &str); 2] = [(IN_PLACE.0, IN_PLACE.1), (SUPERVISE, "worker, other")];
+
+    #[test]
+    fn a_worker_pod_is_recognised_by_labels_or_annotations() {
+        let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
+        let pod = recognised(&identity, &ASKS).unwrap().unwrap();
+        assert_eq!((pod.group.as_str(), pod.job.as_str(), pod.index), ("g", "job", 3));
+        assert_eq!(pod.supervised, BTreeSet::from(["worker".to_owned(), "other".to_owned()]));
+        let annotations: Vec<_> = identity.into_iter().chain(ASKS).collect();
+        assert_eq!(recognised(&[], &annotations).unwrap().unwrap(), pod);
+    }
+
+    #[test]
+    fn other_pods_are_left_alone() {
+        assert_eq!(recognised(&[], &[]), Ok(None));
+        assert_eq!(recognised(&[], &[(IN_PLACE.0, "plain")]), Ok(None));
+    }
+
+    #[test]
+    fn a_pod_without_identity_is_refused() {
+        assert_eq!(recognised(&[], &ASKS), Err(NotAWorker::Missing(INDEX)));
+        let labels = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "x")];
+        assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::BadIndex("x".into())));
+        let labels = [(JOB_NAME, "job"), (INDEX, "1")];
+        assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::Missing(JOBSET_UID)));
+    }
+}

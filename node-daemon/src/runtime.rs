@@ -1,0 +1,117 @@
+//! Where the parts are made and wired.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::agents::AgentHost;
+use crate::agents::connection::Context;
+use crate::agents::hostkill::ProcKiller;
+use crate::agents::peer::ProcPeerCheck;
+use crate::agents::sockets::Sockets;
+use crate::args::Args;
+use crate::link::Hub;
+use crate::nri::plugin::Plugin;
+use crate::worker::driver::{Closed, Driver};
+use crate::worker::state::Table;
+use crate::{events, install, link, nri};
+
+/// Runs the daemon until a signal ends it. Agents and workers run on.
+///
+/// # Errors
+/// When it cannot start, or one of its parts has failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let bin = install::install(&args.agent_binary, &args.state_dir).context("cannot install the agent")?;
+    info!(node = args.node_name, agent = %bin.display(), version = env!("CARGO_PKG_VERSION"), "node daemon starts");
+    let hub = Hub {
+        address: args.hub,
+        ca_file: args.hub_ca,
+        server_name: args.hub_server_name,
+        token_file: args.token_file,
+        node_name: args.node_name,
+        boot_id: boot_id().context("cannot read the boot id")?,
+    };
+    let revision = uptime_nanos().context("cannot read the uptime")?;
+    let (driver, workers) = Driver::new(Table::new(revision));
+    let proc_root = PathBuf::from("/proc");
+    let peers = ProcPeerCheck {
+        proc_root: proc_root.clone(),
+    };
+    let context = Context::new(workers.clone(), Box::new(peers));
+    let sockets = Arc::new(Sockets::open(&args.state_dir, Arc::new(context))?);
+    let host = AgentHost {
+        killer: ProcKiller::new(proc_root),
+        sockets: sockets.clone(),
+    };
+    let plugin = Plugin {
+        workers: workers.clone(),
+        sockets,
+        bin,
+    };
+
+    let mut parts = JoinSet::new();
+    parts.spawn(async move {
+        driver.run(host).await;
+        Ok(())
+    });
+    spawn(&mut parts, async move { nri::serve(&args.nri_socket, &plugin).await });
+    let followed = workers.clone();
+    spawn(&mut parts, async move {
+        events::serve(&args.containerd_socket, &followed).await
+    });
+    spawn(&mut parts, async move { link::serve(&hub, &workers).await });
+
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM: the daemon goes, agents and workers stay"),
+        _ = interrupt.recv() => info!("SIGINT: the daemon goes, agents and workers stay"),
+        part = parts.join_next() => match part {
+            Some(Err(error)) => bail!("a part of the daemon has failed: {error}"),
+            Some(Ok(Err(error))) => bail!(error),
+            Some(Ok(Ok(()))) | None => bail!("a part of the daemon has ended"),
+        },
+    }
+    Ok(())
+}
+
+fn spawn(
+    parts: &mut JoinSet<Result<(), Closed>>,
+    part: impl Future<Output = Result<(), Closed>> + Send + 'static,
+) {
+    parts.spawn(part);
+}
+
+fn boot_id() -> std::io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Nanoseconds since the machine booted, in steps of 10 ms: where this daemon's revisions start.
+fn uptime_nanos() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/uptime")?;
+    parse_uptime(&text).with_context(|| format!("/proc/uptime holds {text:?}"))
+}
+
+fn parse_uptime(text: &str) -> Option<u64> {
+    let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
+    let hundredths = seconds.parse::<u64>().ok()?.checked_mul(100)? + hundredths.parse::<u64>().ok()?;
+    hundredths.checked_mul(10_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uptime_grows_in_hundredths() {
+        assert_eq!(parse_uptime("350735.47 234388.90\n"), Some(350_735_470_000_000));
+        assert_eq!(parse_uptime("0.05 0.00"), Some(50_000_000));
+        assert_eq!(parse_uptime(""), None);
+        assert!(uptime_nanos().unwrap() > 0);
+    }
+}

@@ -1,0 +1,224 @@
+//! The task that owns the table of workers. It never waits for anything but its inbox, so whoever sends to it is never held up by a slow agent or
+//! control plane.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{info, warn};
+
+use super::outbox::Outbox;
+use super::state::{Effects, Input, Table};
+use super::types::{ContainerId, LinkId, PodUid, Target, WorkerState};
+
+/// Facts that may wait for the driver before their senders do.
+const INBOX: usize = 1024;
+
+/// What the driver has done on the node. Neither may wait.
+pub trait Host: Send + 'static {
+    /// Starts killing the processes of a container whose agent may not do it.
+    fn kill(&self, container: ContainerId, agent_pid: i32);
+
+    /// The pod is gone: what was kept for it may go.
+    fn pod_gone(&self, pod: &PodUid);
+}
+
+enum Message {
+    Fact(Input),
+    Linked(Input, LinkId, watch::Sender<Option<Target>>),
+    Snapshot(oneshot::Sender<Vec<WorkerState>>),
+    Mark(oneshot::Sender<u64>),
+}
+
+/// The driver has stopped: the daemon is going down.
+#[derive(Debug, thiserror::Error)]
+#[error("the worker table is closed")]
+pub struct Closed;
+
+/// The way to the driver.
+#[derive(Clone)]
+pub struct Handle {
+    inbox: mpsc::Sender<Message>,
+    outbox: Arc<Outbox>,
+}
+
+impl Handle {
+    /// Tells the driver a fact.
+    ///
+    /// # Errors
+    /// When the driver has stopped.
+    pub async fn tell(&self, input: Input) -> Result<(), Closed> {
+        self.send(Message::Fact(input)).await
+    }
+
+    /// Tells the driver a fact, unless its inbox is full: then the fact comes back.
+    ///
+    /// # Errors
+    /// `Ok(Some(_))` is the fact that found no room; an error means that the driver has stopped.
+    pub fn try_tell(&self, input: Input) -> Result<Option<Input>, Closed> {
+        match self.inbox.try_send(Message::Fact(input)) {
+            Ok(()) => Ok(None),
+            Err(mpsc::error::TrySendError::Full(Message::Fact(input))) => Ok(Some(input)),
+            Err(_) => Err(Closed),
+        }
+    }
+
+    /// Announces a new connection of an agent. The receiver holds the newest target; it closes when another connection of the same container
+    /// takes over, or the container is gone.
+    ///
+    /// # Errors
+    /// When the driver has stopped.
+    pub async fn linked(
+        &self,
+        registered: Input,
+        link: LinkId,
+    ) -> Result<watch::Receiver<Option<Target>>, Closed> {
+        let (sender, receiver) = watch::channel(None);
+        self.send(Message::Linked(registered, link, sender)).await?;
+        Ok(receiver)
+    }
+
+    /// All states as they are now. What waited to be reported is in it, and waits no more.
+    ///
+    /// # Errors
+    /// When the driver has stopped.
+    pub async fn snapshot(&self) -> Result<Vec<WorkerState>, Closed> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Message::Snapshot(sender)).await?;
+        receiver.await.map_err(|_| Closed)
+    }
+
+    /// See [`Table::mark`].
+    ///
+    /// # Errors
+    /// When the driver has stopped.
+    pub async fn mark(&self) -> Result<u64, Closed> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Message::Mark(sender)).await?;
+        receiver.await.map_err(|_| Closed)
+    }
+
+    /// What waits to be reported.
+    #[must_use]
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    async fn send(&self, message: Message) -> Result<(), Closed> {
+        self.inbox.send(message).await.map_err(|_| Closed)
+    }
+}
+
+/// The task itself; see [`Driver::run`].
+pub struct Driver {
+    table: Table,
+    inbox: mpsc::Receiver<Message>,
+    outbox: Arc<Outbox>,
+    links: BTreeMap<ContainerId, (LinkId, watch::Sender<Option<Target>>)>,
+}
+
+impl Driver {
+    /// A driver around `table`, and the way to it.
+    #[must_use]
+    pub fn new(table: Table) -> (Self, Handle) {
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let outbox = Arc::new(Outbox::default());
+        let handle = Handle {
+            inbox: sender,
+            outbox: outbox.clone(),
+        };
+        let driver = Self {
+            table,
+            inbox,
+            outbox,
+            links: BTreeMap::new(),
+        };
+        (driver, handle)
+    }
+
+    /// Runs until every [`Handle`] is gone.
+    pub async fn run(mut self, host: impl Host) {
+        while let Some(message) = self.inbox.recv().await {
+            match message {
+                Message::Fact(input) => self.apply(input, &host),
+                Message::Linked(input, link, sender) => {
+                    if let Input::Registered { id, .. } = &input {
+                        self.links.insert(id.clone(), (link, sender));
+                    }
+                    self.apply(input, &host);
+                }
+                Message::Snapshot(reply) => {
+                    drop(self.outbox.take(usize::MAX));
+                    // The asker may have given up: nothing is lost by that, it asks again on its next connection.
+                    drop(reply.send(self.table.snapshot()));
+                }
+                Message::Mark(reply) => drop(reply.send(self.table.mark())),
+            }
+        }
+    }
+
+    fn apply(&mut self, input: Input, host: &impl Host) {
+        if let Input::LinkDown(id, link) = &input
+            && self.links.get(id).is_some_and(|(current, _)| current == link)
+        {
+            self.links.remove(id);
+        }
+        let effects = self.table.apply(input, unix_nanos());
+        self.carry_out(effects, host);
+    }
+
+    fn carry_out(&mut self, effects: Effects, host: &impl Host) {
+        // Targets first: an agent that acts is worth more than a report of the state before.
+        for (id, link, target) in effects.targets {
+            if let Some((current, sender)) = self.links.get(&id)
+                && *current == link
+            {
+                info!(
+                    container = %id,
+                    epoch = target.epoch,
+                    generation = target.generation,
+                    release = target.release,
+                    start_fresh = target.start_fresh,
+                    "target"
+                );
+                sender.send_replace(Some(target));
+            }
+        }
+        for state in &effects.reports {
+            info!(
+                group = %state.group,
+                pod = %state.pod_name,
+                container = %state.incarnation.container,
+                phase = state.phase.name(),
+                generation = state.generation,
+                exit_code = state.phase.exit().map(|exit| exit.code),
+                detail = state.detail,
+                "worker"
+            );
+        }
+        self.outbox.put(effects.reports);
+        for (id, pid) in effects.kills {
+            warn!(container = %id, "the agent may not kill its processes: killing them from the host");
+            host.kill(id, pid);
+        }
+        for (group, refused, seen) in effects.stale {
+            warn!(%group, epoch = refused, highest = seen, "desired state of a former leader ignored");
+        }
+        for id in effects.dropped {
+            self.links.remove(&id);
+        }
+        for pod in effects.pods_gone {
+            info!(%pod, "pod gone");
+            host.pod_gone(&pod);
+        }
+    }
+}
+
+/// Now, in nanoseconds since the Unix epoch.
+#[must_use]
+pub fn unix_nanos() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,27 @@
+//! From what the control plane wants of a group to what one agent is told. Pure.
+
+use super::types::{Desired, Incarnation, Target};
+
+/// The target of the worker `(job, container)` at this incarnation.
+#[must_use]
+pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incarnation) -> Target {
+    let terminal = desired
+        .terminal
+        .iter()
+        .filter(|rule| rule.container.as_deref().is_none_or(|name| name == container))
+        .filter(|rule| rule.job.as_deref().is_none_or(|name| name == job))
+        .map(|rule| (rule.negated, rule.codes.clone()))
+        .collect();
+    Target {
+        epoch: desired.epoch,
+        generation: desired.generation,
+        counter: desired.counter,
+        release: desired.release,
+        start_fresh: desired.fresh.contains(incarnation),
+        grace_ms: desired.grace_ms,
+        terminal,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,603 @@
+//! The table of workers of this node: facts go in, reports and targets come out. Pure.
+//!
+//! ```text
+//!  NRI, CRI ──> pods, containers ─┐                  ┌─> reports  (to the control plane; only what changed)
+//!  agents ────> Register, State ──┼─> Table::apply ──┼─> targets  (to agents; only what changed, and all on a new link)
+//!  hub ───────> Desired, Forget ──┘                  └─> host kills
+//! ```
+//!
+//! An incarnation is reported from the first State of its agent, or from the end of its container, whichever comes first; before that the daemon
+//! knows nothing that the control plane could use. A link that goes down makes it `Unlinked` with everything else as last known. `Lost` is
+//! entered only when the end of the container was observed, is never left, and is kept while the pod lives, so that a control plane that was
+//! away still hears of it. `Done` is never left either.
+//!
+//! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in nanoseconds and grows by one per change, so a daemon
+//! that was restarted starts above everything that its predecessor reported, whatever the wall clock does; a reboot ends all incarnations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plan;
+use super::types::{
+    AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Phase, Pod, PodUid, SandboxId,
+    Target, WorkerState,
+};
+
+/// Ended incarnations kept per worker of a living pod.
+const KEPT_ENDED: usize = 3;
+/// Groups that are remembered before any of their pods is known here.
+const MAX_GROUPS: usize = 10_000;
+
+/// A fact.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// All pods with workers, and the supervised containers that are not known to have ended: a complete picture, consistent with `PodStarted`
+    /// and the other single facts (NRI guarantees that).
+    Synchronized {
+        /// Every such sandbox.
+        pods: Vec<(SandboxId, Pod)>,
+        /// Supervised containers.
+        containers: Vec<(PodUid, ContainerId, String)>,
+    },
+    /// A listing made after [`Table::mark`] returned `mark`. It may miss what has appeared since.
+    Listed {
+        /// From [`Table::mark`].
+        mark: u64,
+        /// Sandboxes of pods with workers.
+        pods: Vec<(SandboxId, Pod)>,
+        /// Every container of such a pod that should be a worker; with its exit, and when, if it has ended.
+        containers: Vec<ListedContainer>,
+    },
+    /// A sandbox of a pod with workers starts.
+    PodStarted(SandboxId, Pod),
+    /// A sandbox was removed.
+    PodRemoved(SandboxId, PodUid),
+    /// A supervised container is being created.
+    Created {
+        /// Its pod.
+        pod: PodUid,
+        /// Its id.
+        id: ContainerId,
+        /// Its name.
+        name: String,
+    },
+    /// A container was removed.
+    Removed(ContainerId),
+    /// A container ended.
+    Exited(ContainerId, Exit, i64),
+    /// An agent connected.
+    Registered {
+        /// The pod whose socket it used.
+        pod: PodUid,
+        /// Its container.
+        id: ContainerId,
+        /// Name of its container.
+        name: String,
+        /// The connection.
+        link: LinkId,
+        /// Its process id on the host.
+        pid: i32,
+    },
+    /// An agent's State.
+    State(ContainerId, LinkId, AgentState),
+    /// A connection ended.
+    LinkDown(ContainerId, LinkId),
+    /// The control plane's wishes.
+    Desired(Vec<Desired>),
+    /// The control plane no longer manages this group.
+    Forget(GroupUid, u64),
+}
+
+/// One container of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedContainer {
+    /// Its pod.
+    pub pod: PodUid,
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name.
+    pub name: String,
+    /// How and when (nanoseconds since the Unix epoch) it ended, if it has.
+    pub ended: Option<(Exit, i64)>,
+}
+
+/// What follows from a fact.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// States that changed.
+    pub reports: Vec<WorkerState>,
+    /// Targets to send.
+    pub targets: Vec<(ContainerId, LinkId, Target)>,
+    /// Containers whose processes must be killed from the host; with the host pid of the agent.
+    pub kills: Vec<(ContainerId, i32)>,
+    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
+    pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Workers dropped from the table.
+    pub dropped: Vec<ContainerId>,
+    /// Pods dropped from the table.
+    pub pods_gone: Vec<PodUid>,
+}
+
+#[derive(Debug)]
+struct PodEntry {
+    pod: Pod,
+    sandboxes: BTreeSet<SandboxId>,
+    /// Listed at this tick: from then on its absence from a later listing means that it is gone.
+    listed: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Link {
+    id: LinkId,
+    pid: i32,
+    /// Whether its first State has come: until then the last known one is another link's.
+    spoke: bool,
+}
+
+#[derive(Debug)]
+struct Worker {
+    pod: PodUid,
+    name: String,
+    /// Known to exist at this tick: from then on its absence from a later listing means that it is gone.
+    seen: Option<u64>,
+    link: Option<Link>,
+    /// When the last link went down.
+    down_since: i64,
+    last: Option<AgentState>,
+    lost: Option<(Exit, i64, &'static str)>,
+    reported: Option<WorkerState>,
+    told: Option<Target>,
+}
+
+impl Worker {
+    fn new(pod: PodUid, name: String) -> Self {
+        Self {
+            pod,
+            name,
+            seen: None,
+            link: None,
+            down_since: 0,
+            last: None,
+            lost: None,
+            reported: None,
+            told: None,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.last
+            .as_ref()
+            .is_some_and(|state| matches!(state.phase, AgentPhase::Done(_)))
+    }
+
+    fn ended(&self) -> bool {
+        self.lost.is_some() || (self.is_done() && self.link.is_none())
+    }
+
+    /// Phase, since when, and for people why.
+    fn phase(&self) -> Option<(Phase, i64, String)> {
+        if let Some(last) = &self.last
+            && self.is_done()
+        {
+            return Some((Phase::Agent(last.phase), last.since, last.detail.clone()));
+        }
+        if let Some((exit, since, detail)) = self.lost {
+            return Some((Phase::Lost(exit), since, detail.to_owned()));
+        }
+        let last = self.last.as_ref()?;
+        if self.link.as_ref().is_some_and(|link| link.spoke) {
+            return Some((Phase::Agent(last.phase), last.since, last.detail.clone()));
+        }
+        let exit = Phase::Agent(last.phase).exit();
+        Some((Phase::Unlinked(exit), self.down_since, last.detail.clone()))
+    }
+}
+
+/// The workers of this node.
+#[derive(Debug)]
+pub struct Table {
+    revision: u64,
+    tick: u64,
+    pods: BTreeMap<PodUid, PodEntry>,
+    workers: BTreeMap<ContainerId, Worker>,
+    groups: BTreeMap<GroupUid, Desired>,
+}
+
+impl Table {
+    /// An empty table. `revision` is below every revision to come and not below any that an earlier daemon gave out since the machine booted.
+    #[must_use]
+    pub fn new(revision: u64) -> Self {
+        Self {
+            revision,
+            tick: 0,
+            pods: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// A point in time before which a listing that starts now is complete.
+    pub fn mark(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// Every state that has been reported, as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<WorkerState> {
+        let epoch = |group: &GroupUid| self.groups.get(group).map_or(0, |desired| desired.epoch);
+        self.workers
+            .values()
+            .filter_map(|worker| worker.reported.clone())
+            .map(|state| WorkerState {
+                epoch: state.epoch.max(epoch(&state.group)),
+                ..state
+            })
+            .collect()
+    }
+
+    /// Takes in one fact. `now` is in nanoseconds since the Unix epoch.
+    pub fn apply(&mut self, input: Input, now: i64) -> Effects {
+        self.tick += 1;
+        let mut effects = Effects::default();
+        match input {
+            Input::Synchronized { pods, containers } => self.synchronized(pods, containers, now, &mut effects),
+            Input::Listed { mark, pods, containers } => self.listed(mark, pods, containers, now, &mut effects),
+            Input::PodStarted(sandbox, pod) => self.add_pod(sandbox, pod, false, &mut effects),
+            Input::PodRemoved(sandbox, uid) => self.remove_sandbox(&sandbox, &uid, &mut effects),
+            Input::Created { pod, id, name } => {
+                self.worker(&id, &pod, &name);
+                self.prune(&pod, &name, &mut effects);
+            }
+            Input::Removed(id) => self.removed(&id, now, &mut effects),
+            Input::Exited(id, exit, at) => self.lose(&id, exit, at, "", &mut effects),
+            Input::Registered {
+                pod,
+                id,
+                name,
+                link,
+                pid,
+            } => self.registered(&pod, &id, &name, link, pid, &mut effects),
+            Input::State(id, link, state) => self.state(&id, link, state, &mut effects),
+            Input::LinkDown(id, link) => self.link_down(&id, link, now, &mut effects),
+            Input::Desired(groups) => {
+                for desired in groups {
+                    self.desired(desired, &mut effects);
+                }
+            }
+            Input::Forget(group, epoch) => {
+                if self.groups.get(&group).is_some_and(|known| known.epoch <= epoch) {
+                    self.groups.remove(&group);
+                }
+            }
+        }
+        effects
+    }
+
+    fn worker(&mut self, id: &ContainerId, pod: &PodUid, name: &str) -> &mut Worker {
+        self.workers
+            .entry(id.clone())
+            .or_insert_with(|| Worker::new(pod.clone(), name.to_owned()))
+    }
+
+    fn add_pod(&mut self, sandbox: SandboxId, pod: Pod, listed: bool, effects: &mut Effects) {
+        let uid = pod.uid.clone();
+        let tick = self.tick;
+        let entry = self.pods.entry(uid.clone()).or_insert_with(|| PodEntry {
+            pod: pod.clone(),
+            sandboxes: BTreeSet::new(),
+            listed: None,
+        });
+        entry.pod = pod;
+        entry.sandboxes.insert(sandbox);
+        if listed {
+            entry.listed.get_or_insert(tick);
+        }
+        // Agents may have connected before the pod was known.
+        for id in self.workers_of(&uid) {
+            self.refresh(&id, effects);
+            self.retarget(&id, effects);
+        }
+    }
+
+    fn workers_of(&self, pod: &PodUid) -> Vec<ContainerId> {
+        self.workers
+            .iter()
+            .filter(|(_, worker)| worker.pod == *pod)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    fn remove_sandbox(&mut self, sandbox: &SandboxId, uid: &PodUid, effects: &mut Effects) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.sandboxes.remove(sandbox);
+            if entry.sandboxes.is_empty() {
+                self.drop_pod(uid, effects);
+            }
+        }
+    }
+
+    fn drop_pod(&mut self, uid: &PodUid, effects: &mut Effects) {
+        for id in self.workers_of(uid) {
+            self.workers.remove(&id);
+            effects.dropped.push(id);
+        }
+        let Some(entry) = self.pods.remove(uid) else {
+            return;
+        };
+        effects.pods_gone.push(uid.clone());
+        let group = entry.pod.group;
+        if !self.pods.values().any(|other| other.pod.group == group) {
+            self.groups.remove(&group);
+        }
+    }
+
+    fn synchronized(
+        &mut self,
+        pods: Vec<(SandboxId, Pod)>,
+        containers: Vec<(PodUid, ContainerId, String)>,
+        now: i64,
+        effects: &mut Effects,
+    ) {
+        let mut sandboxes: BTreeMap<PodUid, BTreeSet<SandboxId>> = BTreeMap::new();
+        for (sandbox, pod) in pods {
+            sandboxes.entry(pod.uid.clone()).or_default().insert(sandbox.clone());
+            self.add_pod(sandbox, pod, true, effects);
+        }
+        let gone: BTreeSet<PodUid> = self
+            .pods
+            .keys()
+            .chain(self.workers.values().map(|worker| &worker.pod))
+            .filter(|uid| !sandboxes.contains_key(uid))
+            .cloned()
+            .collect();
+        for uid in gone {
+            self.drop_pod(&uid, effects);
+        }
+        for (uid, known) in sandboxes {
+            if let Some(entry) = self.pods.get_mut(&uid) {
+                entry.sandboxes = known;
+            }
+        }
+        let mark = self.tick;
+        let mut present = BTreeSet::new();
+        for (pod, id, name) in containers {
+            self.worker(&id, &pod, &name).seen.get_or_insert(mark);
+            present.insert(id);
+        }
+        self.lose_absent(mark, &present, now, effects);
+    }
+
+    fn listed(
+        &mut self,
+        mark: u64,
+        pods: Vec<(SandboxId, Pod)>,
+        containers: Vec<ListedContainer>,
+        now: i64,
+        effects: &mut Effects,
+    ) {
+        let mut uids = BTreeSet::new();
+        for (sandbox, pod) in pods {
+            uids.insert(pod.uid.clone());
+            self.add_pod(sandbox, pod, true, effects);
+        }
+        let gone: Vec<PodUid> = self
+            .pods
+            .iter()
+            .filter(|(uid, entry)| entry.listed.is_some_and(|tick| tick <= mark) && !uids.contains(*uid))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in gone {
+            self.drop_pod(&uid, effects);
+        }
+        let tick = self.tick;
+        let mut present = BTreeSet::new();
+        for listed in containers {
+            let worker = self.worker(&listed.id, &listed.pod, &listed.name);
+            worker.seen.get_or_insert(tick);
+            if let Some((exit, at)) = listed.ended {
+                self.lose(&listed.id, exit, at, "", effects);
+                self.prune(&listed.pod, &listed.name, effects);
+            }
+            present.insert(listed.id);
+        }
+        self.lose_absent(mark, &present, now, effects);
+    }
+
+    /// What was known to exist before `mark` and is not there any more has ended unseen.
+    fn lose_absent(&mut self, mark: u64, present: &BTreeSet<ContainerId>, now: i64, effects: &mut Effects) {
+        let absent: Vec<ContainerId> = self
+            .workers
+            .iter()
+            .filter(|(id, worker)| worker.seen.is_some_and(|tick| tick <= mark) && !present.contains(*id))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in absent {
+            self.lose(&id, Exit::UNKNOWN, now, "the container is gone and its exit code is not known", effects);
+        }
+    }
+
+    fn removed(&mut self, id: &ContainerId, now: i64, effects: &mut Effects) {
+        let Some(worker) = self.workers.get(id) else {
+            return;
+        };
+        if worker.seen.is_none() && worker.last.is_none() && worker.lost.is_none() {
+            // Its creation failed: it never was.
+            self.workers.remove(id);
+            effects.dropped.push(id.clone());
+            return;
+        }
+        self.lose(id, Exit::UNKNOWN, now, "the container was removed and its exit code is not known", effects);
+    }
+
+    fn lose(&mut self, id: &ContainerId, exit: Exit, at: i64, detail: &'static str, effects: &mut Effects) {
+        if let Some(worker) = self.workers.get_mut(id)
+            && worker.lost.is_none()
+        {
+            worker.lost = Some((exit, at, detail));
+            self.refresh(id, effects);
+        }
+    }
+
+    /// Drops the oldest ended incarnations of a worker, beyond a few.
+    fn prune(&mut self, pod: &PodUid, name: &str, effects: &mut Effects) {
+        let mut ended: Vec<(i64, ContainerId)> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.pod == *pod && worker.name == name && worker.ended())
+            .map(|(id, worker)| (worker.lost.map_or(worker.down_since, |(_, at, _)| at), id.clone()))
+            .collect();
+        ended.sort();
+        let surplus = ended.len().saturating_sub(KEPT_ENDED);
+        for (_, id) in ended.into_iter().take(surplus) {
+            self.workers.remove(&id);
+            effects.dropped.push(id);
+        }
+    }
+
+    fn registered(
+        &mut self,
+        pod: &PodUid,
+        id: &ContainerId,
+        name: &str,
+        link: LinkId,
+        pid: i32,
+        effects: &mut Effects,
+    ) {
+        let tick = self.tick;
+        let worker = self.worker(id, pod, name);
+        worker.seen.get_or_insert(tick);
+        worker.link = Some(Link {
+            id: link,
+            pid,
+            spoke: false,
+        });
+        worker.told = None;
+        self.retarget(id, effects);
+    }
+
+    fn state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {
+        let Some(worker) = self.workers.get_mut(id) else {
+            return;
+        };
+        let Some(current) = worker.link.as_mut().filter(|current| current.id == link) else {
+            return;
+        };
+        let stale = worker.last.as_ref().is_some_and(|last| last.revision > state.revision);
+        if stale || worker.lost.is_some() && !matches!(state.phase, AgentPhase::Done(_)) {
+            return;
+        }
+        current.spoke = true;
+        if state.needs_host_kill {
+            effects.kills.push((id.clone(), current.pid));
+        }
+        worker.last = Some(state);
+        self.refresh(id, effects);
+    }
+
+    fn link_down(&mut self, id: &ContainerId, link: LinkId, now: i64, effects: &mut Effects) {
+        let Some(worker) = self.workers.get_mut(id) else {
+            return;
+        };
+        if worker.link.as_ref().is_some_and(|current| current.id == link) {
+            worker.link = None;
+            worker.down_since = now;
+            self.refresh(id, effects);
+        }
+    }
+
+    fn desired(&mut self, desired: Desired, effects: &mut Effects) {
+        let group = desired.group.clone();
+        let members: Vec<ContainerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| {
+                self.pods
+                    .get(&worker.pod)
+                    .is_some_and(|entry| entry.pod.group == group)
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        if let Some(known) = self.groups.get(&group)
+            && known.epoch > desired.epoch
+        {
+            // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
+            effects.stale.push((group, desired.epoch, known.epoch));
+            for id in members {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.reported = None;
+                }
+                self.refresh(&id, effects);
+            }
+            return;
+        }
+        if members.is_empty() && !self.groups.contains_key(&group) && self.groups.len() >= MAX_GROUPS {
+            return;
+        }
+        self.groups.insert(group, desired);
+        for id in members {
+            self.retarget(&id, effects);
+        }
+    }
+
+    /// Sends the target of this worker, if it is linked and the target is new to it.
+    fn retarget(&mut self, id: &ContainerId, effects: &mut Effects) {
+        let Some(worker) = self.workers.get_mut(id) else {
+            return;
+        };
+        let Some(entry) = self.pods.get(&worker.pod) else {
+            return;
+        };
+        let (Some(link), Some(desired)) = (&worker.link, self.groups.get(&entry.pod.group)) else {
+            return;
+        };
+        let incarnation = Incarnation {
+            pod: worker.pod.clone(),
+            container: id.clone(),
+        };
+        let target = plan::target(desired, &entry.pod.job, &worker.name, &incarnation);
+        if worker.told.as_ref() != Some(&target) {
+            effects.targets.push((id.clone(), link.id, target.clone()));
+            worker.told = Some(target);
+        }
+    }
+
+    /// Reports this worker, if anything about it has changed since the last time.
+    fn refresh(&mut self, id: &ContainerId, effects: &mut Effects) {
+        let Some(worker) = self.workers.get_mut(id) else {
+            return;
+        };
+        let (Some(entry), Some((phase, since, detail))) = (self.pods.get(&worker.pod), worker.phase()) else {
+            return;
+        };
+        let last = worker.last.as_ref();
+        let desired_epoch = self.groups.get(&entry.pod.group).map_or(0, |desired| desired.epoch);
+        let mut state = WorkerState {
+            group: entry.pod.group.clone(),
+            job: entry.pod.job.clone(),
+            index: entry.pod.index,
+            container: worker.name.clone(),
+            incarnation: Incarnation {
+                pod: worker.pod.clone(),
+                container: id.clone(),
+            },
+            namespace: entry.pod.namespace.clone(),
+            pod_name: entry.pod.name.clone(),
+            phase,
+            generation: last.map_or(0, |last| last.generation),
+            epoch: last.map_or(0, |last| last.epoch).max(desired_epoch),
+            counter: last.map_or(0, |last| last.counter),
+            revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),
+            since,
+            detail,
+        };
+        if worker.reported.as_ref() != Some(&state) {
+            self.revision += 1;
+            state.revision = self.revision;
+            worker.reported = Some(state.clone());
+            effects.reports.push(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

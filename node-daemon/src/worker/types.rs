@@ -1,0 +1,266 @@
+//! The daemon's own words for workers: nothing of the wire formats, and nothing that does I/O.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The id as it stands on the wire.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(value: &str) -> Self {
+                Self(value.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(value: String) -> Self {
+                Self(value)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// UID of a JobSet.
+    GroupUid
+);
+id!(
+    /// UID of a pod.
+    PodUid
+);
+id!(
+    /// Id of one pod sandbox. A pod has more than one over its life where its sandbox died.
+    SandboxId
+);
+id!(
+    /// containerd's id of a container.
+    ContainerId
+);
+
+/// One connection of an agent to this daemon process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// A pod some of whose containers are workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// UID.
+    pub uid: PodUid,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The JobSet.
+    pub group: GroupUid,
+    /// The child Job.
+    pub job: String,
+    /// Completion index within the Job.
+    pub index: u32,
+    /// Names of the containers that are workers.
+    pub supervised: BTreeSet<String>,
+}
+
+/// How a process or container ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code, or 128 + signal.
+    pub code: i32,
+    /// Signal number, 0 where none.
+    pub signal: i32,
+}
+
+impl Exit {
+    /// The end of a container that was not seen: never mistaken for a success. 137 is also what Kubernetes gives such a container.
+    pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
+}
+
+/// Where an agent says that its worker is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentPhase {
+    /// Never started.
+    Fresh,
+    /// Being started.
+    Starting,
+    /// Running.
+    Running,
+    /// Signalled for a restart.
+    Stopping,
+    /// Stopped, waits for a release.
+    Parked,
+    /// Exited by itself, not 0.
+    Exited(Exit),
+    /// Exited 0 by itself.
+    Done(Exit),
+}
+
+/// Phase of an incarnation as it is reported to the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The agent's own word.
+    Agent(AgentPhase),
+    /// No link to the agent now. The exit is the last one known, if any.
+    Unlinked(Option<Exit>),
+    /// The container is gone.
+    Lost(Exit),
+}
+
+impl Phase {
+    /// The exit that goes with the phase.
+    #[must_use]
+    pub fn exit(&self) -> Option<Exit> {
+        match self {
+            Self::Agent(AgentPhase::Exited(exit) | AgentPhase::Done(exit)) | Self::Lost(exit) => Some(*exit),
+            Self::Unlinked(exit) => *exit,
+            Self::Agent(_) => None,
+        }
+    }
+
+    /// The name used in logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Agent(AgentPhase::Fresh) => "Fresh",
+            Self::Agent(AgentPhase::Starting) => "Starting",
+            Self::Agent(AgentPhase::Running) => "Running",
+            Self::Agent(AgentPhase::Stopping) => "Stopping",
+            Self::Agent(AgentPhase::Parked) => "Parked",
+            Self::Agent(AgentPhase::Exited(_)) => "Exited",
+            Self::Agent(AgentPhase::Done(_)) => "Done",
+            Self::Unlinked(_) => "Unlinked",
+            Self::Lost(_) => "Lost",
+        }
+    }
+}
+
+/// An agent's State message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentState {
+    /// Where the worker is.
+    pub phase: AgentPhase,
+    /// The count that it runs or parks at.
+    pub generation: u64,
+    /// Highest epoch that the agent has seen.
+    pub epoch: u64,
+    /// Highest counter that the agent has seen.
+    pub counter: u64,
+    /// Grows over the life of the agent.
+    pub revision: u64,
+    /// When the phase was entered, nanoseconds since the Unix epoch.
+    pub since: i64,
+    /// For people.
+    pub detail: String,
+    /// The agent may not signal some of its processes.
+    pub needs_host_kill: bool,
+}
+
+/// One container instance of a worker, as the control plane knows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Incarnation {
+    /// The pod.
+    pub pod: PodUid,
+    /// The container.
+    pub container: ContainerId,
+}
+
+/// What is reported of one incarnation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerState {
+    /// The JobSet.
+    pub group: GroupUid,
+    /// The child Job.
+    pub job: String,
+    /// Completion index.
+    pub index: u32,
+    /// Name of the container.
+    pub container: String,
+    /// The instance.
+    pub incarnation: Incarnation,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod_name: String,
+    /// Where it is.
+    pub phase: Phase,
+    /// The count that it runs or parks at.
+    pub generation: u64,
+    /// Highest epoch seen by the agent, or by the daemon for this group.
+    pub epoch: u64,
+    /// Highest counter that the agent has seen.
+    pub counter: u64,
+    /// Orders the reports of one incarnation, across restarts of the daemon too.
+    pub revision: u64,
+    /// When the phase was entered, nanoseconds since the Unix epoch.
+    pub since: i64,
+    /// For people.
+    pub detail: String,
+}
+
+/// Exit codes that Kubernetes has to see: one rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitRule {
+    /// Every code but `codes`, and never 0.
+    pub negated: bool,
+    /// Codes.
+    pub codes: Vec<i32>,
+    /// Container that it is limited to.
+    pub container: Option<String>,
+    /// Child Job that it belongs to; none: all.
+    pub job: Option<String>,
+}
+
+/// What the control plane wants of one JobSet's workers on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// The JobSet.
+    pub group: GroupUid,
+    /// The leader's epoch.
+    pub epoch: u64,
+    /// The count that every worker should have.
+    pub generation: u64,
+    /// Counted restarts so far.
+    pub counter: u64,
+    /// Workers parked at `generation` start.
+    pub release: bool,
+    /// Incarnations that may start although they never parked.
+    pub fresh: BTreeSet<Incarnation>,
+    /// Milliseconds between SIGTERM and SIGKILL.
+    pub grace_ms: u32,
+    /// Codes that Kubernetes has to see.
+    pub terminal: Vec<ExitRule>,
+}
+
+/// What one agent is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The leader's epoch.
+    pub epoch: u64,
+    /// The count that the worker should have.
+    pub generation: u64,
+    /// Counted restarts so far.
+    pub counter: u64,
+    /// Start where parked at `generation`.
+    pub release: bool,
+    /// Start where fresh.
+    pub start_fresh: bool,
+    /// Milliseconds between SIGTERM and SIGKILL.
+    pub grace_ms: u32,
+    /// `(negated, codes)` of each rule that holds for this worker.
+    pub terminal: Vec<(bool, Vec<i32>)>,
+}
