@@ -1,19 +1,24 @@
 {{/* Labels of every object. Call with (dict "root" $ "component" "control-plane"). */}}
 {{- define "lockstep.labels" -}}
-{{ include "lockstep.selectorLabels" . }}
-app.kubernetes.io/part-of: lockstep
+{{ include "lockstep.podLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{/* The labels that select the pods of one component; immutable once installed. */}}
 {{- define "lockstep.selectorLabels" -}}
 app.kubernetes.io/name: lockstep
 app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Labels of the pods of one component: none that changes with the chart alone, which would restart them. */}}
+{{- define "lockstep.podLabels" -}}
+{{ include "lockstep.selectorLabels" . }}
+app.kubernetes.io/part-of: lockstep
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* A full image reference. Call with (dict "root" $ "repository" "a/b"). */}}
