@@ -68,7 +68,11 @@ fn finish(command: &std::process::Command, ended: std::io::Result<Output>) -> Re
     Err(CommandError::Failed {
         line: line(command),
         status: ended.status,
-        stderr: if stderr.is_empty() { stdout.trim().to_owned() } else { stderr },
+        stderr: if stderr.is_empty() {
+            stdout.trim().to_owned()
+        } else {
+            stderr
+        },
     })
 }
 

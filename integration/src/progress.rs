@@ -13,12 +13,18 @@ pub struct Progress {
 impl Progress {
     /// A progress that prints, counting from now.
     pub fn new() -> Self {
-        Self { start: Instant::now(), quiet: false }
+        Self {
+            start: Instant::now(),
+            quiet: false,
+        }
     }
 
     /// A progress that prints nothing.
     pub fn quiet() -> Self {
-        Self { start: Instant::now(), quiet: true }
+        Self {
+            start: Instant::now(),
+            quiet: true,
+        }
     }
 
     /// Prints one line.

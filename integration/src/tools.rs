@@ -86,7 +86,10 @@ impl Tools {
 
     /// The path of a program.
     pub fn path(&self, name: &str) -> Result<&Path, ToolError> {
-        self.paths.get(name).map(PathBuf::as_path).ok_or_else(|| ToolError::Unknown(name.to_owned()))
+        self.paths
+            .get(name)
+            .map(PathBuf::as_path)
+            .ok_or_else(|| ToolError::Unknown(name.to_owned()))
     }
 
     /// All programs and where they are.
@@ -109,16 +112,25 @@ pub fn cache_root() -> Result<PathBuf, ToolError> {
 
 /// The folder of the Go module `module`.
 fn module_dir(module: &Module) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/tools").join(module.name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("testbed/tools")
+        .join(module.name)
 }
 
 /// A suitable copy that somebody else installed.
 async fn installed(tool: &Tool) -> Option<PathBuf> {
-    let Accept::Version(args, min, max) = tool.accept else { return None };
+    let Accept::Version(args, min, max) = tool.accept else {
+        return None;
+    };
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let dirs = env_path("KUBEBUILDER_ASSETS").into_iter().chain(std::env::split_paths(&path));
+    let dirs = env_path("KUBEBUILDER_ASSETS")
+        .into_iter()
+        .chain(std::env::split_paths(&path));
     for candidate in dirs.map(|dir| dir.join(tool.name)).filter(|path| path.is_file()) {
-        if version::of(&candidate, args).await.is_some_and(|found| (min..=max).contains(&found)) {
+        if version::of(&candidate, args)
+            .await
+            .is_some_and(|found| (min..=max).contains(&found))
+        {
             return Some(candidate);
         }
     }
@@ -126,5 +138,7 @@ async fn installed(tool: &Tool) -> Option<PathBuf> {
 }
 
 fn env_path(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
 }

@@ -38,7 +38,12 @@ pub(super) fn processes(path: &str) -> BTreeSet<Pid> {
     for root in hierarchies() {
         for group in subtree(&root.join(path)) {
             let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-            found.extend(listed.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw));
+            found.extend(
+                listed
+                    .lines()
+                    .filter_map(|line| line.parse().ok())
+                    .map(Pid::from_raw),
+            );
         }
     }
     found

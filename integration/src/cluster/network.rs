@@ -195,7 +195,11 @@ async fn ip(command: &str) -> Result<(), ClusterError> {
 /// Runs `ip` commands in the network namespace of `pid`, in one go. Not by `ip netns exec`, which
 /// would remount /sys.
 async fn ip_in(pid: Pid, commands: &[String]) -> Result<(), ClusterError> {
-    let script = commands.iter().map(|command| format!("ip {command}")).collect::<Vec<_>>().join(" && ");
+    let script = commands
+        .iter()
+        .map(|command| format!("ip {command}"))
+        .collect::<Vec<_>>()
+        .join(" && ");
     run("nsenter", ["-t", &pid.to_string(), "-n", "sh", "-c", &script]).await?;
     Ok(())
 }

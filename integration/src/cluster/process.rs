@@ -34,7 +34,10 @@ impl ProcessId {
     /// The process that has this id now.
     pub fn of(pid: Pid) -> Option<Self> {
         let (state, start_time) = stat(pid)?;
-        (state != 'Z' && state != 'X').then_some(Self { pid: pid.as_raw(), start_time })
+        (state != 'Z' && state != 'X').then_some(Self {
+            pid: pid.as_raw(),
+            start_time,
+        })
     }
 
     /// This process.
@@ -90,7 +93,12 @@ impl Enter {
             Self::Node(pid) => (pid, &["-m", "-n", "-u"]),
         };
         let mut command = Command::new("nsenter");
-        command.arg("-t").arg(pid.to_string()).args(flags).arg("--").arg(program);
+        command
+            .arg("-t")
+            .arg(pid.to_string())
+            .args(flags)
+            .arg("--")
+            .arg(program);
         command
     }
 }
@@ -103,7 +111,9 @@ pub(super) struct Launcher {
 
 impl Launcher {
     pub(super) fn new(state_dir: &Path) -> Self {
-        Self { state_dir: state_dir.to_owned() }
+        Self {
+            state_dir: state_dir.to_owned(),
+        }
     }
 
     /// The log of the daemon called `name`.
@@ -141,8 +151,14 @@ impl Launcher {
     pub(super) fn died(&self, name: &str) -> ClusterError {
         let text = fs::read_to_string(self.log(name)).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
-        let log = lines.get(lines.len().saturating_sub(15)..).unwrap_or_default().join("\n");
-        ClusterError::Died { name: name.to_owned(), log }
+        let log = lines
+            .get(lines.len().saturating_sub(15)..)
+            .unwrap_or_default()
+            .join("\n");
+        ClusterError::Died {
+            name: name.to_owned(),
+            log,
+        }
     }
 }
 
@@ -151,8 +167,11 @@ pub(super) fn marked(state_dir: &Path) -> BTreeSet<ProcessId> {
     let mark = format!("{MARK}={}", state_dir.display());
     all_pids()
         .filter(|pid| {
-            fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()))
+            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+                environ
+                    .split(|byte| *byte == 0)
+                    .any(|entry| entry == mark.as_bytes())
+            })
         })
         .filter_map(ProcessId::of)
         .collect()

@@ -59,11 +59,20 @@ pub(super) fn key(module: &Module, source: &Path) -> Result<String, ToolError> {
         let path = source.join(file);
         hash.update(fs::read(&path).map_err(io(&path))?);
     }
-    hash.update(format!("{} {} {} {}", module.cgo, module.tags, module.ldflags, std::env::consts::ARCH));
+    hash.update(format!(
+        "{} {} {} {}",
+        module.cgo,
+        module.tags,
+        module.ldflags,
+        std::env::consts::ARCH
+    ));
     for tool in module.tools {
         hash.update(tool.package);
     }
-    Ok(hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash.finalize()[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 fn complete(dir: &Path, module: &Module) -> bool {
@@ -103,7 +112,15 @@ async fn go_build(
     let started = Instant::now();
     let mut child = Command::new("go")
         .current_dir(source)
-        .args(["build", "-v", "-tags", module.tags, "-ldflags", module.ldflags, "-o"])
+        .args([
+            "build",
+            "-v",
+            "-tags",
+            module.tags,
+            "-ldflags",
+            module.ldflags,
+            "-o",
+        ])
         .arg(output_arg(module, into))
         .args(module.tools.iter().map(|tool| tool.package))
         .env("CGO_ENABLED", if module.cgo { "1" } else { "0" })
@@ -141,9 +158,16 @@ async fn go_build(
     let status = child.wait().await.map_err(io(Path::new("go")))?;
     if !status.success() {
         let log = log.into_iter().collect::<Vec<_>>().join("\n");
-        return Err(ToolError::Build { module: module.name, status, log });
+        return Err(ToolError::Build {
+            module: module.name,
+            status,
+            log,
+        });
     }
-    progress.say(format_args!("built {what} in {:.1} s", started.elapsed().as_secs_f64()));
+    progress.say(format_args!(
+        "built {what} in {:.1} s",
+        started.elapsed().as_secs_f64()
+    ));
     Ok(())
 }
 

@@ -44,7 +44,11 @@ pub enum Accept {
 const KUBE: Accept = Accept::Version(&["--version"], [1, 36], [1, 36]);
 
 const fn tool(name: &'static str, package: &'static str, accept: Accept) -> Tool {
-    Tool { name, package, accept }
+    Tool {
+        name,
+        package,
+        accept,
+    }
 }
 
 /// All modules, the slowest first.
@@ -53,7 +57,11 @@ pub const MODULES: &[Module] = &[
         name: "kubernetes",
         tools: &[
             tool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBE),
-            tool("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBE),
+            tool(
+                "kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+                KUBE,
+            ),
             tool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBE),
             tool("kubelet", "k8s.io/kubernetes/cmd/kubelet", KUBE),
             tool("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", KUBE),
@@ -74,8 +82,16 @@ pub const MODULES: &[Module] = &[
     Module {
         name: "coredns-helm",
         tools: &[
-            tool("coredns", "github.com/coredns/coredns", Accept::Version(&["-version"], [1, 11], [1, 99])),
-            tool("helm", "helm.sh/helm/v3/cmd/helm", Accept::Version(&["version", "--short"], [3, 14], [3, 99])),
+            tool(
+                "coredns",
+                "github.com/coredns/coredns",
+                Accept::Version(&["-version"], [1, 11], [1, 99]),
+            ),
+            tool(
+                "helm",
+                "helm.sh/helm/v3/cmd/helm",
+                Accept::Version(&["version", "--short"], [3, 14], [3, 99]),
+            ),
         ],
         cgo: false,
         tags: "",
@@ -100,9 +116,21 @@ pub const MODULES: &[Module] = &[
                 "github.com/containerd/containerd/v2/cmd/ctr",
                 Accept::Version(&["--version"], [2, 1], [2, 99]),
             ),
-            tool("loopback", "github.com/containernetworking/plugins/plugins/main/loopback", Accept::Own),
-            tool("ptp", "github.com/containernetworking/plugins/plugins/main/ptp", Accept::Own),
-            tool("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local", Accept::Own),
+            tool(
+                "loopback",
+                "github.com/containernetworking/plugins/plugins/main/loopback",
+                Accept::Own,
+            ),
+            tool(
+                "ptp",
+                "github.com/containernetworking/plugins/plugins/main/ptp",
+                Accept::Own,
+            ),
+            tool(
+                "host-local",
+                "github.com/containernetworking/plugins/plugins/ipam/host-local",
+                Accept::Own,
+            ),
         ],
         cgo: false,
         tags: "",
@@ -136,8 +164,7 @@ pub const MODULES: &[Module] = &[
 ];
 
 /// Programs for a cluster that is an API server and nothing else.
-pub const API_SERVER_TOOLS: &[&str] =
-    &["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+pub const API_SERVER_TOOLS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
 /// The module and the entry of a program.
 pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
@@ -149,5 +176,8 @@ pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
 
 /// The names of all programs.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    MODULES.iter().flat_map(|module| module.tools).map(|tool| tool.name)
+    MODULES
+        .iter()
+        .flat_map(|module| module.tools)
+        .map(|tool| tool.name)
 }

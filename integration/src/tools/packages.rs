@@ -33,12 +33,19 @@ const NEEDS: &[(Purpose, &str, Need)] = &[
     (Purpose::Build, "golang (1.26 or later)", Need::Program("go")),
     (Purpose::Build, "gcc", Need::Program("gcc")),
     (Purpose::Build, "pkg-config", Need::Program("pkg-config")),
-    (Purpose::Build, "libseccomp-dev", Need::File(&["/usr/include/seccomp.h"])),
+    (
+        Purpose::Build,
+        "libseccomp-dev",
+        Need::File(&["/usr/include/seccomp.h"]),
+    ),
     (Purpose::Run, "gcc", Need::Program("gcc")),
     (
         Purpose::Run,
         "libc6-dev",
-        Need::File(&["/usr/lib/x86_64-linux-gnu/libc.a", "/usr/lib/aarch64-linux-gnu/libc.a"]),
+        Need::File(&[
+            "/usr/lib/x86_64-linux-gnu/libc.a",
+            "/usr/lib/aarch64-linux-gnu/libc.a",
+        ]),
     ),
     (Purpose::Run, "iproute2", Need::Program("ip")),
     (Purpose::Run, "util-linux", Need::Program("nsenter")),
@@ -47,12 +54,19 @@ const NEEDS: &[(Purpose, &str, Need)] = &[
     (Purpose::Run, "nftables", Need::Program("nft")),
     (Purpose::Run, "iptables", Need::Program("iptables")),
     (Purpose::Run, "conntrack", Need::Program("conntrack")),
-    (Purpose::Run, "busybox-static", Need::File(&["/bin/busybox", "/usr/bin/busybox"])),
+    (
+        Purpose::Run,
+        "busybox-static",
+        Need::File(&["/bin/busybox", "/usr/bin/busybox"]),
+    ),
 ];
 
 /// Checks that everything for `purpose` is there.
 pub fn check(purpose: Purpose) -> Result<(), MissingPackages> {
-    let mut missing = MissingPackages { what: Vec::new(), packages: Vec::new() };
+    let mut missing = MissingPackages {
+        what: Vec::new(),
+        packages: Vec::new(),
+    };
     for (_, package, need) in NEEDS.iter().filter(|need| need.0 == purpose) {
         let lacking = match need {
             Need::Program(name) => program(name).is_none().then(|| (*name).to_owned()),
@@ -66,7 +80,11 @@ pub fn check(purpose: Purpose) -> Result<(), MissingPackages> {
             }
         }
     }
-    if missing.what.is_empty() { Ok(()) } else { Err(missing) }
+    if missing.what.is_empty() {
+        Ok(())
+    } else {
+        Err(missing)
+    }
 }
 
 /// The path of a program of the system. `/usr/sbin` and `/sbin` are looked at even when they are not

@@ -8,8 +8,14 @@ use super::{build, module_dir, version};
 fn versions_are_found_in_what_programs_print() {
     for (printed, expected) in [
         ("Kubernetes v1.36.3", Some([1, 36])),
-        ("Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0", Some([1, 32])),
-        ("containerd github.com/containerd/containerd/v2 2.4.2+unknown", Some([2, 4])),
+        (
+            "Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0",
+            Some([1, 32]),
+        ),
+        (
+            "containerd github.com/containerd/containerd/v2 2.4.2+unknown",
+            Some([2, 4]),
+        ),
         ("containerd-shim-runc-v2:\n  Version:  v2.4.2", Some([2, 4])),
         ("CoreDNS-1.15.0\nlinux/amd64, go1.26", Some([1, 15])),
         ("etcd Version: 3.6.16\nGit SHA: Not provided", Some([3, 6])),
@@ -27,7 +33,12 @@ fn each_program_is_in_one_module_and_imported_there() {
         let imports = fs::read_to_string(module_dir(module).join("tools.go")).unwrap();
         for tool in module.tools {
             assert!(seen.insert(tool.name), "{} is listed twice", tool.name);
-            assert!(imports.contains(&format!("\"{}\"", tool.package)), "{} does not pin {}", module.name, tool.package);
+            assert!(
+                imports.contains(&format!("\"{}\"", tool.package)),
+                "{} does not pin {}",
+                module.name,
+                tool.package
+            );
         }
     }
     assert!(catalog::API_SERVER_TOOLS.iter().all(|name| seen.contains(name)));
@@ -37,8 +48,15 @@ fn each_program_is_in_one_module_and_imported_there() {
 fn the_version_of_kubernetes_is_the_pinned_one() {
     let kubernetes = &MODULES[0];
     let pinned = fs::read_to_string(module_dir(kubernetes).join("go.mod")).unwrap();
-    assert!(pinned.contains(&format!("require k8s.io/kubernetes {}", catalog::KUBERNETES_VERSION)));
-    assert!(kubernetes.ldflags.contains(&format!("gitVersion={} ", catalog::KUBERNETES_VERSION)));
+    assert!(pinned.contains(&format!(
+        "require k8s.io/kubernetes {}",
+        catalog::KUBERNETES_VERSION
+    )));
+    assert!(
+        kubernetes
+            .ldflags
+            .contains(&format!("gitVersion={} ", catalog::KUBERNETES_VERSION))
+    );
 }
 
 #[test]
@@ -53,7 +71,10 @@ fn the_cache_key_depends_on_each_file_of_the_module() {
     let mut keys = BTreeSet::from([before]);
     for file in ["go.mod", "go.sum", "tools.go"] {
         fs::write(dir.path().join(file), "changed").unwrap();
-        assert!(keys.insert(build::key(module, dir.path()).unwrap()), "{file} does not count");
+        assert!(
+            keys.insert(build::key(module, dir.path()).unwrap()),
+            "{file} does not count"
+        );
     }
     assert!(keys.insert(build::key(&MODULES[1], dir.path()).unwrap()));
 }

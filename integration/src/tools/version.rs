@@ -14,11 +14,12 @@ pub(super) async fn of(program: &Path, args: &[&str]) -> Option<[u32; 2]> {
 
 /// The first thing in `text` that looks like a version: two numbers joined by a dot.
 pub(super) fn parse(text: &str) -> Option<[u32; 2]> {
-    text.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
-        let mut parts = word.split('.').map(str::parse);
-        match (parts.next(), parts.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) => Some([major, minor]),
-            _ => None,
-        }
-    })
+    text.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .find_map(|word| {
+            let mut parts = word.split('.').map(str::parse);
+            match (parts.next(), parts.next()) {
+                (Some(Ok(major)), Some(Ok(minor))) => Some([major, minor]),
+                _ => None,
+            }
+        })
 }

@@ -1,0 +1,270 @@
+//! etcd, the API server, the controllers and DNS.
+//!
+//! All run in the cluster's network namespace, or beside the caller where there are no nodes. etcd does
+//! not wait for the disk: figures measured on a testbed must say so.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use super::network::{DNS_SERVICE, SERVICE_RANGE};
+use super::pki::{Pki, User};
+use super::process::{Enter, Launcher, ProcessId};
+use super::state::Daemon;
+use super::{ClusterError, Mode};
+use crate::tools::Tools;
+use crate::wait::until;
+
+/// Where the control plane's parts listen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    api: u16,
+    etcd: u16,
+    etcd_peer: u16,
+}
+
+impl Ports {
+    /// The usual ones, for a network namespace of one's own.
+    pub(super) const STANDARD: Self = Self {
+        api: 6443,
+        etcd: 2379,
+        etcd_peer: 2380,
+    };
+
+    /// Free ones on the loopback addresses.
+    pub(super) fn free() -> Result<Self, ClusterError> {
+        // All at once, or the kernel could give the same port twice.
+        let listen =
+            || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(ClusterError::io(Path::new("127.0.0.1")));
+        let listeners = [listen()?, listen()?, listen()?];
+        let port = |listener: &TcpListener| {
+            listener
+                .local_addr()
+                .map(|address| address.port())
+                .map_err(ClusterError::io(Path::new("127.0.0.1")))
+        };
+        let [api, etcd, etcd_peer] = &listeners;
+        Ok(Self {
+            api: port(api)?,
+            etcd: port(etcd)?,
+            etcd_peer: port(etcd_peer)?,
+        })
+    }
+
+    /// The API server's.
+    pub(super) fn api(self) -> u16 {
+        self.api
+    }
+}
+
+/// What is needed to start a part.
+pub(super) struct ControlPlane<'a> {
+    pub(super) state_dir: &'a Path,
+    pub(super) tools: &'a Tools,
+    pub(super) launcher: &'a Launcher,
+    pub(super) mode: Mode,
+    pub(super) address: Ipv4Addr,
+    pub(super) ports: Ports,
+    /// The process whose network namespace the parts run in.
+    pub(super) namespace: Option<Pid>,
+}
+
+impl ControlPlane<'_> {
+    /// Starts etcd and the API server.
+    pub(super) fn start_api_server(&self) -> Result<Vec<Daemon>, ClusterError> {
+        let pki = Pki::of(self.state_dir);
+        let client = format!("http://127.0.0.1:{}", self.ports.etcd);
+        let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
+        let data = self.state_dir.join("etcd");
+        let etcd = self.start(
+            "etcd",
+            [
+                flag("--data-dir", &data),
+                flag("--listen-client-urls", &client),
+                flag("--advertise-client-urls", &client),
+                flag("--listen-peer-urls", &peer),
+                flag("--initial-advertise-peer-urls", &peer),
+                flag("--initial-cluster", format!("default={peer}")),
+                flag("--unsafe-no-fsync", "true"),
+                flag("--log-level", "warn"),
+            ],
+        )?;
+        let mut flags = vec![
+            flag("--etcd-servers", &client),
+            flag("--secure-port", self.ports.api.to_string()),
+            flag("--bind-address", self.address.to_string()),
+            flag("--advertise-address", self.address.to_string()),
+            flag("--tls-cert-file", pki.path("apiserver.crt")),
+            flag("--tls-private-key-file", pki.path("apiserver.key")),
+            flag("--client-ca-file", pki.path("ca.crt")),
+            flag("--token-auth-file", pki.path("tokens.csv")),
+            flag(
+                "--service-account-issuer",
+                "https://kubernetes.default.svc.cluster.local",
+            ),
+            flag("--service-account-key-file", pki.path("sa.pub")),
+            flag("--service-account-signing-key-file", pki.path("sa.key")),
+            flag("--service-cluster-ip-range", SERVICE_RANGE),
+            flag("--authorization-mode", "Node,RBAC"),
+            flag("--allow-privileged", "true"),
+        ];
+        match self.mode {
+            Mode::Nodes => flags.extend([
+                flag("--enable-admission-plugins", "NodeRestriction"),
+                flag("--kubelet-preferred-address-types", "InternalIP"),
+                flag("--kubelet-client-certificate", pki.path("kubelet-client.crt")),
+                flag("--kubelet-client-key", pki.path("kubelet-client.key")),
+                // The control plane is on no node, so it calls webhooks at their pods.
+                flag("--enable-aggregator-routing", "true"),
+            ]),
+            Mode::ApiServer { .. } => flags.extend([
+                // A loopback address cannot be an endpoint of a Service.
+                flag("--endpoint-reconciler-type", "none"),
+                // Pods are only looked at, and nobody may be there to make their ServiceAccount.
+                flag("--disable-admission-plugins", "ServiceAccount"),
+            ]),
+        }
+        Ok(vec![etcd, self.start("kube-apiserver", flags)?])
+    }
+
+    /// Starts the controllers, and with nodes the scheduler and DNS.
+    pub(super) fn start_controllers(&self) -> Result<Vec<Daemon>, ClusterError> {
+        let mut started = Vec::new();
+        if self.mode == (Mode::ApiServer { controllers: false }) {
+            return Ok(started);
+        }
+        let pki = Pki::of(self.state_dir);
+        let mut flags = vec![
+            flag("--kubeconfig", pki.kubeconfig(&User::ControllerManager)),
+            flag("--service-account-private-key-file", pki.path("sa.key")),
+            flag("--root-ca-file", pki.path("ca.crt")),
+            flag("--use-service-account-credentials", "true"),
+            flag("--leader-elect", "false"),
+        ];
+        if self.mode != Mode::Nodes {
+            flags.extend([flag("--bind-address", "127.0.0.1"), flag("--secure-port", "0")]);
+        }
+        started.push(self.start("kube-controller-manager", flags)?);
+        if self.mode == Mode::Nodes {
+            started.push(self.start(
+                "kube-scheduler",
+                [
+                    flag("--kubeconfig", pki.kubeconfig(&User::Scheduler)),
+                    flag("--leader-elect", "false"),
+                ],
+            )?);
+            started.push(self.start_dns()?);
+        }
+        Ok(started)
+    }
+
+    /// CoreDNS runs as a process beside the API server: it needs no image and is there before the
+    /// first pod. It reads what it serves as the administrator.
+    fn start_dns(&self) -> Result<Daemon, ClusterError> {
+        let path = self.state_dir.join("Corefile");
+        let kubeconfig = Pki::of(self.state_dir).kubeconfig(&User::Admin);
+        let text = format!(
+            ".:53 {{\n    bind {}\n    errors\n    kubernetes cluster.local in-addr.arpa {{\n        \
+             kubeconfig {}\n        pods insecure\n        ttl 1\n    }}\n}}\n",
+            self.address,
+            kubeconfig.display(),
+        );
+        fs::write(&path, text).map_err(ClusterError::io(&path))?;
+        self.start("coredns", [OsString::from("-conf"), path.into()])
+    }
+
+    fn start(&self, name: &str, args: impl IntoIterator<Item = OsString>) -> Result<Daemon, ClusterError> {
+        let enter = self.namespace.map_or(Enter::Nothing, Enter::Network);
+        let mut command = enter.command(self.tools.path(name)?);
+        command.args(args);
+        let process = self.launcher.start(name, &command)?;
+        Ok(Daemon {
+            name: name.to_owned(),
+            process,
+        })
+    }
+}
+
+/// `--name=value`.
+pub(super) fn flag(name: &str, value: impl Into<OsString>) -> OsString {
+    let mut flag = OsString::from(name);
+    flag.push("=");
+    flag.push(value.into());
+    flag
+}
+
+/// Waits until the API server says that it is ready.
+pub(super) async fn wait_until_ready(
+    client: &Client,
+    launcher: &Launcher,
+    daemons: &[Daemon],
+) -> Result<(), ClusterError> {
+    let dead = || daemons.iter().find(|daemon| !ProcessId::is_alive(daemon.process));
+    let ready = until("the API server is ready", Duration::from_secs(90), async || {
+        let request = http_get("/readyz")?;
+        Some(dead().is_some() || client.request_text(request).await.is_ok()).filter(|done| *done)
+    })
+    .await;
+    if let Some(daemon) = dead() {
+        return Err(launcher.died(&daemon.name));
+    }
+    Ok(ready.map(drop)?)
+}
+
+fn http_get(path: &str) -> Option<http::Request<Vec<u8>>> {
+    http::Request::get(path).body(Vec::new()).ok()
+}
+
+/// Makes the Service that pods ask for names; its only endpoint is CoreDNS.
+pub(super) async fn create_dns_service(client: &Client, address: Ipv4Addr) -> Result<(), ClusterError> {
+    let ports = ["UDP", "TCP"].map(|protocol| {
+        json!({"name": format!("dns-{}", protocol.to_lowercase()), "port": 53, "protocol": protocol})
+    });
+    let service: Service = from_json(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "labels": {"k8s-app": "kube-dns"}},
+        "spec": {"clusterIP": DNS_SERVICE, "ports": ports},
+    }))?;
+    let slice: EndpointSlice = from_json(json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "kube-dns-testbed", "labels": {"kubernetes.io/service-name": "kube-dns"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": ports,
+    }))?;
+    let params = PostParams::default();
+    Api::namespaced(client.clone(), "kube-system")
+        .create(&params, &service)
+        .await?;
+    Api::namespaced(client.clone(), "kube-system")
+        .create(&params, &slice)
+        .await?;
+    Ok(())
+}
+
+/// Waits until pods can be made in the namespace `default`.
+pub(super) async fn wait_for_service_account(client: &Client) -> Result<(), ClusterError> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    until(
+        "the default ServiceAccount exists",
+        Duration::from_secs(60),
+        async || accounts.get("default").await.ok(),
+    )
+    .await?;
+    Ok(())
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T, ClusterError> {
+    serde_json::from_value(value).map_err(|error| ClusterError::io(Path::new("manifest"))(error.into()))
+}

@@ -1,0 +1,271 @@
+//! One node: containerd, kubelet and kube-proxy in namespaces of their own.
+//!
+//! A holder process keeps the node's mount, network and UTS namespaces (`testbed/node-init.sh` sets
+//! them up); everything else enters them. The paths inside are the standard ones, so the same DaemonSet
+//! fits every node. The process id namespace is the machine's: tests see and signal every process.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node as ApiNode;
+use kube::{Api, Client};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use super::control_plane::flag;
+use super::network::{DNS_SERVICE, Network};
+use super::pki::{Pki, User};
+use super::process::{Enter, Launcher};
+use super::state::Daemon;
+use super::{ClusterError, cgroup, node_name};
+use crate::image::PAUSE;
+use crate::tools::Tools;
+use crate::wait::until;
+
+/// Where containerd listens, inside a node.
+const CONTAINERD: &str = "/run/containerd/containerd.sock";
+
+/// What is needed to start a node.
+pub(super) struct NodeSetup<'a> {
+    pub(super) state_dir: &'a Path,
+    pub(super) tools: &'a Tools,
+    pub(super) launcher: &'a Launcher,
+    pub(super) network: Network,
+    /// Counted from 1.
+    pub(super) index: u8,
+}
+
+/// The name under which the holder of node `index` is recorded.
+pub(super) fn holder_name(index: u8) -> String {
+    format!("node-{index}")
+}
+
+/// The control group of node `index`, below the root of each hierarchy.
+pub(super) fn cgroup_path(network: Network, index: u8) -> String {
+    format!("{}/{}", network.host_link(), node_name(index))
+}
+
+/// A path inside the node that `holder` holds, as seen from the machine.
+pub(super) fn seen_from_host(holder: Pid, path: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{holder}/root{path}"))
+}
+
+impl NodeSetup<'_> {
+    /// Makes the node's namespaces.
+    pub(super) async fn start_holder(&self) -> Result<Daemon, ClusterError> {
+        let dir = self.dir();
+        fs::create_dir_all(&dir).map_err(ClusterError::io(&dir))?;
+        let ready = dir.join("ready");
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--net",
+                "--uts",
+                "--propagation",
+                "private",
+                "--",
+                "/bin/sh",
+            ])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/node-init.sh"))
+            .arg(node_name(self.index))
+            .arg(&dir);
+        let name = holder_name(self.index);
+        let process = self.launcher.start(&name, &command)?;
+        let up = until(
+            "the node's namespaces are set up",
+            Duration::from_secs(10),
+            async || (ready.exists() || !process.is_alive()).then_some(()),
+        )
+        .await;
+        if !process.is_alive() {
+            return Err(self.launcher.died(&name));
+        }
+        up?;
+        Ok(Daemon { name, process })
+    }
+
+    /// Starts containerd.
+    pub(super) fn start_containerd(&self, holder: Pid) -> Result<Daemon, ClusterError> {
+        let dir = self.dir();
+        let config = dir.join("containerd.toml");
+        let bin = self.state_dir.join("bin");
+        let cni = dir.join("cni");
+        write(&config, &containerd_config(&bin, &cni))?;
+        fs::create_dir_all(&cni).map_err(ClusterError::io(&cni))?;
+        let network = json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            // Every pod has a routed link of its own, so traffic between two pods of a node passes
+            // kube-proxy's rules too.
+            "plugins": [{
+                "type": "ptp",
+                "ipMasq": false,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": self.network.pods(self.index)}]],
+                    "dataDir": "/run/cni",
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            }],
+        });
+        write(&cni.join("10-pods.conflist"), &network.to_string())?;
+        self.start("containerd", holder, ["-c".into(), config.into()])
+    }
+
+    /// Waits until containerd serves.
+    pub(super) async fn wait_for_containerd(&self, holder: Pid, daemon: &Daemon) -> Result<(), ClusterError> {
+        let socket = seen_from_host(holder, CONTAINERD);
+        let up = until("containerd listens", Duration::from_secs(30), async || {
+            (UnixStream::connect(&socket).is_ok() || !daemon.process.is_alive()).then_some(())
+        })
+        .await;
+        if !daemon.process.is_alive() {
+            return Err(self.launcher.died(&daemon.name));
+        }
+        Ok(up?)
+    }
+
+    /// Starts kubelet and kube-proxy.
+    pub(super) fn start_kubelet(&self, holder: Pid) -> Result<Vec<Daemon>, ClusterError> {
+        let pki = Pki::of(self.state_dir);
+        let name = node_name(self.index);
+        let cgroup = cgroup_path(self.network, self.index);
+        cgroup::create(&cgroup)?;
+        let config = self.dir().join("kubelet.json");
+        write(&config, &kubelet_config(&cgroup, &pki).to_string())?;
+        let kubelet = self.start(
+            "kubelet",
+            holder,
+            [
+                flag("--config", &config),
+                flag("--kubeconfig", pki.kubeconfig(&User::Kubelet(self.index))),
+                flag("--hostname-override", &name),
+                flag("--node-ip", self.network.node(self.index).to_string()),
+            ],
+        )?;
+        let proxy = self.start(
+            "kube-proxy",
+            holder,
+            [
+                flag("--kubeconfig", pki.kubeconfig(&User::Proxy)),
+                flag("--hostname-override", &name),
+                flag("--proxy-mode", "nftables"),
+                flag("--cluster-cidr", self.network.all_pods()),
+                // Without leave to set them, these must not be set.
+                flag("--conntrack-max-per-core", "0"),
+                flag("--conntrack-tcp-timeout-established", "0"),
+                flag("--conntrack-tcp-timeout-close-wait", "0"),
+            ],
+        )?;
+        Ok(vec![kubelet, proxy])
+    }
+
+    fn start(
+        &self,
+        tool: &str,
+        holder: Pid,
+        args: impl IntoIterator<Item = std::ffi::OsString>,
+    ) -> Result<Daemon, ClusterError> {
+        let mut command = Enter::Node(holder).command(self.tools.path(tool)?);
+        command.args(args);
+        let name = format!("{tool}-{}", self.index);
+        let process = self.launcher.start(&name, &command)?;
+        Ok(Daemon { name, process })
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.state_dir.join("nodes").join(node_name(self.index))
+    }
+}
+
+fn containerd_config(bin: &Path, cni: &Path) -> String {
+    format!(
+        r#"version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.tracing.processor.v1.otlp",
+]
+[grpc]
+  address = "{CONTAINERD}"
+[plugins.'io.containerd.internal.v1.opt']
+  path = "/var/lib/containerd/opt"
+[plugins.'io.containerd.cri.v1.runtime']
+  # Without CAP_SYS_RESOURCE no score may be lowered, and every sandbox would fail.
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["{bin}"]
+    conf_dir = "{cni}"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "{bin}/runc"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{PAUSE}"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = "/var/run/nri/nri.sock"
+"#,
+        bin = bin.display(),
+        cni = cni.display(),
+    )
+}
+
+fn kubelet_config(cgroup: &str, pki: &Pki) -> serde_json::Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "0.0.0.0",
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": pki.path("ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{cgroup}"),
+        "clusterDNS": [DNS_SERVICE],
+        "clusterDomain": "cluster.local",
+        "containerRuntimeEndpoint": format!("unix://{CONTAINERD}"),
+        "enforceNodeAllocatable": [],
+        "evictionHard": {},
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "imageGCHighThresholdPercent": 100,
+        "maxPods": 200,
+        "resolvConf": "",
+        "serializeImagePulls": false,
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+    })
+}
+
+/// Waits until a node takes pods: it is Ready, and the taint for not being so is gone.
+pub(super) async fn wait_until_ready(client: &Client, index: u8) -> Result<(), ClusterError> {
+    let nodes: Api<ApiNode> = Api::all(client.clone());
+    let name = node_name(index);
+    until(format!("{name} is Ready"), Duration::from_secs(90), async || {
+        let node = nodes.get(&name).await.ok()?;
+        let ready = node
+            .status?
+            .conditions?
+            .iter()
+            .any(|c| c.type_ == "Ready" && c.status == "True");
+        let tainted = node.spec?.taints.is_some_and(|taints| !taints.is_empty());
+        (ready && !tainted).then_some(())
+    })
+    .await?;
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ClusterError> {
+    fs::write(path, text).map_err(ClusterError::io(path))
+}

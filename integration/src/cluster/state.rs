@@ -1,0 +1,126 @@
+//! What is known about an instance between one command and the next: `<root>/<name>/state.json`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::ClusterError;
+use super::process::ProcessId;
+
+/// What an instance consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Control plane and nodes.
+    Nodes,
+    /// etcd and the API server, on loopback addresses.
+    ApiServer {
+        /// Whether kube-controller-manager runs too (Jobs make pods, garbage is collected).
+        controllers: bool,
+    },
+}
+
+/// The record of an instance.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct State {
+    /// What it consists of.
+    pub(super) mode: Mode,
+    /// Its slot; none without nodes.
+    pub(super) slot: Option<u8>,
+    /// Whether it came up completely.
+    pub(super) ready: bool,
+    /// The process that tears it down at its end. None: it is kept.
+    pub(super) owner: Option<ProcessId>,
+    /// The daemons, in the order in which they were started.
+    pub(super) daemons: Vec<Daemon>,
+    /// How many nodes there are.
+    pub(super) nodes: u8,
+}
+
+/// A daemon of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Daemon {
+    /// Its name, such as `etcd` or `kubelet-1`.
+    pub name: String,
+    /// The process.
+    pub process: ProcessId,
+}
+
+impl State {
+    pub(super) fn new(mode: Mode, owner: Option<ProcessId>) -> Self {
+        Self {
+            mode,
+            slot: None,
+            ready: false,
+            owner,
+            daemons: Vec::new(),
+            nodes: 0,
+        }
+    }
+
+    /// The process of a daemon.
+    pub(super) fn daemon(&self, name: &str) -> Option<ProcessId> {
+        self.daemons
+            .iter()
+            .find(|daemon| daemon.name == name)
+            .map(|daemon| daemon.process)
+    }
+
+    /// Whether the instance came up completely and every daemon still runs.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.ready && self.daemons.iter().all(|daemon| daemon.process.is_alive())
+    }
+
+    /// Reads the record in `dir`; none when there is none, or when it cannot be read as one.
+    pub(super) fn load(dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(dir.join("state.json")).ok()?).ok()
+    }
+
+    /// Writes the record to `dir`, completely or not at all.
+    pub(super) fn save(&self, dir: &Path) -> Result<(), ClusterError> {
+        let path = dir.join("state.json");
+        let scratch = dir.join(".state.json");
+        let text = serde_json::to_vec_pretty(self).map_err(|error| ClusterError::io(&path)(error.into()))?;
+        fs::write(&scratch, text).map_err(ClusterError::io(&scratch))?;
+        fs::rename(&scratch, &path).map_err(ClusterError::io(&path))
+    }
+}
+
+/// The folder with all instances: `LOCKSTEP_STATE`, else `/tmp/lockstep-testbed`.
+pub fn root() -> PathBuf {
+    std::env::var_os("LOCKSTEP_STATE")
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| PathBuf::from("/tmp/lockstep-testbed"), PathBuf::from)
+}
+
+/// The names of all instances that have left something under [`root`].
+pub fn instances() -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(root())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Held while an instance is brought up or torn down. Released when dropped, also by a crash.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Waits for the lock of the instance called `name`. Blocks.
+    pub(super) fn wait(name: &str) -> Result<Self, ClusterError> {
+        let root = root();
+        fs::create_dir_all(&root).map_err(ClusterError::io(&root))?;
+        let path = root.join(format!("{name}.lock"));
+        let file = File::create(&path).map_err(ClusterError::io(&path))?;
+        file.lock().map_err(ClusterError::io(&path))?;
+        Ok(Self { _file: file })
+    }
+}

@@ -1,0 +1,68 @@
+//! Taking an instance down, whatever state it is in.
+//!
+//! Every step looks at what is there rather than at what should be, and can be repeated: after a crash
+//! at any point, running it again finishes it. Everything is killed, nothing is asked to stop, for
+//! nothing is kept: first what would start more (kubelet, containerd), then all else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::network::Network;
+use super::process::{ProcessId, kill_until_gone, marked};
+use super::state::{Lock, State};
+use super::{ClusterError, cgroup, instance_dir};
+
+/// How long processes and control groups may take to go.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Takes the instance called `name` down. Does nothing when there is none.
+pub fn down(name: &str) -> Result<(), ClusterError> {
+    let _lock = Lock::wait(name)?;
+    down_locked(&instance_dir(name))
+}
+
+/// As [`down`], for who holds the lock.
+pub(super) fn down_locked(dir: &Path) -> Result<(), ClusterError> {
+    let daemons = State::load(dir).map(|state| state.daemons).unwrap_or_default();
+    let network = Network::of(dir);
+
+    let starters = || {
+        daemons
+            .iter()
+            .filter(|daemon| {
+                ["kubelet-", "containerd-"]
+                    .iter()
+                    .any(|prefix| daemon.name.starts_with(prefix))
+            })
+            .map(|daemon| daemon.process)
+            .filter(|process| process.is_alive())
+            .collect()
+    };
+    kill_until_gone(starters, PATIENCE)?;
+    let all = || {
+        let mut left: BTreeSet<ProcessId> = marked(dir);
+        left.extend(
+            daemons
+                .iter()
+                .map(|daemon| daemon.process)
+                .filter(|process| process.is_alive()),
+        );
+        if let Some(network) = network {
+            let group = network.host_link();
+            left.extend(cgroup::processes(&group).into_iter().filter_map(ProcessId::of));
+        }
+        left
+    };
+    kill_until_gone(all, PATIENCE)?;
+
+    if let Some(network) = network {
+        cgroup::remove(&network.host_link(), PATIENCE)?;
+        network.release()?;
+    }
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ClusterError::io(dir)(error)),
+        _ => Ok(()),
+    }
+}

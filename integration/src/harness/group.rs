@@ -1,0 +1,398 @@
+//! A JobSet in the cluster: its workers seen from the host, its state seen through the API.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::access::Namespace;
+use super::manifest::CONTAINER;
+use super::process::{self, Process};
+use super::{Manifest, eventually};
+
+/// How long pods may take to run: the machine is small, and other tests start pods too.
+pub const START: Duration = Duration::from_secs(90);
+/// How long a restart in place may take before a test gives up on it. What it should take is measured elsewhere.
+pub const RESTART: Duration = Duration::from_secs(30);
+
+/// Environment variable of a worker with its generation.
+const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
+
+/// A JobSet that was applied.
+#[derive(Clone)]
+pub struct Group {
+    /// Where.
+    pub namespace: Namespace,
+    /// Its name.
+    pub name: String,
+}
+
+/// A worker that runs: where kubelet has it, and its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// What a restart in place leaves as it is.
+    pub place: Place,
+    /// The agent, PID 1 of the container.
+    pub agent: Process,
+    /// The worker itself.
+    pub process: Process,
+    /// The generation that the worker was told.
+    pub attempt: u64,
+}
+
+/// Pod and container of a worker, as the API server has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The completion index.
+    pub index: u32,
+    /// The pod.
+    pub pod: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// The container's id.
+    pub container: String,
+    /// kubelet's restartCount.
+    pub restarts: i32,
+}
+
+impl Worker {
+    /// Every process of the container but the agent.
+    pub fn tree(&self) -> Vec<Process> {
+        let mut tree = process::in_container(&self.place.container);
+        tree.retain(|process| *process != self.agent);
+        tree
+    }
+
+    /// Sends a signal to the worker.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+}
+
+/// The places of these workers.
+pub fn places(workers: &[Worker]) -> Vec<Place> {
+    workers.iter().map(|worker| worker.place.clone()).collect()
+}
+
+impl Group {
+    /// Applies a JobSet with `kubectl apply`.
+    ///
+    /// # Errors
+    /// What kubectl says.
+    pub async fn apply(namespace: &Namespace, manifest: &Manifest) -> Result<Self> {
+        namespace
+            .kubectl_with(&["apply", "--filename", "-"], &manifest.0.to_string())
+            .await?;
+        Ok(Self {
+            namespace: namespace.clone(),
+            name: manifest.name().to_owned(),
+        })
+    }
+
+    fn jobsets(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "jobsets");
+        Api::namespaced_with(
+            self.namespace.access.client.clone(),
+            &self.namespace.name,
+            &resource,
+        )
+    }
+
+    fn mine(&self) -> ListParams {
+        ListParams::default().labels(&format!("jobset.sigs.k8s.io/jobset-name={}", self.name))
+    }
+
+    /// The pods, by index.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn pods(&self) -> Result<Vec<Pod>> {
+        let api: Api<Pod> = Api::namespaced(self.namespace.access.client.clone(), &self.namespace.name);
+        let mut pods = api.list(&self.mine()).await?.items;
+        pods.sort_by_key(index);
+        Ok(pods)
+    }
+
+    /// The Jobs.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn jobs(&self) -> Result<Vec<Job>> {
+        let api: Api<Job> = Api::namespaced(self.namespace.access.client.clone(), &self.namespace.name);
+        Ok(api.list(&self.mine()).await?.items)
+    }
+
+    /// The status, null when there is none.
+    ///
+    /// # Errors
+    /// When the JobSet is not there.
+    pub async fn status(&self) -> Result<Value> {
+        Ok(self.jobsets().get(&self.name).await?.data["status"].clone())
+    }
+
+    /// Merges `patch` into the JobSet.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn patch(&self, patch: Value) -> Result<()> {
+        self.jobsets()
+            .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
+    /// The workers that run now, by index, and why there are no more of them.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn workers(&self) -> Result<(Vec<Worker>, Vec<String>)> {
+        let (mut workers, mut others) = (Vec::new(), Vec::new());
+        for pod in self.pods().await? {
+            match worker(&pod) {
+                Ok(worker) => workers.push(worker),
+                Err(reason) => others.push(format!("{}: {reason:#}", pod.metadata.name.unwrap_or_default())),
+            }
+        }
+        Ok((workers, others))
+    }
+
+    /// Waits until exactly `count` workers run, all at the same generation.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub async fn running(&self, count: usize) -> Result<Vec<Worker>> {
+        eventually(
+            &format!("{count} workers of {} run", self.name),
+            START,
+            async || {
+                let (workers, others) = self.workers().await?;
+                ensure!(others.is_empty(), "{}", others.join("; "));
+                ensure!(workers.len() == count, "{} run", workers.len());
+                let attempts: Vec<_> = workers.iter().map(|worker| worker.attempt).collect();
+                ensure!(
+                    attempts.windows(2).all(|pair| pair[0] == pair[1]),
+                    "their attempts are {attempts:?}"
+                );
+                Ok(workers)
+            },
+        )
+        .await
+    }
+
+    /// Waits until as many workers as `before` run at `generation`, none of them with a process of `before`.
+    ///
+    /// # Errors
+    /// When they do not within `within`.
+    pub async fn at_generation(
+        &self,
+        before: &[Worker],
+        generation: u64,
+        within: Duration,
+    ) -> Result<Vec<Worker>> {
+        eventually(
+            &format!("{} new workers run at generation {generation}", before.len()),
+            within,
+            async || {
+                let (workers, others) = self.workers().await?;
+                ensure!(others.is_empty(), "{}", others.join("; "));
+                ensure!(workers.len() == before.len(), "{} run", workers.len());
+                for worker in &workers {
+                    let pod = &worker.place.pod;
+                    ensure!(
+                        before.iter().all(|old| old.process != worker.process),
+                        "the worker of {pod} is an old one"
+                    );
+                    ensure!(
+                        worker.attempt == generation,
+                        "the worker of {pod} is at {}",
+                        worker.attempt
+                    );
+                }
+                Ok(workers)
+            },
+        )
+        .await
+    }
+
+    /// As [`Self::at_generation`], and all of them in the places of `before`.
+    ///
+    /// # Errors
+    /// When they do not, or are elsewhere.
+    pub async fn restarted_in_place(&self, before: &[Worker], generation: u64) -> Result<Vec<Worker>> {
+        let after = self.at_generation(before, generation, RESTART).await?;
+        ensure!(
+            places(before) == places(&after),
+            "pods or containers have changed: {:#?} became {:#?}",
+            places(before),
+            places(&after)
+        );
+        for worker in before {
+            ensure!(
+                !worker.process.is_alive(),
+                "an old process of {} is alive",
+                worker.place.pod
+            );
+        }
+        Ok(after)
+    }
+
+    /// Waits until the status holds `value` at `pointer` (RFC 6901). Absent numbers are 0.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn status_has(&self, pointer: &str, value: impl Into<Value>) -> Result<()> {
+        let value = value.into();
+        eventually(
+            &format!("{pointer} of {} is {value}", self.name),
+            RESTART,
+            async || {
+                let status = self.status().await?;
+                let found = status.pointer(pointer).cloned().unwrap_or_else(|| {
+                    if value.is_number() {
+                        Value::from(0)
+                    } else {
+                        Value::Null
+                    }
+                });
+                ensure!(found == value, "it is {found}");
+                Ok(())
+            },
+        )
+        .await
+    }
+
+    /// Waits for a condition to be True, and returns its reason and message.
+    ///
+    /// # Errors
+    /// When it does not become True within `within`.
+    pub async fn condition(&self, kind: &str, within: Duration) -> Result<(String, String)> {
+        eventually(&format!("{} is {kind}", self.name), within, async || {
+            let status = self.status().await?;
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let found = conditions
+                .iter()
+                .find(|condition| condition["type"] == kind && condition["status"] == "True");
+            let Some(found) = found else {
+                bail!("conditions are {}", Value::from(conditions))
+            };
+            let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+            Ok((text("reason"), text("message")))
+        })
+        .await
+    }
+
+    /// The events about the JobSet that have this reason.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn events(&self, reason: &str) -> Result<Vec<Event>> {
+        let api: Api<Event> = Api::namespaced(self.namespace.access.client.clone(), &self.namespace.name);
+        let mut events = api.list(&ListParams::default()).await?.items;
+        events.retain(|event| {
+            event.reason.as_deref() == Some(reason) && event.involved_object.name.as_ref() == Some(&self.name)
+        });
+        Ok(events)
+    }
+
+    /// Waits for an event about the JobSet with this reason.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn event(&self, reason: &str) -> Result<Event> {
+        eventually(&format!("an event {reason}"), RESTART, async || {
+            self.events(reason).await?.pop().context("there is none")
+        })
+        .await
+    }
+
+    /// What `kubectl logs` prints for the worker container of a pod.
+    ///
+    /// # Errors
+    /// What kubectl says.
+    pub async fn logs(&self, pod: &str) -> Result<String> {
+        self.namespace
+            .kubectl(&["logs", pod, "--container", CONTAINER])
+            .await
+    }
+
+    /// Waits until the log of the pod's worker container holds `text`.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn logged(&self, pod: &str, text: &str) -> Result<String> {
+        eventually(&format!("{pod} logs {text:?}"), RESTART, async || {
+            let log = self.logs(pod).await?;
+            ensure!(log.contains(text), "the log is {log:?}");
+            Ok(log)
+        })
+        .await
+    }
+}
+
+/// The completion index of a pod.
+fn index(pod: &Pod) -> u32 {
+    let labels = pod.metadata.labels.as_ref();
+    labels
+        .and_then(|labels| {
+            labels
+                .get("batch.kubernetes.io/job-completion-index")?
+                .parse()
+                .ok()
+        })
+        .unwrap_or_default()
+}
+
+/// The status of a container or init container of a pod.
+pub fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let regular = status.container_statuses.iter().flatten();
+    regular
+        .chain(status.init_container_statuses.iter().flatten())
+        .find(|status| status.name == name)
+}
+
+/// The id of a container of a pod, without the name of the runtime.
+///
+/// # Errors
+/// When it has none.
+pub fn container_id(pod: &Pod, name: &str) -> Result<String> {
+    let id = container_status(pod, name).and_then(|status| status.container_id.as_deref());
+    let id = id.with_context(|| format!("no container {name}"))?;
+    Ok(id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned())
+}
+
+/// The worker of a pod, where one runs.
+fn worker(pod: &Pod) -> Result<Worker> {
+    ensure!(pod.metadata.deletion_timestamp.is_none(), "is being deleted");
+    let container = container_id(pod, CONTAINER)?;
+    let status = container_status(pod, CONTAINER).context("no status")?;
+    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+    ensure!(running, "does not run: {:?}", status.state);
+    let agent = process::init_of(&container).context("no PID 1 on this machine")?;
+    let process = agent
+        .worker()
+        .with_context(|| format!("PID 1 ({}) has no worker", agent.args().join(" ")))?;
+    let attempt = process
+        .env(ATTEMPT)
+        .with_context(|| format!("the worker has no {ATTEMPT}"))?;
+    Ok(Worker {
+        place: Place {
+            index: index(pod),
+            pod: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            container,
+            restarts: status.restart_count,
+        },
+        agent,
+        process,
+        attempt: attempt.parse()?,
+    })
+}

@@ -1,0 +1,16 @@
+//! What the real-node tests and the benchmark share: JobSets of shell workers, and how they look from outside.
+//!
+//! Workers are watched from the host, through `/proc`, and from the API server, as a user would. Nothing here asks the product.
+
+pub mod access;
+pub mod group;
+pub mod manifest;
+pub mod poll;
+pub mod process;
+pub mod stopwatch;
+
+pub use access::{Access, Namespace};
+pub use group::{Group, Worker};
+pub use manifest::Manifest;
+pub use poll::eventually;
+pub use process::Process;

@@ -1,0 +1,73 @@
+//! How long a restart takes, seen from outside: from the kill until new worker processes run.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use nix::sys::signal::Signal;
+
+use super::group::Worker;
+use super::process::{self, Process};
+
+/// Between two looks at `/proc`.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Kills `victim` and measures until each of `workers` has a new process under the same agent.
+///
+/// # Errors
+/// When that takes longer than `within`.
+pub async fn kill_in_place(workers: Vec<Worker>, victim: Process, within: Duration) -> Result<Duration> {
+    measure(victim, within, move || {
+        let fresh = |worker: &Worker| worker.agent.worker().is_some_and(|now| now != worker.process);
+        workers.iter().filter(|worker| fresh(worker)).count() == workers.len()
+    })
+    .await
+}
+
+/// Kills `victim` and measures until `count` processes run whose first arguments are `args`, none of which is in `old`.
+///
+/// # Errors
+/// When that takes longer than `within`.
+pub async fn kill_and_find(
+    args: Vec<String>,
+    count: usize,
+    old: Vec<Process>,
+    victim: Process,
+    within: Duration,
+) -> Result<Duration> {
+    measure(victim, within, move || {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        process::running(&args)
+            .iter()
+            .filter(|process| !old.contains(process))
+            .count()
+            >= count
+    })
+    .await
+}
+
+async fn measure(
+    victim: Process,
+    within: Duration,
+    done: impl Fn() -> bool + Send + 'static,
+) -> Result<Duration> {
+    // A thread of its own: the looks must not wait for other tasks.
+    tokio::task::spawn_blocking(move || {
+        victim.signal(Signal::SIGKILL)?;
+        let start = Instant::now();
+        while !done() {
+            if start.elapsed() > within {
+                bail!("the workers do not all run again after {} s", within.as_secs());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(start.elapsed())
+    })
+    .await?
+}
+
+/// The median.
+pub fn median(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,40 @@
+//! Lockstep's own images, from the static binaries that cargo has built.
+
+use std::path::{Path, PathBuf};
+
+use super::{Image, ImageError};
+
+/// `localhost/lockstep-control-plane:dev`.
+pub fn control_plane() -> Result<Image, ImageError> {
+    let binary = built("release/lockstep-control-plane")?;
+    Ok(Image::new("localhost/lockstep-control-plane:dev")
+        .file("/lockstep-control-plane", binary)?
+        .entrypoint(["/lockstep-control-plane"]))
+}
+
+/// `localhost/lockstep-node-daemon:dev`. The pod agent, which the daemon hands to pods, is at
+/// `/lockstep-pod-agent`.
+pub fn node_daemon() -> Result<Image, ImageError> {
+    let daemon = built("release/lockstep-node-daemon")?;
+    let agent = built("agent/lockstep-pod-agent")?;
+    Ok(Image::new("localhost/lockstep-node-daemon:dev")
+        .file("/lockstep-node-daemon", daemon)?
+        .file("/lockstep-pod-agent", agent)?
+        .entrypoint(["/lockstep-node-daemon"]))
+}
+
+/// A file in cargo's target folder.
+fn built(path: &str) -> Result<PathBuf, ImageError> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+        PathBuf::from,
+    );
+    let path = target.join(path);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(ImageError::Missing {
+        path,
+        how: "build it with `make binaries`".to_owned(),
+    })
+}

@@ -1,0 +1,99 @@
+//! `localhost/python:3`: Debian's Python with its standard library, from the files that are installed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::base::with_busybox;
+use super::{Entry, Image, ImageError, io};
+use crate::command::{run, run_blocking};
+
+/// Modules that no worker in a container wants, and that are large.
+const LEFT_OUT: [&str; 7] = [
+    "test",
+    "ensurepip",
+    "idlelib",
+    "tkinter",
+    "lib2to3",
+    "pydoc_data",
+    "dist-packages",
+];
+
+/// Debian's `/usr/bin/python3` with its standard library and the shared libraries that both need, and
+/// busybox for a shell.
+pub async fn python() -> Result<Image, ImageError> {
+    let local = Path::new("/usr/bin/python3");
+    let Ok(interpreter) = local.canonicalize() else {
+        return Err(ImageError::Missing {
+            path: local.to_owned(),
+            how: "apt-get install python3".to_owned(),
+        });
+    };
+    let asked = run(
+        &interpreter,
+        [
+            "-I",
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('stdlib'))",
+        ],
+    )
+    .await?;
+    let library = PathBuf::from(asked.trim());
+
+    let mut image = Image::new("localhost/python:3")
+        .env("PATH", "/usr/bin:/bin")
+        .env("PYTHONUNBUFFERED", "1")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .cmd(["python3"])
+        .file("/usr/bin/python3", &interpreter)?
+        .symlink("/usr/bin/python", "python3");
+    image = with_busybox(image)?;
+    let mut binaries = vec![interpreter];
+    add_tree(&mut image, &library, &mut binaries)?;
+    for shared in shared_libraries(&binaries)? {
+        let source = shared.canonicalize().map_err(io(&shared))?;
+        image.add_file(shared, source)?;
+    }
+    Ok(image)
+}
+
+/// Adds a folder at the place where it is here. Extension modules are also put on `binaries`.
+fn add_tree(image: &mut Image, dir: &Path, binaries: &mut Vec<PathBuf>) -> Result<(), ImageError> {
+    for entry in fs::read_dir(dir).map_err(io(dir))? {
+        let entry = entry.map_err(io(dir))?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if LEFT_OUT.contains(&name.as_ref()) || name.starts_with("config-") {
+            continue;
+        }
+        let kind = entry.file_type().map_err(io(&path))?;
+        if kind.is_dir() {
+            add_tree(image, &path, binaries)?;
+        } else if kind.is_symlink() {
+            let target = fs::read_link(&path).map_err(io(&path))?;
+            image.files.insert(path, Entry::Symlink(target));
+        } else {
+            if name.ends_with(".so") {
+                binaries.push(path.clone());
+            }
+            image.add_file(path.clone(), path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything that the loader would load for `binaries`, the loader included. Extension modules whose
+/// libraries are not installed cannot be imported in the image either.
+fn shared_libraries(binaries: &[PathBuf]) -> Result<BTreeSet<PathBuf>, ImageError> {
+    let listed = run_blocking("ldd", binaries)?;
+    Ok(parse_ldd(&listed))
+}
+
+/// The paths in what `ldd` prints: `libz.so.1 => /lib/…/libz.so.1 (0x…)` and `/lib64/ld-….so.2 (0x…)`.
+pub(super) fn parse_ldd(text: &str) -> BTreeSet<PathBuf> {
+    text.lines()
+        .filter(|line| line.starts_with(['\t', ' ']))
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect()
+}

@@ -1,0 +1,182 @@
+//! `lockstep-testbed`: brings a cluster up for the shell, and takes it down.
+
+use std::os::unix::process::CommandExt;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use lockstep_integration::cluster::{self, Cluster, Spec, default_name};
+use lockstep_integration::image;
+use lockstep_integration::progress::Progress;
+use lockstep_integration::tools::{Tools, packages};
+
+/// A real Kubernetes cluster on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "lockstep-testbed", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Brings a cluster up and leaves it running; uses the one that is up, if it is well
+    Up {
+        /// How many nodes
+        #[arg(long, default_value_t = 1)]
+        nodes: u8,
+        #[command(flatten)]
+        instance: Instance,
+    },
+    /// Takes a cluster down completely
+    Down {
+        #[command(flatten)]
+        instance: Instance,
+        /// Every cluster
+        #[arg(long)]
+        all: bool,
+    },
+    /// Makes the images of Lockstep and of the examples, and puts them on every node
+    LoadImages {
+        #[command(flatten)]
+        instance: Instance,
+    },
+    /// Shows which clusters there are
+    Status,
+    /// Finds or builds the programs that clusters are made of
+    #[command(subcommand)]
+    Tools(ToolsAction),
+    /// Runs a command in a node's namespaces
+    ExecNode {
+        /// The node, counted from 1
+        node: u8,
+        #[command(flatten)]
+        instance: Instance,
+        /// The command and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Says what is missing on this machine
+    Doctor,
+}
+
+#[derive(Debug, Subcommand)]
+enum ToolsAction {
+    /// Builds what is missing
+    Build,
+    /// Builds what is missing, and prints where everything is
+    List,
+    /// Prints where one program is, building it if need be
+    Path {
+        /// The program
+        name: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Instance {
+    /// The cluster's name
+    #[arg(long, default_value_t = default_name())]
+    name: String,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    match Args::parse().command {
+        Action::Up { nodes, instance } => up(instance.name, nodes).await,
+        Action::Down { instance, all } => down(instance.name, all),
+        Action::LoadImages { instance } => load_images(&instance.name).await,
+        Action::Status => status().await,
+        Action::Tools(action) => tools(action).await,
+        Action::ExecNode {
+            node,
+            instance,
+            command,
+        } => exec_node(&instance.name, node, &command).await,
+        Action::Doctor => doctor(),
+    }
+}
+
+async fn up(name: String, nodes: u8) -> anyhow::Result<()> {
+    let cluster = Cluster::ensure(Spec::new(name).nodes(nodes).keep()).await?;
+    println!("export KUBECONFIG={}", cluster.kubeconfig().display());
+    Ok(())
+}
+
+fn down(name: String, all: bool) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    let names = if all { cluster::instances() } else { vec![name] };
+    for name in names {
+        cluster::down(&name).with_context(|| format!("cannot take {name} down"))?;
+        progress.say(format_args!("{name} is down"));
+    }
+    Ok(())
+}
+
+async fn load_images(name: &str) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    let cluster = Cluster::attach(name).await?;
+    for image in [
+        image::control_plane()?,
+        image::node_daemon()?,
+        image::python().await?,
+    ] {
+        cluster.load_image(&image).await?;
+        progress.say(format_args!("loaded {}", image.name));
+    }
+    Ok(())
+}
+
+async fn status() -> anyhow::Result<()> {
+    for name in cluster::instances() {
+        match Cluster::attach(&name).await {
+            Ok(cluster) => {
+                println!(
+                    "{name}: up, {} node(s), KUBECONFIG={}",
+                    cluster.nodes(),
+                    cluster.kubeconfig().display()
+                );
+            }
+            Err(error) => println!("{name}: {error}"),
+        }
+    }
+    Ok(())
+}
+
+async fn tools(action: ToolsAction) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    match action {
+        ToolsAction::Build => {
+            Tools::all(&progress).await?;
+            progress.say("all programs are there");
+        }
+        ToolsAction::List => {
+            for (name, path) in Tools::all(&progress).await?.iter() {
+                println!("{name} {}", path.display());
+            }
+        }
+        ToolsAction::Path { name } => {
+            let known = lockstep_integration::tools::catalog::names().find(|known| *known == name);
+            let Some(known) = known else {
+                bail!("{name} is not a program of the testbed")
+            };
+            println!(
+                "{}",
+                Tools::locate([known], &progress).await?.path(known)?.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn exec_node(name: &str, node: u8, command: &[String]) -> anyhow::Result<()> {
+    let cluster = Cluster::attach(name).await?;
+    let (program, args) = command.split_first().context("no command")?;
+    Err(cluster.on_node(node, program)?.args(args).exec().into())
+}
+
+fn doctor() -> anyhow::Result<()> {
+    packages::check(packages::Purpose::Build)?;
+    packages::check(packages::Purpose::Run)?;
+    println!("nothing is missing");
+    Ok(())
+}
