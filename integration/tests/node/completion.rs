@@ -1,0 +1,115 @@
+//! How workers end for good, and how Kubernetes learns of it.
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::group::{START, container_status};
+use lockstep_integration::harness::manifest::CONTAINER;
+use lockstep_integration::harness::{Group, Manifest, eventually};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{Case, Scene, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(exit_0_completes),
+        case!(done_after_a_restart_completes),
+        case!(exit_code_reaches_the_failure_policy),
+    ]
+}
+
+/// A worker that runs until it is told how to end.
+const OBEDIENT: &str = r#"
+    trap 'echo leaving; exit 0' USR1
+    trap 'exit 42' USR2
+    while :; do sleep 1000000 & wait $!; done"#;
+
+async fn exit_0_completes(scene: Scene) -> Result<()> {
+    for policy in ["OnFailure", "Never"] {
+        let manifest = Manifest::new(3, "echo working; sleep 1")
+            .named(&policy.to_lowercase())
+            .restart_policy(policy);
+        completes(&scene.apply(&manifest).await?, 3).await?;
+    }
+    Ok(())
+}
+
+async fn done_after_a_restart_completes(scene: Scene) -> Result<()> {
+    let group = scene.apply(&Manifest::new(2, OBEDIENT)).await?;
+    let before = group.running(2).await?;
+    before[0].signal(Signal::SIGKILL)?;
+    for worker in group.restarted_in_place(&before, 1).await? {
+        worker.signal(Signal::SIGUSR1)?;
+    }
+    completes(&group, 2).await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await
+}
+
+async fn completes(group: &Group, workers: i32) -> Result<()> {
+    let (reason, message) = group.condition("Completed", START).await?;
+    ensure!(reason == "AllJobsCompleted", "{reason}: {message}");
+    group.status_has("/terminalState", "Completed").await?;
+    let jobs = group.jobs().await?;
+    let status = jobs
+        .first()
+        .and_then(|job| job.status.as_ref())
+        .context("the Job has no status")?;
+    ensure!(
+        status.succeeded == Some(workers) && status.failed.unwrap_or_default() == 0,
+        "{status:?}"
+    );
+    for pod in group.pods().await? {
+        let status = container_status(&pod, CONTAINER).context("no container status")?;
+        let ended = status
+            .state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref())
+            .context("still runs")?;
+        ensure!(ended.exit_code == 0 && status.restart_count == 0, "{status:?}");
+    }
+    Ok(())
+}
+
+async fn exit_code_reaches_the_failure_policy(scene: Scene) -> Result<()> {
+    let rule = json!({"action": "FailJob", "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [42]}});
+    let manifest = Manifest::new(2, OBEDIENT)
+        .restart_policy("Never")
+        .job(json!({"podFailurePolicy": {"rules": [rule]}}))
+        .max_restarts(0);
+    let group = scene.apply(&manifest).await?;
+    let workers = group.running(2).await?;
+    workers[1].signal(Signal::SIGUSR2)?;
+
+    let pod = &workers[1].place.pod;
+    eventually("the exit code is in the pod's status", START, async || {
+        let pods = group.pods().await?;
+        let pod = pods
+            .iter()
+            .find(|found| found.metadata.name.as_ref() == Some(pod))
+            .context("the pod is gone")?;
+        let status = container_status(pod, CONTAINER).context("no status")?;
+        let ended = status
+            .state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref())
+            .context("still runs")?;
+        ensure!(ended.exit_code == 42, "{ended:?}");
+        Ok(())
+    })
+    .await?;
+    group.condition("Failed", START).await?;
+    let jobs = group.jobs().await?;
+    let conditions = jobs
+        .first()
+        .and_then(|job| job.status.clone())
+        .and_then(|status| status.conditions);
+    let failed = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == "Failed" && condition.status == "True");
+    let reason = failed
+        .context("the Job has not failed")?
+        .reason
+        .unwrap_or_default();
+    ensure!(reason == "PodFailurePolicy", "the Job failed because of {reason}");
+    Ok(())
+}

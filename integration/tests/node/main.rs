@@ -1,0 +1,27 @@
+//! What must hold on a real node: JobSets under a real kubelet and containerd, with the product installed by its chart.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod completion;
+mod crashes;
+mod deadlines;
+mod input;
+mod pods;
+mod restart;
+#[path = "../support/mod.rs"]
+mod support;
+mod templates;
+mod trees;
+
+fn main() -> std::process::ExitCode {
+    let cases = [
+        restart::cases(),
+        trees::cases(),
+        completion::cases(),
+        pods::cases(),
+        templates::cases(),
+        deadlines::cases(),
+        input::cases(),
+        crashes::cases(),
+    ];
+    support::run(cases.into_iter().flatten().collect())
+}

@@ -1,0 +1,171 @@
+//! Pods that are deleted, and JobSets that are suspended.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{AsyncBufReadExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams, WatchEvent, WatchParams};
+use lockstep_integration::harness::group::{START, container_status, places};
+use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
+use lockstep_integration::harness::{Group, Manifest, eventually};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{Case, Scene, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(deleted_pod_is_replaced_at_the_next_generation),
+        case!(agent_told_to_go_without_worker_exits_143),
+        case!(suspend_and_resume),
+    ]
+}
+
+/// The Job controller waits 10 s and more before it replaces a pod.
+const REPLACED: Duration = Duration::from_secs(100);
+
+async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<()> {
+    let script = r#"
+        echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
+        trap 'echo saving; sleep 1; echo saved; exit 0' TERM
+        while :; do sleep 1000000 & wait $!; done"#;
+    let manifest = Manifest::new(3, script).pod(json!({"terminationGracePeriodSeconds": 20}));
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(3).await?;
+    let victim = before[1].place.pod.clone();
+    let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
+    let follow = LogParams {
+        follow: true,
+        container: Some(CONTAINER.to_owned()),
+        ..LogParams::default()
+    };
+    let log = pods.log_stream(&victim, &follow).await?;
+    let log = tokio::spawn(log.lines().try_collect::<Vec<_>>());
+
+    scene
+        .namespace
+        .kubectl(&["delete", "pod", &victim, "--wait=false"])
+        .await?;
+    let log = log.await??;
+    ensure!(
+        log.iter().any(|line| line == "saving"),
+        "no SIGTERM reached the worker: {log:?}"
+    );
+    ensure!(
+        log.iter().any(|line| line == "saved"),
+        "the worker was not given its grace: {log:?}"
+    );
+
+    let after = group.at_generation(&before, 1, REPLACED).await?;
+    ensure!(
+        after[1].place.uid != before[1].place.uid,
+        "the pod was not replaced"
+    );
+    for index in [0, 2] {
+        ensure!(
+            after[index].place == before[index].place,
+            "a pod that was not deleted has changed"
+        );
+    }
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await
+}
+
+async fn agent_told_to_go_without_worker_exits_143(scene: Scene) -> Result<()> {
+    // The second worker never ends by itself, so the first stays parked until the grace of the second is over.
+    let script = r#"
+        [ "$JOB_COMPLETION_INDEX" = 0 ] && exec sleep 1000000
+        trap 'echo stopping' TERM
+        while :; do sleep 1000000 & wait $!; done"#;
+    let manifest = Manifest::new(2, script).annotated("lockstep.dev/restart-grace", "40s");
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(2).await?;
+    before[0].signal(Signal::SIGKILL)?;
+    group.logged(&before[1].place.pod, "stopping").await?;
+    ensure!(
+        before[0].agent.worker().is_none(),
+        "the first worker was not held back"
+    );
+
+    let code = exit_code_of_deleted(&scene, &group, &before[0].place.pod).await?;
+    ensure!(code == 143, "the exit code is {code}");
+    // The other worker ignores the SIGTERM of a deletion too; nothing has to wait for it.
+    scene
+        .namespace
+        .kubectl(&["delete", "jobset", &group.name, "--wait=false"])
+        .await?;
+    Ok(())
+}
+
+/// Deletes a pod and sees with which code its worker container ends.
+async fn exit_code_of_deleted(scene: &Scene, group: &Group, name: &str) -> Result<i32> {
+    let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
+    let at = pods
+        .get(name)
+        .await?
+        .metadata
+        .resource_version
+        .unwrap_or_default();
+    let watched = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let mut changes = std::pin::pin!(pods.watch(&watched, &at).await?);
+    group
+        .namespace
+        .kubectl(&["delete", "pod", name, "--wait=false"])
+        .await?;
+    let seen = async {
+        while let Some(change) = changes.try_next().await? {
+            let (WatchEvent::Modified(pod) | WatchEvent::Deleted(pod)) = change else {
+                continue;
+            };
+            let state = container_status(&pod, CONTAINER).and_then(|status| status.state.as_ref());
+            if let Some(ended) = state.and_then(|state| state.terminated.as_ref()) {
+                return Ok(ended.exit_code);
+            }
+        }
+        Err(anyhow::anyhow!("the pod went without an exit code"))
+    };
+    tokio::time::timeout(START, seen)
+        .await
+        .context("the container does not end")?
+}
+
+async fn suspend_and_resume(scene: Scene) -> Result<()> {
+    let group = scene.apply(&Manifest::new(3, IDLE)).await?;
+    let first = group.running(3).await?;
+    first[0].signal(Signal::SIGKILL)?;
+    let before = group.restarted_in_place(&first, 1).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+
+    group.patch(json!({"spec": {"suspend": true}})).await?;
+    group.condition("Suspended", START).await?;
+    eventually("the pods are gone", START, async || {
+        let pods = group.pods().await?;
+        ensure!(pods.is_empty(), "{} are left", pods.len());
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        before.iter().all(|worker| !worker.process.is_alive()),
+        "a worker outlived its pod"
+    );
+
+    group.patch(json!({"spec": {"suspend": false}})).await?;
+    let after = group.running(3).await?;
+    ensure!(
+        places(&after)
+            .iter()
+            .all(|place| !places(&before).contains(place)),
+        "{after:#?}"
+    );
+    ensure!(
+        after.iter().all(|worker| worker.attempt >= 1),
+        "the generation has fallen: {after:#?}"
+    );
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+
+    after[0].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&after, after[0].attempt + 1).await?;
+    group.status_has("/inPlaceRestart/restarts", 2).await
+}

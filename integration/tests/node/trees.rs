@@ -1,0 +1,137 @@
+//! Whatever a worker does with its processes, none of them outlives a restart, and the restart happens.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use lockstep_integration::harness::group::RESTART;
+use lockstep_integration::harness::{Group, Manifest, Process, Worker, eventually};
+use nix::sys::signal::Signal;
+
+use crate::support::{Case, Scene, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(ignoring_sigterm_costs_the_grace_only),
+        case!(daemons_die_with_their_worker),
+        case!(closed_standard_streams),
+        case!(exit_0_upon_the_stop_is_not_done),
+        case!(a_failed_worker_leaves_no_children_behind),
+    ]
+}
+
+/// Kills the first worker of two, and returns the workers before and after.
+async fn restart_two(
+    scene: &Scene,
+    manifest: &Manifest,
+    processes: usize,
+) -> Result<(Group, Vec<Worker>, Vec<Worker>)> {
+    let group = scene.apply(manifest).await?;
+    let before = group.running(2).await?;
+    let trees = trees(&before, processes).await?;
+    before[0].signal(Signal::SIGKILL)?;
+    let after = group.restarted_in_place(&before, 1).await?;
+    let left: Vec<_> = trees.into_iter().filter(|process| process.is_alive()).collect();
+    ensure!(
+        left.is_empty(),
+        "these outlived the restart: {:?}",
+        left.iter().map(|left| left.args()).collect::<Vec<_>>()
+    );
+    Ok((group, before, after))
+}
+
+/// All processes of these workers, once each has this many.
+async fn trees(workers: &[Worker], processes: usize) -> Result<Vec<Process>> {
+    eventually("all processes of the workers run", RESTART, async || {
+        let mut all = Vec::new();
+        for worker in workers {
+            let tree = worker.tree();
+            ensure!(tree.len() == processes, "{} has {}", worker.place.pod, tree.len());
+            all.extend(tree);
+        }
+        Ok(all)
+    })
+    .await
+}
+
+async fn ignoring_sigterm_costs_the_grace_only(scene: Scene) -> Result<()> {
+    let script = r#"trap 'echo not now' TERM; while :; do sleep 1000000 & wait $!; done"#;
+    for policy in ["OnFailure", "Never"] {
+        let manifest = Manifest::new(2, script)
+            .named(&policy.to_lowercase())
+            .restart_policy(policy)
+            .annotated("lockstep.dev/restart-grace", "300ms");
+        let (group, before, _) = restart_two(&scene, &manifest, 2).await?;
+        group.logged(&before[1].place.pod, "not now").await?;
+        let timeline = group
+            .event("RestartedInPlace")
+            .await?
+            .metadata
+            .annotations
+            .unwrap_or_default();
+        let timeline: serde_json::Value = serde_json::from_str(&timeline["lockstep.dev/timeline"])?;
+        let at = |key: &str| timeline[key].as_u64().unwrap_or_default();
+        let took = Duration::from_nanos(at("runningAt") - at("failedAt"));
+        let (least, most) = (Duration::from_millis(300), Duration::from_secs(3));
+        ensure!(
+            (least..most).contains(&took),
+            "with a grace of 300 ms the restart took {took:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn daemons_die_with_their_worker(scene: Scene) -> Result<()> {
+    // A child, one that ignores SIGTERM, one in a session of its own, and one that has left its parent behind as well.
+    let script = r#"
+        sleep 1000001 &
+        (trap '' TERM; exec sleep 1000002) &
+        setsid sleep 1000003 &
+        (setsid sh -c 'trap "" TERM HUP; sleep 1000004 & exec sleep 1000005' &) &
+        exec sleep 1000000"#;
+    for policy in ["OnFailure", "Never"] {
+        let manifest = Manifest::new(2, script)
+            .named(&policy.to_lowercase())
+            .restart_policy(policy)
+            .annotated("lockstep.dev/restart-grace", "300ms");
+        let (_, _, after) = restart_two(&scene, &manifest, 6).await?;
+        trees(&after, 6).await?;
+    }
+    Ok(())
+}
+
+async fn closed_standard_streams(scene: Scene) -> Result<()> {
+    let script = r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; exec sleep 1000000 <&- >&- 2>&-"#;
+    let (group, before, _) = restart_two(&scene, &Manifest::new(2, script), 1).await?;
+    for worker in &before {
+        group.logged(&worker.place.pod, "attempt 1").await?;
+    }
+    Ok(())
+}
+
+async fn exit_0_upon_the_stop_is_not_done(scene: Scene) -> Result<()> {
+    let script = r#"trap 'echo obeying; exit 0' TERM; while :; do sleep 1000000 & wait $!; done"#;
+    let (group, before, _) = restart_two(&scene, &Manifest::new(2, script), 2).await?;
+    group.logged(&before[1].place.pod, "obeying").await?;
+    for job in group.jobs().await? {
+        let done = job.status.and_then(|status| status.succeeded).unwrap_or_default();
+        ensure!(done == 0, "{done} workers count as done");
+    }
+    Ok(())
+}
+
+async fn a_failed_worker_leaves_no_children_behind(scene: Scene) -> Result<()> {
+    let script = r#"
+        setsid sleep 1000001 &
+        trap 'exit 7' USR1
+        while :; do sleep 1000000 & wait $!; done"#;
+    let group = scene.apply(&Manifest::new(2, script)).await?;
+    let before = group.running(2).await?;
+    let old = trees(&before, 3).await?;
+    before[0].signal(Signal::SIGUSR1)?;
+    group.restarted_in_place(&before, 1).await?;
+    ensure!(
+        old.iter().all(|process| !process.is_alive()),
+        "old processes are alive"
+    );
+    group.status_has("/inPlaceRestart/cause/exitCode", 7).await
+}

@@ -1,0 +1,262 @@
+//! The cluster with the product in it, installed by its Helm chart as users do.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
+use lockstep_integration::cluster::{Cluster, Spec};
+use lockstep_integration::harness::group::{container_id, container_status};
+use lockstep_integration::harness::{Access, Process, eventually, process};
+use lockstep_integration::image::{self, Image};
+use lockstep_integration::progress::Progress;
+use nix::sys::signal::Signal;
+use tokio::sync::Mutex;
+
+/// The instance of the testbed. Setting LOCKSTEP_KEEP=1 leaves it up for the next run.
+const INSTANCE: &str = "node-tests";
+const NAMESPACE: &str = "lockstep-system";
+/// How long a part may take to be ready again: kubelet backs off when containers end often.
+const READY: Duration = Duration::from_secs(120);
+
+/// A program of the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    ControlPlane,
+    NodeDaemon,
+}
+
+impl Part {
+    fn container(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "control-plane",
+            Self::NodeDaemon => "node-daemon",
+        }
+    }
+}
+
+/// The product in a cluster.
+pub(crate) struct Product {
+    cluster: Mutex<Option<Cluster>>,
+    access: Access,
+}
+
+impl Product {
+    /// Brings the cluster up, where it is not, and installs what cargo has built.
+    pub(crate) async fn install() -> Result<Self> {
+        let progress = Progress::new();
+        let cluster = Cluster::ensure(Spec::new(INSTANCE).progress(progress.clone())).await?;
+        let (control_plane, node_daemon) = (image::control_plane()?, image::node_daemon()?);
+        for image in [&control_plane, &node_daemon, &entrypoint()?] {
+            cluster.load_image(image).await?;
+        }
+        let access = Access {
+            client: cluster.client().await?,
+            kubectl: cluster.tools().path("kubectl")?.to_owned(),
+            kubeconfig: cluster.kubeconfig(),
+        };
+        progress.say("installing the chart");
+        helm(&cluster, &control_plane, &node_daemon).await?;
+        let product = Self {
+            cluster: Mutex::new(Some(cluster)),
+            access,
+        };
+        product.ready().await?;
+        progress.say("the product is ready");
+        Ok(product)
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Takes the cluster down, unless it was up before or is kept.
+    pub(crate) async fn remove(product: Arc<Self>) -> Result<()> {
+        let cluster = product.cluster.lock().await.take();
+        Ok(tokio::task::spawn_blocking(move || drop(cluster)).await?)
+    }
+
+    /// Kills a part with SIGKILL.
+    pub(crate) async fn kill(&self, part: Part) -> Result<()> {
+        let (_, process) = self.part(part).await?;
+        process.signal(Signal::SIGKILL)?;
+        eventually("a killed process ends", READY, async || {
+            ensure!(!process.is_alive(), "{process:?} lives");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until every part runs and is ready.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        eventually("all parts are ready", READY, async || {
+            for part in [Part::ControlPlane, Part::NodeDaemon] {
+                let (pod, process) = self.part(part).await?;
+                let ready = container_status(&pod, part.container()).is_some_and(|status| status.ready);
+                ensure!(ready, "the {} ({process:?}) is not ready", part.container());
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The pod of a part and the process in it. What the API server says of a process that has just ended is not believed.
+    async fn part(&self, part: Part) -> Result<(Pod, Process)> {
+        let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+        let labels = format!("app.kubernetes.io/component={}", part.container());
+        let mut pods = api.list(&ListParams::default().labels(&labels)).await?.items;
+        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        ensure!(pods.len() == 1, "{} has {} pods", part.container(), pods.len());
+        let pod = pods.pop().context("no pod")?;
+        let id = container_id(&pod, part.container())?;
+        // The daemon shares the machine's process ids, so its process is not number 1 there.
+        let process = process::in_container(&id)
+            .into_iter()
+            .min_by_key(|process| process.start);
+        let process = process.with_context(|| format!("the {} does not run", part.container()))?;
+        Ok((pod, process))
+    }
+
+    /// Kills containerd, which cuts NRI and the CRI, and starts it again as it was.
+    pub(crate) async fn restart_containerd(&self) -> Result<()> {
+        let cluster = self.cluster.lock().await;
+        let cluster = cluster.as_ref().context("the cluster is down")?;
+        let socket = cluster.node_path(1, "/run/containerd/containerd.sock")?;
+        let recorded = cluster.daemon("containerd-1").context("no containerd")?;
+        let old = Process::find(recorded.pid).context("containerd does not run")?;
+        let environment = fs::read(format!("/proc/{}/environ", old.pid))?;
+        let args = old.args();
+        let (program, args) = args.split_first().context("containerd has no command line")?;
+        old.signal(Signal::SIGKILL)?;
+        eventually("containerd ends", READY, async || {
+            ensure!(!old.is_alive(), "it lives");
+            Ok(())
+        })
+        .await?;
+
+        let log = fs::File::options()
+            .append(true)
+            .open(cluster.dir().join("logs/containerd-1.log"))?;
+        let mut command = cluster.on_node(1, program)?;
+        command
+            .args(args)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        for entry in environment.split(|byte| *byte == 0) {
+            if let Some((name, value)) = String::from_utf8_lossy(entry).split_once('=') {
+                command.env(name, value);
+            }
+        }
+        let mut child = command.spawn()?;
+        std::thread::spawn(move || child.wait());
+        eventually("containerd listens", READY, async || {
+            Ok(std::os::unix::net::UnixStream::connect(&socket).map(drop)?)
+        })
+        .await
+    }
+
+    /// What the parts have logged lately.
+    pub(crate) async fn logs(&self) -> String {
+        let mut text = String::new();
+        for part in [Part::ControlPlane, Part::NodeDaemon] {
+            let labels = format!("app.kubernetes.io/component={}", part.container());
+            let args = [
+                "--namespace",
+                NAMESPACE,
+                "logs",
+                "--selector",
+                &labels,
+                "--tail",
+                "150",
+            ];
+            let said = self
+                .access
+                .kubectl(&args, "")
+                .await
+                .unwrap_or_else(|error| format!("{error:#}"));
+            text.push_str(&format!(
+                "--- the end of the log of the {}\n{said}\n",
+                part.container()
+            ));
+        }
+        text
+    }
+}
+
+async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image) -> Result<()> {
+    let mut command = tokio::process::Command::new(cluster.tools().path("helm")?);
+    let (repository, tag) = control_plane
+        .name
+        .rsplit_once(':')
+        .context("an image without a tag")?;
+    let (daemon, _) = node_daemon
+        .name
+        .rsplit_once(':')
+        .context("an image without a tag")?;
+    command
+        .args(["upgrade", "--install", "lockstep"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/lockstep"))
+        .args([
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+            "--wait",
+            "--timeout",
+            "120s",
+        ])
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig());
+    // In a cluster that was kept, a new build must get new pods.
+    let build = newest(&[control_plane, node_daemon])?;
+    for value in [
+        "image.registry=".to_owned(),
+        "image.pullPolicy=Never".to_owned(),
+        format!("image.repository={repository}"),
+        format!("image.tag={tag}"),
+        format!("nodeDaemon.image.repository={daemon}"),
+        "controller.logFormat=text".to_owned(),
+        "nodeDaemon.logFormat=text".to_owned(),
+        format!("controller.podAnnotations.build=b{build}"),
+        format!("nodeDaemon.podAnnotations.build=b{build}"),
+    ] {
+        command.args(["--set", &value]);
+    }
+    let output = command.output().await?;
+    if !output.status.success() {
+        let pods = cluster
+            .kubectl(["--namespace", NAMESPACE, "describe", "pods"])
+            .await?;
+        bail!("helm: {}\n{pods}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// When the newest of the images' files was made, in milliseconds since the Unix epoch.
+fn newest(images: &[&Image]) -> Result<u128> {
+    let mut newest = UNIX_EPOCH;
+    for entry in images.iter().flat_map(|image| image.files.values()) {
+        if let image::Entry::File { source, .. } = entry {
+            newest = newest.max(fs::metadata(PathBuf::from(source))?.modified()?);
+        }
+    }
+    Ok(newest.duration_since(UNIX_EPOCH)?.as_millis())
+}
+
+/// An image whose ENTRYPOINT is the worker, with words in CMD that it logs, and a WORKDIR and a USER of its own.
+fn entrypoint() -> Result<Image> {
+    let script = r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; echo "words: $*"; exec sleep 1000000"#;
+    Ok(image::busybox()?
+        .named("localhost/entrypoint:1")
+        .entrypoint(["/bin/sh", "-c", script, "worker"])
+        .cmd(["of the", "image"])
+        .workdir("/srv")
+        .user("1234:5678"))
+}
