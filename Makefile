@@ -1,0 +1,125 @@
+# The front door. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# Where rustup knows the pinned version only as `stable`, that name is used.
+RUST_VERSION := $(shell sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+ifneq ($(shell rustc --version 2>/dev/null | cut -d ' ' -f 2),$(RUST_VERSION))
+ifeq ($(shell RUSTUP_TOOLCHAIN=stable rustc --version 2>/dev/null | cut -d ' ' -f 2),$(RUST_VERSION))
+export RUSTUP_TOOLCHAIN := stable
+endif
+endif
+
+# Name of the cluster for the shell, and its number of nodes.
+export LOCKSTEP_TESTBED ?= dev
+NODES ?= 1
+
+CARGO := cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TESTBED := $(TARGET)/debug/lockstep-testbed
+CHART := charts/lockstep
+NAMESPACE := lockstep-system
+# Linked statically against glibc, so that the images hold nothing but the binary.
+STATIC := -C target-feature=+crt-static
+
+.PHONY: help
+help: ## Show this
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: deps
+deps: ## Install the Debian packages that are missing (as root); name what else is
+	@.ci/deps
+
+.PHONY: build
+build: binaries ## Build the static release binaries
+
+.PHONY: binaries
+binaries: deps
+	$(CARGO) rustc --release --locked -p lockstep-control-plane --bin lockstep-control-plane -- $(STATIC)
+	$(CARGO) rustc --release --locked -p lockstep-node-daemon --bin lockstep-node-daemon -- $(STATIC)
+	$(CARGO) rustc --profile agent --locked -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
+
+.PHONY: testbed
+testbed: deps
+	$(CARGO) build --locked -p lockstep-integration --bins
+
+.PHONY: tools
+tools: testbed ## Build what the cluster is made of: Kubernetes, containerd, etcd ... (7 minutes the first time)
+	$(TESTBED) tools build
+
+##@ Try
+
+.PHONY: demo
+demo: install ## Kill a worker of a running job, in place and with Recreate, and show what happens
+	$(TARGET)/debug/lockstep-demo
+
+.PHONY: cluster-up
+cluster-up: testbed ## Bring a real cluster up on this machine (NODES=1), or use the one that is up
+	@$(TESTBED) up --nodes $(NODES)
+
+.PHONY: cluster-down
+cluster-down: testbed ## Take the cluster down, completely
+	$(TESTBED) down
+
+.PHONY: images
+images: binaries cluster-up ## Put the images of Lockstep and of the examples on the cluster's nodes
+	$(TESTBED) load-images
+
+.PHONY: install
+install: images ## Install Lockstep on the cluster, with its Helm chart
+	eval "$$($(TESTBED) up)" && $$($(TESTBED) tools path helm) upgrade --install lockstep $(CHART) \
+	  --namespace $(NAMESPACE) --create-namespace --values charts/testbed-values.yaml \
+	  --set-string controller.podAnnotations.build=$$(sha256sum $(TARGET)/release/lockstep-control-plane | cut -c -16) \
+	  --set-string nodeDaemon.podAnnotations.build=$$(cat $(TARGET)/release/lockstep-node-daemon $(TARGET)/agent/lockstep-pod-agent | sha256sum | cut -c -16) \
+	  --wait --timeout 3m > /dev/null
+
+##@ Check
+
+.PHONY: test
+test: ## Run everything: what CI runs
+	@.ci/test deps fmt clippy unit examples binaries chart api-test node-test deny
+
+.PHONY: fmt
+fmt: ## Check the format
+	$(CARGO) fmt --all --check
+
+.PHONY: clippy
+clippy: deps ## Check with clippy
+	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+.PHONY: unit
+unit: deps ## Run the tests that need no cluster
+	$(CARGO) test --locked --workspace --exclude lockstep-integration --quiet
+	$(CARGO) test --locked -p lockstep-integration --lib --bins --quiet
+
+.PHONY: examples
+examples: ## Run the example program without a cluster
+	python3 examples/ring_test.py
+
+.PHONY: chart
+chart: testbed ## Check the Helm chart
+	charts/test $$($(TESTBED) tools path helm)
+
+.PHONY: api-test
+api-test: deps ## Run the tests against a real API server
+	$(CARGO) test --locked -p lockstep-integration --test jobset_api
+
+.PHONY: node-test
+node-test: binaries ## Run the tests on a real node
+	$(CARGO) test --locked -p lockstep-integration --test node
+
+.PHONY: deny
+deny: ## Check licences, sources and advisories of dependencies, where cargo-deny is installed
+	@.ci/deny
+
+##@ Measure
+
+.PHONY: bench-restart
+bench-restart: install ## Measure restarts: in place, recreation, kubelet alone; writes target/bench/restart.json
+	$(CARGO) bench --locked -p lockstep-integration --bench restart
