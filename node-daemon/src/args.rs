@@ -15,7 +15,11 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_HUB_CA")]
     pub hub_ca: PathBuf,
     /// Name in the hub's certificate.
-    #[arg(long, env = "LOCKSTEP_HUB_SERVER_NAME", default_value = "lockstep-control-plane")]
+    #[arg(
+        long,
+        env = "LOCKSTEP_HUB_SERVER_NAME",
+        default_value = "lockstep-control-plane"
+    )]
     pub hub_server_name: String,
     /// Token with which this daemon authenticates. May appear later.
     #[arg(long, env = "LOCKSTEP_TOKEN_FILE")]

@@ -83,7 +83,10 @@ mod tests {
         assert_eq!(fs::read_to_string(one.join(NAME)).unwrap(), "one");
         let installed = two.join(NAME);
         assert_eq!(fs::read_to_string(&installed).unwrap(), "two");
-        assert_eq!(fs::metadata(&installed).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(
+            fs::metadata(&installed).unwrap().permissions().mode() & 0o777,
+            0o755
+        );
         assert_eq!(fs::read_dir(&two).unwrap().count(), 1);
     }
 

@@ -9,6 +9,7 @@ pub mod cri;
 pub mod events;
 pub mod install;
 pub mod link;
+pub mod logging;
 pub mod nri;
 pub mod pods;
 pub mod runtime;

@@ -13,9 +13,13 @@ pub fn init(format: LogFormat) -> anyhow::Result<()> {
         Ok(directives) => EnvFilter::try_new(directives)?,
         Err(_) => EnvFilter::try_new("info")?,
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
+        LogFormat::Text => builder
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     }
     .map_err(|error| anyhow::anyhow!("log: {error}"))

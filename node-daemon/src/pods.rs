@@ -42,7 +42,11 @@ pub struct Metadata<'a> {
 /// # Errors
 /// When it asks for supervision but its identity cannot be told: its agent could never be released.
 pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Pod>, NotAWorker> {
-    if metadata.annotations.get(IN_PLACE.0).is_none_or(|value| value != IN_PLACE.1) {
+    if metadata
+        .annotations
+        .get(IN_PLACE.0)
+        .is_none_or(|value| value != IN_PLACE.1)
+    {
         return Ok(None);
     }
     let find = |key: &'static str| {
@@ -99,7 +103,10 @@ mod tests {
         let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
         let pod = recognised(&identity, &ASKS).unwrap().unwrap();
         assert_eq!((pod.group.as_str(), pod.job.as_str(), pod.index), ("g", "job", 3));
-        assert_eq!(pod.supervised, BTreeSet::from(["worker".to_owned(), "other".to_owned()]));
+        assert_eq!(
+            pod.supervised,
+            BTreeSet::from(["worker".to_owned(), "other".to_owned()])
+        );
         let annotations: Vec<_> = identity.into_iter().chain(ASKS).collect();
         assert_eq!(recognised(&[], &annotations).unwrap().unwrap(), pod);
     }

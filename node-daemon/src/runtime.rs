@@ -61,7 +61,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         driver.run(host).await;
         Ok(())
     });
-    spawn(&mut parts, async move { nri::serve(&args.nri_socket, &plugin).await });
+    spawn(
+        &mut parts,
+        async move { nri::serve(&args.nri_socket, &plugin).await },
+    );
     let followed = workers.clone();
     spawn(&mut parts, async move {
         events::serve(&args.containerd_socket, &followed).await
@@ -88,7 +91,9 @@ fn spawn(
 }
 
 fn boot_id() -> std::io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// Nanoseconds since the machine booted, in steps of 10 ms: where this daemon's revisions start.

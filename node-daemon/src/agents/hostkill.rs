@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::peer::in_container;
 use crate::worker::types::ContainerId;
@@ -49,8 +49,9 @@ impl ProcKiller {
                 return;
             }
             for pid in doomed {
-                // It may have gone by itself.
-                drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+                if let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL) {
+                    debug!(%container, pid, %error, "not killed: gone by itself?");
+                }
             }
             std::thread::sleep(PAUSE);
         }

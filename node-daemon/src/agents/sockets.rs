@@ -95,7 +95,11 @@ impl Sockets {
     /// When it cannot be made.
     pub fn ensure(&self, pod: &PodUid) -> Result<PathBuf, SocketError> {
         let uid = pod.as_str();
-        if uid.is_empty() || !uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        if uid.is_empty()
+            || !uid
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
             return Err(SocketError::BadUid(uid.to_owned()));
         }
         let dir = self.root.join(uid);

@@ -42,14 +42,19 @@ pub fn worker(container: &wire::Container, pods: &[(SandboxId, Pod)]) -> Option<
 #[must_use]
 pub fn ended(status: Option<wire::ContainerStatus>) -> Option<(Exit, i64)> {
     let status = status?;
-    (status.state() == wire::ContainerState::ContainerExited).then(|| (exit(status.exit_code), status.finished_at))
+    (status.state() == wire::ContainerState::ContainerExited)
+        .then(|| (exit(status.exit_code), status.finished_at))
 }
 
 /// The exit behind a container's exit code: containerd gives 128 + signal where a signal ended the process.
 #[must_use]
 pub fn exit(code: i32) -> Exit {
     // Real-time signals end at 64.
-    let signal = if (129..=192).contains(&code) { code - 128 } else { 0 };
+    let signal = if (129..=192).contains(&code) {
+        code - 128
+    } else {
+        0
+    };
     Exit { code, signal }
 }
 

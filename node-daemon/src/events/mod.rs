@@ -149,10 +149,7 @@ mod tests {
             container_id: "c1".into(),
             id: id.into(),
             exit_status,
-            exited_at: Some(prost_types::Timestamp {
-                seconds: 5,
-                nanos: 7,
-            }),
+            exited_at: Some(prost_types::Timestamp { seconds: 5, nanos: 7 }),
             ..TaskExit::default()
         };
         Envelope {

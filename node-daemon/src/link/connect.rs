@@ -1,68 +1,72 @@
-//! Makes the channel and the request.
+//! Makes the channel to the hub, and the request with this daemon's credentials. CA and token are read anew each time: they may appear late, and
+//! they are rotated.
 
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-use super::{Config, LinkError};
+use super::Hub;
+use super::session::SessionError;
 
-/// A peer that is silent for this long, and then for as long again as the second, is taken for dead.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Time for the TCP handshake, and for that and TLS and HTTP/2 together.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
+/// A hub that has been silent for the first and does not answer within the second is taken for dead.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
 /// Connects to `address` over TLS.
-pub(super) async fn channel(config: &Config, address: &str) -> Result<Channel, LinkError> {
-    let ca = read("CA certificate", &config.ca_file).await?;
+pub(super) async fn channel(hub: &Hub, address: &str) -> Result<Channel, SessionError> {
+    let ca = read(&hub.ca_file).await?;
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(ca))
-        .domain_name(config.server_name.clone());
-    let refused = |error: tonic::transport::Error| LinkError::Transport {
-        address: address.to_owned(),
-        error: chain(&error).into(),
-    };
-    let endpoint: Endpoint = Channel::from_shared(address.to_owned())
-        .map_err(|error| LinkError::Invalid(format!("address {address:?}: {error}")))?
-        .tls_config(tls)
-        .map_err(refused)?
+        .domain_name(&hub.server_name);
+    let endpoint = Endpoint::from_shared(address.to_owned())?
+        .tls_config(tls)?
         .tcp_nodelay(true)
-        .connect_timeout(CONNECT_WITHIN)
-        .http2_keep_alive_interval(KEEP_ALIVE.0)
-        .keep_alive_timeout(KEEP_ALIVE.1)
+        .connect_timeout(PATIENCE.0)
+        .http2_keep_alive_interval(KEEPALIVE.0)
+        .keep_alive_timeout(KEEPALIVE.1)
         .keep_alive_while_idle(true);
-    endpoint.connect().await.map_err(refused)
+    let connected = timeout(PATIENCE.1, endpoint.connect()).await;
+    Ok(connected.map_err(|_| SessionError::Silent)??)
 }
 
 /// The request with this daemon's credentials.
-pub(super) async fn request<S>(config: &Config, stream: S) -> Result<Request<S>, LinkError> {
-    let token = read("token", &config.token_file).await?;
-    let value = |what: &str, text: String| {
-        text.parse::<MetadataValue<Ascii>>()
-            .map_err(|_| LinkError::Invalid(format!("{what} has characters that a header cannot hold")))
-    };
+pub(super) async fn request<S>(hub: &Hub, stream: S) -> Result<Request<S>, SessionError> {
+    let token = read(&hub.token_file).await?;
     let mut request = Request::new(stream);
-    request.metadata_mut().insert("authorization", value("the token", format!("Bearer {}", token.trim()))?);
-    request.metadata_mut().insert("lockstep-node", value("the node's name", config.node.clone())?);
+    let metadata = request.metadata_mut();
+    metadata.insert(
+        "authorization",
+        header(&format!("Bearer {}", token.trim()), "the token")?,
+    );
+    metadata.insert("lockstep-node", header(&hub.node_name, "the node name")?);
     Ok(request)
 }
 
-async fn read(what: &'static str, path: &Path) -> Result<String, LinkError> {
-    tokio::fs::read_to_string(path).await.map_err(|error| LinkError::File {
-        what,
-        path: path.display().to_string(),
-        error,
-    })
+async fn read(path: &Path) -> Result<String, SessionError> {
+    tokio::fs::read_to_string(path)
+        .await
+        .map_err(|source| SessionError::File {
+            path: path.to_owned(),
+            source,
+        })
 }
 
-/// An error with its causes: tonic's own text is no more than "transport error".
-fn chain(error: &dyn std::error::Error) -> String {
+fn header(value: &str, what: &'static str) -> Result<MetadataValue<Ascii>, SessionError> {
+    value.parse().map_err(|_| SessionError::Metadata(what))
+}
+
+/// tonic's transport errors say nothing by themselves.
+pub(super) fn chain(error: &tonic::transport::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
     }
     text
 }

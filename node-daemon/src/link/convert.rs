@@ -56,7 +56,11 @@ fn group(group: wire::Group) -> Option<Desired> {
         wire::Scope::try_from(group.scope),
         Ok(wire::Scope::Group | wire::Scope::Unspecified)
     ) {
-        warn!(group = group.uid, scope = group.scope, "desired state of an unknown scope ignored");
+        warn!(
+            group = group.uid,
+            scope = group.scope,
+            "desired state of an unknown scope ignored"
+        );
         return None;
     }
     let fresh = group
@@ -91,7 +95,10 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
         wire::exit_code_rule::Operator::In => false,
         wire::exit_code_rule::Operator::NotIn => true,
         wire::exit_code_rule::Operator::Unspecified => {
-            warn!(operator = rule.operator, "exit code rule of an unknown operator ignored");
+            warn!(
+                operator = rule.operator,
+                "exit code rule of an unknown operator ignored"
+            );
             return None;
         }
     };

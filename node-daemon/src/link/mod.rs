@@ -11,6 +11,7 @@
 //!
 //! A lost link touches no worker. What changes meanwhile is in the next snapshot.
 
+mod connect;
 pub mod convert;
 pub mod session;
 
@@ -94,7 +95,9 @@ async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Res
                 error!(address, error = %failure, "the hub and this daemon do not speak the same protocol: upgrade the older one");
                 wait = refused_delay;
             }
-            Err(failure) => warn!(address, error = %failure, delay_ms = wait.as_millis(), "no link to the hub"),
+            Err(failure) => {
+                warn!(address, error = %failure, delay_ms = wait.as_millis(), "no link to the hub")
+            }
         }
         address = next;
         tokio::time::sleep(wait).await;

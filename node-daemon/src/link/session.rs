@@ -1,7 +1,7 @@
 //! One stream to one replica of the hub.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lockstep_proto::NODE_PROTOCOL;
@@ -12,19 +12,15 @@ use lockstep_proto::node::v1::node_message::Kind as ToHub;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tracing::{debug, info};
 
-use super::{Hub, convert};
+use super::{Hub, connect, convert};
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::state::Input;
 
-/// Time for the TCP and TLS handshakes, and for the Welcome.
+/// Time for the Welcome, and for the hub's last words.
 const PATIENCE: Duration = Duration::from_secs(5);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
 /// After a Drain, wait at most this long before going: many nodes are told at once.
@@ -57,8 +53,11 @@ pub enum SessionError {
     /// The token or the node name cannot be sent.
     #[error("{0} cannot be sent as metadata")]
     Metadata(&'static str),
+    /// The handshake takes too long.
+    #[error("no answer from the hub")]
+    Silent,
     /// The address is none, or the handshake failed.
-    #[error("{}", chain(.0))]
+    #[error("{}", connect::chain(.0))]
     Transport(#[from] tonic::transport::Error),
     /// The hub refuses this protocol version.
     #[error("{0}")]
@@ -86,36 +85,25 @@ impl From<Status> for SessionError {
     }
 }
 
-/// tonic's transport errors say nothing by themselves.
-fn chain(error: &tonic::transport::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
-
 type Outgoing = mpsc::Sender<wire::NodeMessage>;
 
 /// Runs one stream to its end. `welcomed` is set once the hub has accepted it.
 ///
 /// # Errors
 /// When it could not be opened, or failed.
-pub async fn run(hub: &Hub, address: &str, workers: &Handle, welcomed: &mut bool) -> Result<End, SessionError> {
-    let channel = connect(hub, address).await?;
-    let token = read(&hub.token_file).await?;
+pub async fn run(
+    hub: &Hub,
+    address: &str,
+    workers: &Handle,
+    welcomed: &mut bool,
+) -> Result<End, SessionError> {
+    let channel = connect::channel(hub, address).await?;
     // One message waits for the stream at most: what comes meanwhile is coalesced in the outbox.
     let (outgoing, messages) = mpsc::channel(1);
-    let hello = hello(hub, workers).await?;
-    if outgoing.try_send(hello).is_err() {
+    let request = connect::request(hub, ReceiverStream::new(messages)).await?;
+    if outgoing.try_send(hello(hub, workers).await?).is_err() {
         return Err(SessionError::NotWelcomed);
     }
-    let mut request = Request::new(ReceiverStream::new(messages));
-    let metadata = request.metadata_mut();
-    metadata.insert("authorization", header(&format!("Bearer {}", token.trim()), "the token")?);
-    metadata.insert("lockstep-node", header(&hub.node_name, "the node name")?);
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     let opened = timeout(PATIENCE, async {
         let mut incoming = client.connect(request).await?.into_inner();
@@ -128,7 +116,12 @@ pub async fn run(hub: &Hub, address: &str, workers: &Handle, welcomed: &mut bool
             if !NODE_PROTOCOL.contains(&welcome.protocol) {
                 return Err(SessionError::Protocol(welcome.protocol));
             }
-            info!(address, epoch = welcome.epoch, protocol = welcome.protocol, "linked to the hub");
+            info!(
+                address,
+                epoch = welcome.epoch,
+                protocol = welcome.protocol,
+                "linked to the hub"
+            );
             *welcomed = true;
         }
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
@@ -250,36 +243,4 @@ fn leader(address: &str) -> Option<String> {
         url if url.contains("://") => Some(url.to_owned()),
         host => Some(format!("https://{host}")),
     }
-}
-
-async fn connect(hub: &Hub, address: &str) -> Result<Channel, SessionError> {
-    let ca = read(&hub.ca_file).await?;
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(ca))
-        .domain_name(&hub.server_name);
-    let endpoint = Endpoint::from_shared(address.to_owned())?
-        .tls_config(tls)?
-        .tcp_nodelay(true)
-        .connect_timeout(PATIENCE)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true);
-    // connect_timeout covers TCP alone.
-    timeout(PATIENCE * 2, endpoint.connect())
-        .await
-        .map_err(|_| SessionError::NotWelcomed)?
-        .map_err(SessionError::from)
-}
-
-async fn read(path: &Path) -> Result<String, SessionError> {
-    tokio::fs::read_to_string(path)
-        .await
-        .map_err(|source| SessionError::File {
-            path: path.to_owned(),
-            source,
-        })
-}
-
-fn header(value: &str, what: &'static str) -> Result<MetadataValue<Ascii>, SessionError> {
-    value.parse().map_err(|_| SessionError::Metadata(what))
 }

@@ -34,7 +34,11 @@ pub fn container(container: wire::Container) -> Container {
         id: container.id.into(),
         name: container.name,
         args: container.args,
-        pid_namespace: if own { PidNamespace::Own } else { PidNamespace::Shared },
+        pid_namespace: if own {
+            PidNamespace::Own
+        } else {
+            PidNamespace::Shared
+        },
     }
 }
 
@@ -48,7 +52,9 @@ pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
             destination: destination.to_owned(),
             r#type: "bind".to_owned(),
             source: source.to_string_lossy().into_owned(),
-            options: ["bind", "ro", "nosuid", "nodev", "rprivate"].map(str::to_owned).into(),
+            options: ["bind", "ro", "nosuid", "nodev", "rprivate"]
+                .map(str::to_owned)
+                .into(),
         })
         .collect();
     wire::ContainerAdjustment {

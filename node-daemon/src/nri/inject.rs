@@ -79,7 +79,9 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
     match container.pid_namespace {
         PidNamespace::Own => Decision::Inject,
         // Signals to "all processes" would reach other containers, or the host.
-        PidNamespace::Shared => Decision::Refuse("it shares a pid namespace (hostPID or shareProcessNamespace)"),
+        PidNamespace::Shared => {
+            Decision::Refuse("it shares a pid namespace (hostPID or shareProcessNamespace)")
+        }
     }
 }
 

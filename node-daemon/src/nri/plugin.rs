@@ -138,7 +138,12 @@ impl Plugin {
             while let Some(message) = ttrpc::decode(&mut calls)? {
                 if message.kind == Kind::Request {
                     let response = self.respond(message.payload, &mut parts).await?;
-                    send(&mut stream, mux::PLUGIN, &ttrpc::response(message.stream, &response)?).await?;
+                    send(
+                        &mut stream,
+                        mux::PLUGIN,
+                        &ttrpc::response(message.stream, &response)?,
+                    )
+                    .await?;
                 }
             }
         }
@@ -155,7 +160,11 @@ impl Plugin {
         } else {
             Ok(Answer::Unknown)
         };
-        debug!(method = request.method, micros = begun.elapsed().as_micros(), "NRI call");
+        debug!(
+            method = request.method,
+            micros = begun.elapsed().as_micros(),
+            "NRI call"
+        );
         match answer {
             Ok(Answer::Result(payload)) => Ok(Response::ok(payload)),
             Ok(Answer::Unknown) => Ok(Response::error(
@@ -180,7 +189,9 @@ impl Plugin {
                     nri = request.nri_version,
                     "NRI configures the plugin"
                 );
-                let events = EVENTS.iter().fold(0, |mask, event| mask | 1 << (*event as i32 - 1));
+                let events = EVENTS
+                    .iter()
+                    .fold(0, |mask, event| mask | 1 << (*event as i32 - 1));
                 Ok(Answer::of(&wire::ConfigureResponse { events }))
             }
             "Synchronize" => {
@@ -255,9 +266,15 @@ impl Plugin {
                     .then(|| (pod.uid.clone(), container.id, container.name))
             })
             .collect();
-        info!(pods = pods.len(), supervised = containers.len(), "synchronized with NRI");
+        info!(
+            pods = pods.len(),
+            supervised = containers.len(),
+            "synchronized with NRI"
+        );
         let uids: BTreeSet<PodUid> = pods.iter().map(|(_, pod)| pod.uid.clone()).collect();
-        self.workers.tell(Input::Synchronized { pods, containers }).await?;
+        self.workers
+            .tell(Input::Synchronized { pods, containers })
+            .await?;
         // The driver may still be removing sockets; what is made now must come after.
         self.workers.mark().await?;
         self.sockets.retain(&uids);
@@ -273,7 +290,9 @@ impl Plugin {
         if let Some(sandbox) = sandbox
             && let Some(pod) = recognised(&sandbox)
         {
-            self.workers.tell(Input::PodStarted(sandbox.id.into(), pod)).await?;
+            self.workers
+                .tell(Input::PodStarted(sandbox.id.into(), pod))
+                .await?;
         }
         Ok(())
     }
@@ -295,7 +314,10 @@ impl Plugin {
         }
     }
 
-    async fn create(&self, request: wire::CreateContainerRequest) -> Result<Option<wire::ContainerAdjustment>, Closed> {
+    async fn create(
+        &self,
+        request: wire::CreateContainerRequest,
+    ) -> Result<Option<wire::ContainerAdjustment>, Closed> {
         let (Some(sandbox), Some(container)) = (request.pod, request.container) else {
             return Ok(None);
         };
@@ -307,11 +329,18 @@ impl Plugin {
         match inject::decide(&pod, &container) {
             Decision::NotOurs => Ok(None),
             Decision::Refuse(reason) => {
-                warn!(pod = pod.name, container = name, reason, "the worker starts without an agent");
+                warn!(
+                    pod = pod.name,
+                    container = name,
+                    reason,
+                    "the worker starts without an agent"
+                );
                 Ok(None)
             }
             Decision::Already => {
-                self.admit(sandbox, &pod, &container).await?;
+                if let Err(error) = self.admit(sandbox, &pod, &container).await? {
+                    warn!(pod = pod.name, container = name, %error, "its agent has no socket");
+                }
                 Ok(None)
             }
             Decision::Inject => match self.admit(sandbox, &pod, &container).await? {

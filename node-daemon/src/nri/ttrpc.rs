@@ -85,7 +85,10 @@ impl Response {
     /// A result.
     #[must_use]
     pub fn ok(payload: Bytes) -> Self {
-        Self { status: None, payload }
+        Self {
+            status: None,
+            payload,
+        }
     }
 
     /// An error.
@@ -171,7 +174,10 @@ mod tests {
             ..Request::default()
         };
         let bytes = request(1, &call).unwrap();
-        assert_eq!(&bytes[..], [0, 0, 0, 6, 0, 0, 0, 1, 1, 0, 0x0a, 1, b's', 0x12, 1, b'm']);
+        assert_eq!(
+            &bytes[..],
+            [0, 0, 0, 6, 0, 0, 0, 1, 1, 0, 0x0a, 1, b's', 0x12, 1, b'm']
+        );
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan;
 use super::types::{
-    AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Phase, Pod, PodUid, SandboxId,
-    Target, WorkerState,
+    AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Phase, Pod, PodUid,
+    SandboxId, Target, WorkerState,
 };
 
 /// Ended incarnations kept per worker of a living pod.
@@ -240,8 +240,14 @@ impl Table {
         self.tick += 1;
         let mut effects = Effects::default();
         match input {
-            Input::Synchronized { pods, containers } => self.synchronized(pods, containers, now, &mut effects),
-            Input::Listed { mark, pods, containers } => self.listed(mark, pods, containers, now, &mut effects),
+            Input::Synchronized { pods, containers } => {
+                self.synchronized(pods, containers, now, &mut effects)
+            }
+            Input::Listed {
+                mark,
+                pods,
+                containers,
+            } => self.listed(mark, pods, containers, now, &mut effects),
             Input::PodStarted(sandbox, pod) => self.add_pod(sandbox, pod, false, &mut effects),
             Input::PodRemoved(sandbox, uid) => self.remove_sandbox(&sandbox, &uid, &mut effects),
             Input::Created { pod, id, name } => {
@@ -340,7 +346,10 @@ impl Table {
     ) {
         let mut sandboxes: BTreeMap<PodUid, BTreeSet<SandboxId>> = BTreeMap::new();
         for (sandbox, pod) in pods {
-            sandboxes.entry(pod.uid.clone()).or_default().insert(sandbox.clone());
+            sandboxes
+                .entry(pod.uid.clone())
+                .or_default()
+                .insert(sandbox.clone());
             self.add_pod(sandbox, pod, true, effects);
         }
         let gone: BTreeSet<PodUid> = self
@@ -412,7 +421,13 @@ impl Table {
             .map(|(id, _)| id.clone())
             .collect();
         for id in absent {
-            self.lose(&id, Exit::UNKNOWN, now, "the container is gone and its exit code is not known", effects);
+            self.lose(
+                &id,
+                Exit::UNKNOWN,
+                now,
+                "the container is gone and its exit code is not known",
+                effects,
+            );
         }
     }
 
@@ -426,7 +441,13 @@ impl Table {
             effects.dropped.push(id.clone());
             return;
         }
-        self.lose(id, Exit::UNKNOWN, now, "the container was removed and its exit code is not known", effects);
+        self.lose(
+            id,
+            Exit::UNKNOWN,
+            now,
+            "the container was removed and its exit code is not known",
+            effects,
+        );
     }
 
     fn lose(&mut self, id: &ContainerId, exit: Exit, at: i64, detail: &'static str, effects: &mut Effects) {
@@ -482,7 +503,10 @@ impl Table {
         let Some(current) = worker.link.as_mut().filter(|current| current.id == link) else {
             return;
         };
-        let stale = worker.last.as_ref().is_some_and(|last| last.revision > state.revision);
+        let stale = worker
+            .last
+            .as_ref()
+            .is_some_and(|last| last.revision > state.revision);
         if stale || worker.lost.is_some() && !matches!(state.phase, AgentPhase::Done(_)) {
             return;
         }
@@ -570,7 +594,10 @@ impl Table {
             return;
         };
         let last = worker.last.as_ref();
-        let desired_epoch = self.groups.get(&entry.pod.group).map_or(0, |desired| desired.epoch);
+        let desired_epoch = self
+            .groups
+            .get(&entry.pod.group)
+            .map_or(0, |desired| desired.epoch);
         let mut state = WorkerState {
             group: entry.pod.group.clone(),
             job: entry.pod.job.clone(),

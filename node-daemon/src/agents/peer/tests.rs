@@ -30,7 +30,14 @@ fn cgroup_paths_of_both_drivers_are_recognised() {
 #[test]
 fn other_containers_and_odd_ids_are_not() {
     let cgroup = format!("0::/kubepods/pod1/{ID}\n");
-    for id in ["", "pod1", "kubepods", &ID[..12], "0::/kubepods/pod1", "../../../../x"] {
+    for id in [
+        "",
+        "pod1",
+        "kubepods",
+        &ID[..12],
+        "0::/kubepods/pod1",
+        "../../../../x",
+    ] {
         assert!(!in_container(&cgroup, &ContainerId::from(id)), "{id}");
     }
 }
@@ -44,8 +51,14 @@ fn the_agent_is_the_first_process_of_its_container() {
     let (_dir, check) = proc_with(77, &cgroup, "77\t12");
     assert!(matches!(check.check(Some(77), &id), Err(PeerError::NotInit(77))));
     let (_dir, check) = proc_with(77, "0::/user.slice\n", "77\t1");
-    assert!(matches!(check.check(Some(77), &id), Err(PeerError::OtherContainer { .. })));
-    assert!(matches!(check.check(Some(78), &id), Err(PeerError::Unreadable { .. })));
+    assert!(matches!(
+        check.check(Some(77), &id),
+        Err(PeerError::OtherContainer { .. })
+    ));
+    assert!(matches!(
+        check.check(Some(78), &id),
+        Err(PeerError::Unreadable { .. })
+    ));
     for pid in [None, Some(0), Some(-1)] {
         assert!(matches!(check.check(pid, &id), Err(PeerError::Invisible)));
     }
