@@ -1,0 +1,245 @@
+//! Random histories in a small world of processes: what must hold in all of them.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Event {
+    Order(Target),
+    /// The worker ends, with or without leaving others of its tree behind.
+    Ends(Exit, bool),
+    /// The last process of the tree ends.
+    Empties,
+    Signal(i32, bool),
+    Wait(u64),
+    KillResult(KillReport),
+}
+
+/// The processes and the daemon around a machine.
+struct World {
+    bench: Bench,
+    worker: bool,
+    others: bool,
+    startable: bool,
+    told_to_go: bool,
+    exit: Option<i32>,
+    started: BTreeSet<u64>,
+    obeyed: Target,
+}
+
+impl World {
+    fn new(startable: bool) -> Self {
+        Self {
+            bench: Bench::fresh(),
+            worker: false,
+            others: false,
+            startable,
+            told_to_go: false,
+            exit: None,
+            started: BTreeSet::new(),
+            obeyed: Target::default(),
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Order(target) => {
+                let status = self.bench.machine.status();
+                if target.epoch >= status.epoch && target.generation >= status.generation && !self.told_to_go
+                {
+                    self.obeyed = target.clone();
+                }
+                self.feed(Input::Target(target));
+            }
+            Event::Ends(exit, others) if self.worker => {
+                self.worker = false;
+                self.others |= others;
+                self.feed(Input::WorkerExited(exit));
+                self.reap();
+            }
+            Event::Empties if !self.worker => {
+                self.others = false;
+                self.reap();
+            }
+            Event::Signal(signo, outside) => {
+                self.told_to_go |= outside || signo == libc::SIGTERM;
+                self.feed(Input::Signal { signo, outside });
+            }
+            Event::Wait(millis) => {
+                self.bench.now += Duration::from_millis(millis);
+                if self
+                    .bench
+                    .machine
+                    .deadline()
+                    .is_some_and(|at| at <= self.bench.now)
+                {
+                    self.feed(Input::Tick);
+                }
+            }
+            Event::KillResult(report) if self.worker || self.others => self.feed(Input::Killed(report)),
+            Event::Ends(..) | Event::Empties | Event::KillResult(_) => {}
+        }
+    }
+
+    fn reap(&mut self) {
+        if !self.worker && !self.others && self.bench.machine.awaits_empty() {
+            self.feed(Input::TreeEmpty);
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        let before = self.bench.machine.status().clone();
+        let was_zero = input == Input::WorkerExited(Exit::Code(0));
+        let actions = self.bench.step(input);
+        let after = self.bench.machine.status().clone();
+
+        assert!(after.generation >= before.generation && after.epoch >= before.epoch);
+        assert!(after.counter >= before.counter && after.revision >= before.revision);
+        assert_eq!(
+            after != before,
+            after.revision > before.revision,
+            "every change has its revision"
+        );
+        assert!(
+            after == before || actions.contains(&Action::Report),
+            "every change is reported"
+        );
+        assert!(self.exit.is_none() || actions.is_empty(), "nothing after the end");
+
+        for action in actions {
+            match action {
+                Action::Start { generation } => self.start(generation, before.phase),
+                Action::Exit { code, .. } => {
+                    assert!(code != 0 || was_zero, "0 is only ever the worker's own");
+                    assert!(code != 0 || before.phase == Phase::Running);
+                    self.exit = Some(code);
+                }
+                Action::Forward(_) => assert!(matches!(before.phase, Phase::Running | Phase::Stopping)),
+                Action::Terminate | Action::Kill { .. } | Action::Report | Action::Say(_) => {}
+            }
+        }
+        // Never stuck: what is being stopped has a time at which something happens.
+        let stopping = after.phase == Phase::Stopping;
+        assert!(!stopping || self.exit.is_some() || self.bench.machine.deadline().is_some());
+        assert!(!matches!(after.phase, Phase::Fresh | Phase::Parked) || !self.worker && !self.others);
+    }
+
+    fn start(&mut self, generation: u64, before: Phase) {
+        assert!(!self.worker && !self.others, "two generations at once");
+        assert!(!self.told_to_go, "a start after the order to go");
+        assert!(
+            self.obeyed.release && self.obeyed.generation == generation,
+            "not released"
+        );
+        assert!(
+            before != Phase::Fresh || self.obeyed.start_fresh,
+            "fresh, but not named"
+        );
+        assert!(self.started.insert(generation), "generation {generation} twice");
+        if self.startable {
+            self.worker = true;
+            self.feed(Input::Started);
+        } else {
+            self.feed(Input::StartFailed {
+                code: 127,
+                detail: "no".into(),
+            });
+            self.reap();
+        }
+    }
+
+    /// From here on SIGKILL works, and the daemon asks for one more restart: it must come about.
+    fn must_recover(&mut self) {
+        let status = self.bench.machine.status();
+        let next = Target {
+            epoch: status.epoch,
+            ..stopped(status.generation + 1)
+        };
+        self.happen(Event::Order(next.clone()));
+        for _ in 0..10 {
+            let Some(at) = self.bench.machine.deadline() else {
+                break;
+            };
+            self.bench.now = self.bench.now.max(at);
+            self.feed(Input::Tick);
+            if self.bench.machine.killing.is_some() {
+                self.happen(Event::Ends(Exit::Signal(9), false));
+                self.happen(Event::Empties);
+            }
+        }
+        if self.exit.is_none() && !self.told_to_go {
+            assert_eq!(self.bench.state(), (Phase::Parked, next.generation));
+            self.happen(Event::Order(Target {
+                release: true,
+                ..next.clone()
+            }));
+            let phase = if self.startable {
+                Phase::Running
+            } else {
+                Phase::Exited(Exit::Code(127))
+            };
+            assert_eq!(self.bench.state(), (phase, next.generation));
+        }
+    }
+}
+
+fn order() -> impl Strategy<Value = Target> {
+    let codes = (any::<bool>(), prop::collection::vec(0..3, 0..2));
+    let rest = (any::<bool>(), any::<bool>(), 0..3_u64, prop::option::of(codes));
+    (1..4_u64, 0..6_u64, 0..4_u64, rest).prop_map(
+        |(epoch, generation, counter, (release, start_fresh, grace, codes))| Target {
+            epoch,
+            generation,
+            counter,
+            release,
+            start_fresh,
+            grace: Duration::from_millis(grace * 10),
+            terminal: codes
+                .map(|(negated, codes)| Codes { negated, codes })
+                .into_iter()
+                .collect(),
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let exit = prop_oneof![
+        (0..3).prop_map(Exit::Code),
+        Just(Exit::Signal(9)),
+        Just(Exit::Signal(15))
+    ];
+    let report = (any::<bool>(), any::<bool>()).prop_map(|(denied, forking)| KillReport {
+        denied,
+        forking,
+        note: "note".into(),
+    });
+    let signo = prop::sample::select(vec![libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1]);
+    prop_oneof![
+        8 => order().prop_map(Event::Order),
+        4 => (exit, any::<bool>()).prop_map(|(exit, others)| Event::Ends(exit, others)),
+        3 => Just(Event::Empties),
+        1 => (signo, prop::bool::weighted(0.2)).prop_map(|(signo, outside)| Event::Signal(signo, outside)),
+        4 => (0..2000_u64).prop_map(Event::Wait),
+        2 => report.prop_map(Event::KillResult),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_is_safe_and_goes_on(
+        events in prop::collection::vec(event(), 0..60),
+        startable in prop::bool::weighted(0.9),
+    ) {
+        let mut world = World::new(startable);
+        for event in events {
+            world.happen(event);
+        }
+        world.must_recover();
+    }
+}
