@@ -68,8 +68,7 @@ impl Task {
         loop {
             known = self.freshest(known);
             let view = observe::view(&self.context.stores, &known, known.restarts());
-            self.link
-                .forget_pods(|uid| !view.gathered.pods.contains_key(uid) && self.is_long_gone(uid));
+            self.link.forget_pods(&view.gathered.pods, KEPT);
             let observed = observe::observed(&view, &known, &self.link, durable_of(&known));
             let out = coordinator.step(&observed, self.context.clock.now());
             if state != coordinator.state_name() {
@@ -133,11 +132,6 @@ impl Task {
             }
             _ => known,
         }
-    }
-
-    /// Whether nothing has been heard of this pod for a while. A report may come before its pod does, and is kept until then.
-    fn is_long_gone(&self, uid: &str) -> bool {
-        self.link.silent_for(uid) > KEPT
     }
 }
 

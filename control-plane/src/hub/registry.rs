@@ -279,19 +279,6 @@ impl GroupLink {
         self.registry.epoch
     }
 
-    /// How long ago the newest report on a pod came in.
-    #[must_use]
-    pub fn silent_for(&self, pod_uid: &str) -> Duration {
-        let inner = self.state.lock();
-        let newest = inner
-            .reports
-            .iter()
-            .filter(|((_, incarnation), _)| incarnation.pod_uid == pod_uid)
-            .map(|(_, (_, _, at))| *at)
-            .max();
-        newest.map_or(Duration::MAX, |at| at.elapsed())
-    }
-
     /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until it is seen.
     pub async fn changed(&self) {
         self.state.changed.notified().await;
@@ -303,15 +290,15 @@ impl GroupLink {
         self.registry.nodes.contains_key(node)
     }
 
-    /// Drops the reports of pods that are gone.
-    pub fn forget_pods(&self, gone: impl Fn(&str) -> bool) {
+    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. A report may come before its pod does.
+    pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
         let mut dropped = Vec::new();
-        self.state.lock().reports.retain(|(node, incarnation), _| {
-            let drop = gone(&incarnation.pod_uid);
-            if drop {
+        self.state.lock().reports.retain(|(node, incarnation), (_, _, at)| {
+            let keep = pods.contains_key(&incarnation.pod_uid) || at.elapsed() < silence;
+            if !keep {
                 dropped.push((node.clone(), incarnation.clone()));
             }
-            !drop
+            keep
         });
         for (node, incarnation) in dropped {
             if let Some(mut entry) = self.registry.nodes.get_mut(&node) {

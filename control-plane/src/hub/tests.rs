@@ -289,3 +289,15 @@ async fn shutting_down_drains_the_nodes_and_ends() {
         .unwrap()
         .unwrap();
 }
+
+#[tokio::test]
+async fn reports_of_pods_that_are_gone_are_dropped_but_early_ones_are_kept() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    hub.registry.report("n1", vec![worker(pb::Phase::Running, 0, 1)]);
+    let none: std::collections::BTreeMap<String, ()> = std::collections::BTreeMap::new();
+    link.forget_pods(&none, Duration::from_secs(60));
+    assert_eq!(link.reports().len(), 1);
+    link.forget_pods(&none, Duration::ZERO);
+    assert!(link.reports().is_empty());
+}
