@@ -316,9 +316,10 @@ impl Cluster {
     async fn bring_up_api_server(&mut self) -> Result<(), ClusterError> {
         let (ports, address) = (Ports::free()?, Ipv4Addr::LOCALHOST);
         Pki::of(&self.dir).create(address, ports.api())?;
-        self.start_control_plane(address, ports, None).await?;
-        let controllers =
-            self.control_plane_setup(address, ports, None, |setup| setup.start_controllers())?;
+        let started = self.control_plane_setup(address, ports, None, |setup| setup.start_api_server())?;
+        self.record(started)?;
+        self.wait_for_api_server().await?;
+        let controllers = self.control_plane_setup(address, ports, None, |setup| setup.start_controllers())?;
         self.record(controllers)
     }
 
@@ -346,14 +347,19 @@ impl Cluster {
         Pki::of(&self.dir).create(address, ports.api())?;
 
         let namespace = Some(holder.pid());
-        self.start_control_plane(address, ports, namespace).await?;
-        let client = self.client().await?;
+        let started =
+            self.control_plane_setup(address, ports, namespace, |setup| setup.start_api_server())?;
+        self.record(started)?;
+        for index in 1..=nodes {
+            self.prepare_node(index).await?;
+        }
+        let client = self.wait_for_api_server().await?;
         let controllers =
             self.control_plane_setup(address, ports, namespace, |setup| setup.start_controllers())?;
         self.record(controllers)?;
         self.progress.say("API server is ready");
         for index in 1..=nodes {
-            self.start_node(index).await?;
+            self.start_kubelet(index)?;
         }
         try_join(
             control_plane::create_dns_service(&client, address),
@@ -365,17 +371,10 @@ impl Cluster {
         Ok(())
     }
 
-    async fn start_control_plane(
-        &mut self,
-        address: Ipv4Addr,
-        ports: Ports,
-        namespace: Option<Pid>,
-    ) -> Result<(), ClusterError> {
-        let started =
-            self.control_plane_setup(address, ports, namespace, |setup| setup.start_api_server())?;
-        self.record(started)?;
+    async fn wait_for_api_server(&self) -> Result<Client, ClusterError> {
         let client = self.client().await?;
-        control_plane::wait_until_ready(&client, &self.launcher(), &self.state.daemons).await
+        control_plane::wait_until_ready(&client, &self.launcher(), &self.state.daemons).await?;
+        Ok(client)
     }
 
     fn control_plane_setup<T>(
@@ -412,27 +411,22 @@ impl Cluster {
                 "a cluster has at most {MAX_NODES} nodes"
             )));
         }
-        self.start_node(index).await?;
+        self.prepare_node(index).await?;
+        self.start_kubelet(index)?;
         node::wait_until_ready(&self.client().await?, index).await?;
         self.progress.say(format_args!("{} is Ready", node_name(index)));
         Ok(index)
     }
 
-    async fn start_node(&mut self, index: u8) -> Result<(), ClusterError> {
+    /// Sets up the namespaces and links of a node, and its containerd with the images that every
+    /// cluster has. Needs no API server.
+    async fn prepare_node(&mut self, index: u8) -> Result<(), ClusterError> {
         let network = self.network()?;
         let control_plane = self.control_plane()?;
-        let (dir, tools, launcher) = (self.dir.clone(), self.tools.clone(), self.launcher());
-        let setup = NodeSetup {
-            state_dir: &dir,
-            tools: &tools,
-            launcher: &launcher,
-            network,
-            index,
-        };
-
-        let holder = setup.start_holder().await?;
+        let holder = self.node_setup(index, network, |setup| setup.start_holder())?;
         let pid = holder.process.pid();
-        self.record([holder])?;
+        self.record([holder.clone()])?;
+        node::wait_for_holder(&self.dir, &self.launcher(), &holder, index).await?;
         network.add_node(control_plane, pid, index).await?;
         for other in 1..=self.state.nodes {
             network.route_pods(Some(self.holder(other)?), index).await?;
@@ -441,12 +435,10 @@ impl Cluster {
         network.route_pods(Some(control_plane), index).await?;
         network.route_pods(None, index).await?;
 
-        let containerd = setup.start_containerd(pid)?;
-        self.record([containerd.clone()])?;
-        setup.wait_for_containerd(pid, &containerd).await?;
+        let containerd = self.node_setup(index, network, |setup| setup.start_containerd(pid))?;
         self.state.nodes = index;
-        self.record(setup.start_kubelet(pid)?)?;
-        // kubelet makes no sandbox before the first pod, and by then the images are there.
+        self.record([containerd.clone()])?;
+        node::wait_for_containerd(&self.launcher(), pid, &containerd).await?;
         let pause = image::pause().await?;
         try_join(
             self.load_on(index, &pause),
@@ -454,6 +446,23 @@ impl Cluster {
         )
         .await?;
         Ok(())
+    }
+
+    fn start_kubelet(&mut self, index: u8) -> Result<(), ClusterError> {
+        let holder = self.holder(index)?;
+        let started = self.node_setup(index, self.network()?, |setup| setup.start_kubelet(holder))?;
+        self.record(started)
+    }
+
+    fn node_setup<T>(&self, index: u8, network: Network, act: impl FnOnce(&NodeSetup<'_>) -> T) -> T {
+        let launcher = self.launcher();
+        act(&NodeSetup {
+            state_dir: &self.dir,
+            tools: &self.tools,
+            launcher: &launcher,
+            network,
+            index,
+        })
     }
 
     /// The instance's name.

@@ -147,7 +147,6 @@ impl ControlPlane<'_> {
             flag("--kubeconfig", pki.kubeconfig(&User::ControllerManager)),
             flag("--service-account-private-key-file", pki.path("sa.key")),
             flag("--root-ca-file", pki.path("ca.crt")),
-            flag("--use-service-account-credentials", "true"),
             flag("--leader-elect", "false"),
         ];
         if self.mode != Mode::Nodes {

@@ -54,11 +54,10 @@ pub(super) fn seen_from_host(holder: Pid, path: &str) -> PathBuf {
 }
 
 impl NodeSetup<'_> {
-    /// Makes the node's namespaces.
-    pub(super) async fn start_holder(&self) -> Result<Daemon, ClusterError> {
-        let dir = self.dir();
+    /// Starts making the node's namespaces.
+    pub(super) fn start_holder(&self) -> Result<Daemon, ClusterError> {
+        let dir = node_dir(self.state_dir, self.index);
         fs::create_dir_all(&dir).map_err(ClusterError::io(&dir))?;
-        let ready = dir.join("ready");
         let mut command = Command::new("unshare");
         command
             .args([
@@ -75,22 +74,12 @@ impl NodeSetup<'_> {
             .arg(&dir);
         let name = holder_name(self.index);
         let process = self.launcher.start(&name, &command)?;
-        let up = until(
-            "the node's namespaces are set up",
-            Duration::from_secs(10),
-            async || (ready.exists() || !process.is_alive()).then_some(()),
-        )
-        .await;
-        if !process.is_alive() {
-            return Err(self.launcher.died(&name));
-        }
-        up?;
         Ok(Daemon { name, process })
     }
 
     /// Starts containerd.
     pub(super) fn start_containerd(&self, holder: Pid) -> Result<Daemon, ClusterError> {
-        let dir = self.dir();
+        let dir = node_dir(self.state_dir, self.index);
         let config = dir.join("containerd.toml");
         let bin = self.state_dir.join("bin");
         let cni = dir.join("cni");
@@ -116,26 +105,13 @@ impl NodeSetup<'_> {
         self.start("containerd", holder, ["-c".into(), config.into()])
     }
 
-    /// Waits until containerd serves.
-    pub(super) async fn wait_for_containerd(&self, holder: Pid, daemon: &Daemon) -> Result<(), ClusterError> {
-        let socket = seen_from_host(holder, CONTAINERD);
-        let up = until("containerd listens", Duration::from_secs(30), async || {
-            (UnixStream::connect(&socket).is_ok() || !daemon.process.is_alive()).then_some(())
-        })
-        .await;
-        if !daemon.process.is_alive() {
-            return Err(self.launcher.died(&daemon.name));
-        }
-        Ok(up?)
-    }
-
     /// Starts kubelet and kube-proxy.
     pub(super) fn start_kubelet(&self, holder: Pid) -> Result<Vec<Daemon>, ClusterError> {
         let pki = Pki::of(self.state_dir);
         let name = node_name(self.index);
         let cgroup = cgroup_path(self.network, self.index);
         cgroup::create(&cgroup)?;
-        let config = self.dir().join("kubelet.json");
+        let config = node_dir(self.state_dir, self.index).join("kubelet.json");
         write(&config, &kubelet_config(&cgroup, &pki).to_string())?;
         let kubelet = self.start(
             "kubelet",
@@ -176,10 +152,54 @@ impl NodeSetup<'_> {
         let process = self.launcher.start(&name, &command)?;
         Ok(Daemon { name, process })
     }
+}
 
-    fn dir(&self) -> PathBuf {
-        self.state_dir.join("nodes").join(node_name(self.index))
+fn node_dir(state_dir: &Path, index: u8) -> PathBuf {
+    state_dir.join("nodes").join(node_name(index))
+}
+
+/// Waits until the node's namespaces are set up.
+pub(super) async fn wait_for_holder(
+    state_dir: &Path,
+    launcher: &Launcher,
+    holder: &Daemon,
+    index: u8,
+) -> Result<(), ClusterError> {
+    let ready = node_dir(state_dir, index).join("ready");
+    wait_for(launcher, holder, "the node's namespaces are set up", || {
+        ready.exists()
+    })
+    .await
+}
+
+/// Waits until containerd serves.
+pub(super) async fn wait_for_containerd(
+    launcher: &Launcher,
+    holder: Pid,
+    daemon: &Daemon,
+) -> Result<(), ClusterError> {
+    let socket = seen_from_host(holder, CONTAINERD);
+    wait_for(launcher, daemon, "containerd listens", || {
+        UnixStream::connect(&socket).is_ok()
+    })
+    .await
+}
+
+/// Waits for what a daemon brings about, as long as the daemon runs.
+async fn wait_for(
+    launcher: &Launcher,
+    daemon: &Daemon,
+    what: &str,
+    done: impl Fn() -> bool,
+) -> Result<(), ClusterError> {
+    let waited = until(what, Duration::from_secs(30), async || {
+        (done() || !daemon.process.is_alive()).then_some(())
+    })
+    .await;
+    if !daemon.process.is_alive() {
+        return Err(launcher.died(&daemon.name));
     }
+    Ok(waited?)
 }
 
 fn containerd_config(bin: &Path, cni: &Path) -> String {
