@@ -63,6 +63,3 @@ pub async fn list(channel: &Channel) -> Result<Listing, tonic::Status> {
     }
     Ok(listing)
 }
-
-#[cfg(test)]
-mod tests;

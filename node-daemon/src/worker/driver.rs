@@ -169,49 +169,60 @@ impl Driver {
     }
 
     fn carry_out(&mut self, effects: Effects, host: &impl Host) {
-        // Targets first: an agent that acts is worth more than a report of the state before.
-        for (id, link, target) in effects.targets {
-            if let Some((current, sender)) = self.links.get(&id)
-                && *current == link
+        // First what others wait for, then the log.
+        for (id, link, target) in &effects.targets {
+            if let Some((current, sender)) = self.links.get(id)
+                && current == link
             {
-                info!(
-                    container = %id,
-                    epoch = target.epoch,
-                    generation = target.generation,
-                    release = target.release,
-                    start_fresh = target.start_fresh,
-                    "target"
-                );
-                sender.send_replace(Some(target));
+                sender.send_replace(Some(target.clone()));
             }
         }
-        for state in &effects.reports {
-            info!(
-                group = %state.group,
-                pod = %state.pod_name,
-                container = %state.incarnation.container,
-                phase = state.phase.name(),
-                generation = state.generation,
-                exit_code = state.phase.exit().map(|exit| exit.code),
-                detail = state.detail,
-                "worker"
-            );
+        self.outbox.put(effects.reports.iter().cloned());
+        for (id, pid) in &effects.kills {
+            host.kill(id.clone(), *pid);
         }
-        self.outbox.put(effects.reports);
-        for (id, pid) in effects.kills {
-            warn!(container = %id, "the agent may not kill its processes: killing them from the host");
-            host.kill(id, pid);
+        log(&effects);
+        for id in &effects.dropped {
+            self.links.remove(id);
         }
-        for (group, refused, seen) in effects.stale {
-            warn!(%group, epoch = refused, highest = seen, "desired state of a former leader ignored");
+        for pod in &effects.pods_gone {
+            host.pod_gone(pod);
         }
-        for id in effects.dropped {
-            self.links.remove(&id);
-        }
-        for pod in effects.pods_gone {
-            info!(%pod, "pod gone");
-            host.pod_gone(&pod);
-        }
+    }
+}
+
+/// One line per decision that changes the world, or is news of it.
+fn log(effects: &Effects) {
+    for (id, _, target) in &effects.targets {
+        info!(
+            container = %id,
+            epoch = target.epoch,
+            generation = target.generation,
+            release = target.release,
+            start_fresh = target.start_fresh,
+            "target"
+        );
+    }
+    for state in &effects.reports {
+        info!(
+            group = %state.group,
+            pod = %state.pod_name,
+            container = %state.incarnation.container,
+            phase = state.phase.name(),
+            generation = state.generation,
+            exit_code = state.phase.exit().map(|exit| exit.code),
+            detail = state.detail,
+            "worker"
+        );
+    }
+    for (id, _) in &effects.kills {
+        warn!(container = %id, "the agent may not kill its processes: killing them from the host");
+    }
+    for (group, refused, seen) in &effects.stale {
+        warn!(%group, epoch = refused, highest = seen, "desired state of a former leader ignored");
+    }
+    for pod in &effects.pods_gone {
+        info!(%pod, "pod gone");
     }
 }
 

@@ -1,1 +1,74 @@
+use std::collections::BTreeSet;
 
+use super::*;
+use crate::worker::types::ExitRule;
+
+fn incarnation(container: &str) -> Incarnation {
+    Incarnation {
+        pod: "p".into(),
+        container: container.into(),
+    }
+}
+
+fn rule(container: Option<&str>, job: Option<&str>, code: i32) -> ExitRule {
+    ExitRule {
+        negated: false,
+        codes: vec![code],
+        container: container.map(str::to_owned),
+        job: job.map(str::to_owned),
+    }
+}
+
+fn desired() -> Desired {
+    Desired {
+        group: "g".into(),
+        epoch: 3,
+        generation: 7,
+        counter: 6,
+        release: true,
+        fresh: BTreeSet::from([incarnation("c1")]),
+        grace_ms: 5000,
+        terminal: vec![
+            rule(None, None, 1),
+            rule(Some("worker"), Some("job-0"), 2),
+            rule(Some("other"), Some("job-0"), 3),
+            rule(None, Some("job-1"), 4),
+        ],
+    }
+}
+
+#[test]
+fn exit_codes_are_narrowed_to_the_worker() {
+    let codes = |job: &str, container: &str| -> Vec<i32> {
+        target(&desired(), job, container, &incarnation("c9"))
+            .terminal
+            .into_iter()
+            .flat_map(|(_, codes)| codes)
+            .collect()
+    };
+    assert_eq!(codes("job-0", "worker"), [1, 2]);
+    assert_eq!(codes("job-0", "other"), [1, 3]);
+    assert_eq!(codes("job-1", "worker"), [1, 4]);
+}
+
+#[test]
+fn only_named_incarnations_start_fresh() {
+    let start = |container: &str| target(&desired(), "job-0", "worker", &incarnation(container)).start_fresh;
+    assert!(start("c1"));
+    assert!(!start("c2"));
+}
+
+#[test]
+fn the_rest_is_the_groups() {
+    let target = target(&desired(), "job-0", "worker", &incarnation("c1"));
+    assert_eq!(
+        (
+            target.epoch,
+            target.generation,
+            target.counter,
+            target.release,
+            target.grace_ms
+        ),
+        (3, 7, 6, true, 5000)
+    );
+}
