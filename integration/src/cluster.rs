@@ -246,18 +246,13 @@ impl Cluster {
         let dir = instance_dir(name);
         let state = State::load(&dir).filter(State::is_healthy);
         let state = state.ok_or_else(|| ClusterError::NotUp(name.to_owned()))?;
-        let quiet = Progress::quiet();
-        let names: Vec<_> = match state.mode {
-            Mode::Nodes => catalog::names().collect(),
-            Mode::ApiServer { .. } => catalog::API_SERVER_TOOLS.to_vec(),
-        };
-        let tools = Tools::locate(names, &quiet).await?;
+        let tools = Tools::linked_in(&dir.join("bin"));
         Ok(Self {
             name: name.to_owned(),
             dir,
             state,
             tools,
-            progress: quiet,
+            progress: Progress::quiet(),
             owned: false,
         })
     }
@@ -292,9 +287,8 @@ impl Cluster {
         for part in ["logs", "nodes", "images", "bin"] {
             fs::create_dir_all(dir.join(part)).map_err(ClusterError::io(&dir))?;
         }
-        let owner = if spec.keep { None } else { ProcessId::own() };
         let mut cluster = Self {
-            state: State::new(spec.mode, owner),
+            state: State::new(spec.mode, ProcessId::own()),
             name: spec.name,
             dir,
             tools,
@@ -303,11 +297,15 @@ impl Cluster {
             owned: true,
         };
         cluster.state.save(&cluster.dir)?;
+        cluster.link_tools()?;
         match spec.mode {
             Mode::Nodes => cluster.bring_up(spec.nodes).await?,
             Mode::ApiServer { .. } => cluster.bring_up_api_server().await?,
         }
         cluster.state.ready = true;
+        if spec.keep {
+            cluster.state.owner = None;
+        }
         cluster.state.save(&cluster.dir)?;
         cluster.owned = !spec.keep;
         Ok(cluster)
@@ -319,12 +317,12 @@ impl Cluster {
         let started = self.control_plane_setup(address, ports, None, |setup| setup.start_api_server())?;
         self.record(started)?;
         self.wait_for_api_server().await?;
-        let controllers = self.control_plane_setup(address, ports, None, |setup| setup.start_controllers())?;
+        let controllers =
+            self.control_plane_setup(address, ports, None, |setup| setup.start_controllers())?;
         self.record(controllers)
     }
 
     async fn bring_up(&mut self, nodes: u8) -> Result<(), ClusterError> {
-        self.link_tools()?;
         let holder = self.launcher().start(
             "control-plane",
             Command::new("unshare").args(["--net", "sleep", "infinity"]),
@@ -470,6 +468,11 @@ impl Cluster {
         &self.name
     }
 
+    /// What it consists of.
+    pub fn mode(&self) -> Mode {
+        self.state.mode
+    }
+
     /// How many nodes there are. They are counted from 1.
     pub fn nodes(&self) -> u8 {
         self.state.nodes
@@ -536,27 +539,33 @@ impl Cluster {
         Ok(node::seen_from_host(self.holder(index)?, path))
     }
 
-    /// Puts an image on every node.
+    /// Puts an image on every node that does not have it.
     pub async fn load_image(&self, image: &Image) -> Result<(), ClusterError> {
         let archive = self.dir.join("images").join(image.archive_name());
-        image.write(&archive)?;
+        let digest = image.write(&archive)?;
         for index in 1..=self.state.nodes {
-            self.import(index, &archive).await?;
+            self.import(index, &archive, &digest).await?;
         }
         Ok(())
     }
 
     async fn load_on(&self, index: u8, image: &Image) -> Result<(), ClusterError> {
         let archive = self.dir.join("images").join(image.archive_name());
-        image.write(&archive)?;
-        self.import(index, &archive).await
+        let digest = image.write(&archive)?;
+        self.import(index, &archive, &digest).await
     }
 
-    async fn import(&self, index: u8, archive: &Path) -> Result<(), ClusterError> {
+    async fn import(&self, index: u8, archive: &Path, digest: &str) -> Result<(), ClusterError> {
+        let mut record = archive.as_os_str().to_owned();
+        record.push(format!(".{}", node_name(index)));
+        let record = PathBuf::from(record);
+        if fs::read_to_string(&record).is_ok_and(|loaded| loaded == digest) {
+            return Ok(());
+        }
         let mut command = self.on_node(index, self.tools.path("ctr")?)?;
         command.args(["-n", "k8s.io", "images", "import"]).arg(archive);
         output(command.into()).await?;
-        Ok(())
+        fs::write(&record, digest).map_err(ClusterError::io(&record))
     }
 
     /// Leaves the cluster up when this is dropped.
@@ -592,11 +601,11 @@ impl Cluster {
         self.state.save(&self.dir)
     }
 
-    /// Gathers the programs in one folder, which nodes search first.
+    /// Gathers the programs in one folder, which daemons search first.
     fn link_tools(&self) -> Result<(), ClusterError> {
-        let hidden = ["/run", "/var"];
+        let hidden = |path: &Path| ["/run", "/var"].iter().any(|hidden| path.starts_with(hidden));
         for (name, path) in self.tools.iter() {
-            if hidden.iter().any(|hidden| path.starts_with(hidden)) || self.dir.starts_with("/var") {
+            if self.state.mode == Mode::Nodes && (hidden(path) || hidden(&self.dir)) {
                 return Err(ClusterError::Invalid(format!(
                     "{} cannot be seen inside nodes, which have a /run and /var of their own: set \
                      LOCKSTEP_CACHE and LOCKSTEP_STATE to other places",

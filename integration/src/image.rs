@@ -175,8 +175,8 @@ impl Image {
         self
     }
 
-    /// Writes the image's OCI archive to `path`.
-    pub fn write(&self, path: &Path) -> Result<(), ImageError> {
+    /// Writes the image's OCI archive to `path` and gives the digest of its manifest.
+    pub fn write(&self, path: &Path) -> Result<String, ImageError> {
         archive::write(self, path)
     }
 

@@ -1,9 +1,10 @@
 //! `lockstep-testbed`: brings a cluster up for the shell, and takes it down.
 
 use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use lockstep_integration::cluster::{self, Cluster, Spec, default_name};
 use lockstep_integration::image;
 use lockstep_integration::progress::Progress;
@@ -37,6 +38,9 @@ enum Action {
     },
     /// Makes the images of Lockstep and of the examples, and puts them on every node
     LoadImages {
+        /// Which; all when none is named
+        #[arg(value_enum)]
+        images: Vec<Named>,
         #[command(flatten)]
         instance: Instance,
     },
@@ -72,6 +76,13 @@ enum ToolsAction {
     },
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Named {
+    ControlPlane,
+    NodeDaemon,
+    Python,
+}
+
 #[derive(Debug, clap::Args)]
 struct Instance {
     /// The cluster's name
@@ -80,11 +91,21 @@ struct Instance {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    match Args::parse().command {
+async fn main() -> ExitCode {
+    match act(Args::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn act(action: Action) -> anyhow::Result<()> {
+    match action {
         Action::Up { nodes, instance } => up(instance.name, nodes).await,
         Action::Down { instance, all } => down(instance.name, all),
-        Action::LoadImages { instance } => load_images(&instance.name).await,
+        Action::LoadImages { images, instance } => load_images(&instance.name, &images).await,
         Action::Status => status().await,
         Action::Tools(action) => tools(action).await,
         Action::ExecNode {
@@ -112,16 +133,22 @@ fn down(name: String, all: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn load_images(name: &str) -> anyhow::Result<()> {
+async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
     let progress = Progress::new();
     let cluster = Cluster::attach(name).await?;
-    for image in [
-        image::control_plane()?,
-        image::node_daemon()?,
-        image::python().await?,
-    ] {
+    let wanted = if wanted.is_empty() {
+        Named::value_variants()
+    } else {
+        wanted
+    };
+    for named in wanted {
+        let image = match named {
+            Named::ControlPlane => image::control_plane()?,
+            Named::NodeDaemon => image::node_daemon()?,
+            Named::Python => image::python().await?,
+        };
         cluster.load_image(&image).await?;
-        progress.say(format_args!("loaded {}", image.name));
+        progress.say(format_args!("{} is on every node", image.name));
     }
     Ok(())
 }

@@ -84,6 +84,14 @@ impl Tools {
         Ok(Self { paths })
     }
 
+    /// The programs that links in `dir` lead to.
+    pub(crate) fn linked_in(dir: &Path) -> Self {
+        let link = |name| Some((name, std::fs::read_link(dir.join(name)).ok()?));
+        Self {
+            paths: catalog::names().filter_map(link).collect(),
+        }
+    }
+
     /// The path of a program.
     pub fn path(&self, name: &str) -> Result<&Path, ToolError> {
         self.paths

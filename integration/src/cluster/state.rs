@@ -1,6 +1,7 @@
 //! What is known about an instance between one command and the next: `<root>/<name>/state.json`.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ pub(super) struct State {
     pub(super) slot: Option<u8>,
     /// Whether it came up completely.
     pub(super) ready: bool,
-    /// The process that tears it down at its end. None: it is kept.
+    /// The process that tears it down at its end, or that is bringing it up. None: it is kept.
     pub(super) owner: Option<ProcessId>,
     /// The daemons, in the order in which they were started.
     pub(super) daemons: Vec<Daemon>,
@@ -110,7 +111,8 @@ pub fn instances() -> Vec<String> {
 /// Held while an instance is brought up or torn down. Released when dropped, also by a crash.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    path: PathBuf,
+    file: File,
 }
 
 impl Lock {
@@ -119,8 +121,28 @@ impl Lock {
         let root = root();
         fs::create_dir_all(&root).map_err(ClusterError::io(&root))?;
         let path = root.join(format!("{name}.lock"));
-        let file = File::create(&path).map_err(ClusterError::io(&path))?;
-        file.lock().map_err(ClusterError::io(&path))?;
-        Ok(Self { _file: file })
+        loop {
+            let file = File::create(&path).map_err(ClusterError::io(&path))?;
+            file.lock().map_err(ClusterError::io(&path))?;
+            let lock = Self {
+                path: path.clone(),
+                file,
+            };
+            if lock.is_current() {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Whether the file is still the one at its path: whoever held the lock before may have removed it.
+    fn is_current(&self) -> bool {
+        let number = |metadata: std::io::Result<fs::Metadata>| metadata.ok().map(|found| found.ino());
+        let ours = number(self.file.metadata());
+        ours.is_some() && ours == number(fs::metadata(&self.path))
+    }
+
+    /// Gives the lock up and leaves no file.
+    pub(super) fn remove(self) -> Result<(), ClusterError> {
+        fs::remove_file(&self.path).map_err(ClusterError::io(&self.path))
     }
 }

@@ -19,8 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Takes the instance called `name` down. Does nothing when there is none.
 pub fn down(name: &str) -> Result<(), ClusterError> {
-    let _lock = Lock::wait(name)?;
-    down_locked(&instance_dir(name))
+    let lock = Lock::wait(name)?;
+    down_locked(&instance_dir(name))?;
+    lock.remove()
 }
 
 /// As [`down`], for who holds the lock.

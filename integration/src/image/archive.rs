@@ -16,8 +16,8 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Writes the archive to a file beside `path`, then renames it.
-pub(super) fn write(image: &Image, path: &Path) -> Result<(), ImageError> {
+/// Writes the archive to a file beside `path`, then renames it. Gives the manifest's digest.
+pub(super) fn write(image: &Image, path: &Path) -> Result<String, ImageError> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let scratch = tempfile::NamedTempFile::new_in(dir).map_err(at(dir))?;
     let layer = Layer::of(image, dir)?;
@@ -62,7 +62,7 @@ pub(super) fn write(image: &Image, path: &Path) -> Result<(), ImageError> {
         .and_then(|mut inner| inner.flush())
         .map_err(at(path))?;
     scratch.persist(path).map_err(|error| at(path)(error.error))?;
-    Ok(())
+    Ok(digest(&manifest))
 }
 
 /// The file system layer, in a temporary file.
