@@ -3,80 +3,108 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::fixture::scene;
-use crate::scene::{jobset, replicated_job};
+use crate::fixture::{Case, case};
+use crate::scene::{Scene, jobset, replicated_job};
 
-/// Such a JobSet fails with a message that contains this, and nothing is made for it.
-fn fails_with(manifest: Value, expected: &'static str) -> Result<()> {
-    scene(async |scene| {
-        scene.create(manifest).await?;
-        let status = scene.until_condition("Failed", "True", "InvalidJobSet").await?;
-        let message = status.condition("Failed").map(|condition| condition.message.clone()).unwrap_or_default();
-        ensure!(message.contains(expected), "{message}");
-        ensure!(scene.until_event("InvalidJobSet").await?.contains(expected));
-        ensure!(scene.jobs().await?.is_empty());
-        Ok(())
-    })
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(a_dependency_on_itself_is_named),
+        case!(what_restarting_in_place_cannot_work_with_is_named),
+        case!(an_annotation_that_is_no_duration_is_named),
+        case!(a_job_that_the_api_server_refuses_is_told_of_and_does_not_stop_the_others),
+        case!(a_name_that_somebody_else_holds_is_told_of),
+    ]
 }
 
-#[test]
-fn a_dependency_on_itself_is_named() -> Result<()> {
+/// Such a JobSet fails with a message that contains this, and nothing is made for it.
+async fn fails_with(scene: &Scene, manifest: Value, expected: &str) -> Result<()> {
+    scene.create(manifest).await?;
+    let status = scene.until_condition("Failed", "True", "InvalidJobSet").await?;
+    let message = status
+        .condition("Failed")
+        .map(|condition| condition.message.clone())
+        .unwrap_or_default();
+    ensure!(message.contains(expected), "{message}");
+    ensure!(scene.until_event("InvalidJobSet").await?.contains(expected));
+    ensure!(scene.jobs().await?.is_empty());
+    Ok(())
+}
+
+async fn a_dependency_on_itself_is_named(scene: Scene) -> Result<()> {
     let mut second = replicated_job("b", 1);
     second["dependsOn"] = json!([{"name": "b", "status": "Ready"}]);
     let manifest = jobset(json!({"replicatedJobs": [replicated_job("a", 1), second]}));
-    fails_with(manifest, "spec.replicatedJobs[1].dependsOn: replicatedJob: b cannot depend on replicatedJob: b")
+    fails_with(
+        &scene,
+        manifest,
+        "spec.replicatedJobs[1].dependsOn: replicatedJob: b cannot depend on replicatedJob: b",
+    )
+    .await
 }
 
-#[test]
-fn what_restarting_in_place_cannot_work_with_is_named() -> Result<()> {
+async fn what_restarting_in_place_cannot_work_with_is_named(scene: Scene) -> Result<()> {
     let manifest = jobset(json!({
         "failurePolicy": {"restartStrategy": "InPlaceRestart"},
         "replicatedJobs": [replicated_job("a", 1)],
     }));
-    fails_with(manifest, "spec.replicatedJobs[0].template.spec.backoffLimit: Invalid value: 0")
+    fails_with(
+        &scene,
+        manifest,
+        "spec.replicatedJobs[0].template.spec.backoffLimit: Invalid value: 0",
+    )
+    .await
 }
 
-#[test]
-fn an_annotation_that_is_no_duration_is_named() -> Result<()> {
+async fn an_annotation_that_is_no_duration_is_named(scene: Scene) -> Result<()> {
     let mut job = replicated_job("a", 1);
     if let Some(spec) = job["template"]["spec"].as_object_mut() {
         spec.remove("backoffLimit");
     }
     let mut manifest = jobset(json!({"replicatedJobs": [job]}));
     manifest["metadata"]["annotations"] = json!({"alpha.jobset.sigs.k8s.io/inplace-timeout": "soon"});
-    fails_with(manifest, "metadata.annotations[alpha.jobset.sigs.k8s.io/inplace-timeout]")
+    fails_with(
+        &scene,
+        manifest,
+        "metadata.annotations[alpha.jobset.sigs.k8s.io/inplace-timeout]",
+    )
+    .await
 }
 
-#[test]
-fn a_job_that_the_api_server_refuses_is_told_of_and_does_not_stop_the_others() -> Result<()> {
-    scene(async |scene| {
-        let mut bad = replicated_job("a", 1);
-        bad["template"]["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
-        scene.create(jobset(json!({"replicatedJobs": [bad, replicated_job("b", 1)]}))).await?;
-        let note = scene.until_event("JobCreationFailed").await?;
-        ensure!(note.contains("job \"js-a-0\" creation failed") && note.contains("restartPolicy"), "{note}");
-        scene.until_jobs(&["js-b-0"], 0).await?;
-        Ok(())
-    })
+async fn a_job_that_the_api_server_refuses_is_told_of_and_does_not_stop_the_others(
+    scene: Scene,
+) -> Result<()> {
+    let mut bad = replicated_job("a", 1);
+    bad["template"]["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
+    scene
+        .create(jobset(json!({"replicatedJobs": [bad, replicated_job("b", 1)]})))
+        .await?;
+    let note = scene.until_event("JobCreationFailed").await?;
+    ensure!(
+        note.contains("job \"js-a-0\" creation failed") && note.contains("restartPolicy"),
+        "{note}"
+    );
+    scene.until_jobs(&["js-b-0"], 0).await?;
+    Ok(())
 }
 
-#[test]
-fn a_name_that_somebody_else_holds_is_told_of() -> Result<()> {
-    scene(async |scene| {
-        let job = json!({
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "js-a-0"},
-            "spec": replicated_job("a", 1)["template"]["spec"],
-        });
-        let jobs = scene.api::<k8s_openapi::api::batch::v1::Job>();
-        jobs.create(&kube::api::PostParams::default(), &serde_json::from_value(job)?).await?;
-        scene.create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]}))).await?;
-        let note = scene.until_event("JobCreationFailed").await?;
-        ensure!(note.contains("already exists"), "{note}");
-        // Once the name is free the JobSet gets its Job.
-        jobs.delete("js-a-0", &kube::api::DeleteParams::background()).await?;
-        scene.until_jobs(&["js-a-0"], 0).await?;
-        Ok(())
-    })
+async fn a_name_that_somebody_else_holds_is_told_of(scene: Scene) -> Result<()> {
+    let job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "js-a-0"},
+        "spec": replicated_job("a", 1)["template"]["spec"],
+    });
+    let jobs = scene.api::<k8s_openapi::api::batch::v1::Job>();
+    jobs.create(&kube::api::PostParams::default(), &serde_json::from_value(job)?)
+        .await?;
+    scene
+        .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
+        .await?;
+    let note = scene.until_event("JobCreationFailed").await?;
+    ensure!(note.contains("already exists"), "{note}");
+    // Once the name is free the JobSet gets its Job.
+    jobs.delete("js-a-0", &kube::api::DeleteParams::background())
+        .await?;
+    scene.until_jobs(&["js-a-0"], 0).await?;
+    Ok(())
 }

@@ -1,8 +1,7 @@
-//! The control plane against a real API server and a real Job controller, without nodes: pods are only ever what a test says they are.
-//!
-//! All tests share one API server and one control plane, which is started before its CRD is installed. Tests that kill the control
-//! plane have it for themselves.
+//! The control plane against a real API server and a real Job controller, without nodes: pods are what a test says they are.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod control_plane;
 mod fixture;
 mod in_place;
 mod invalid;
@@ -10,3 +9,14 @@ mod lifecycle;
 mod restarts;
 mod scene;
 mod takeover;
+
+fn main() -> std::process::ExitCode {
+    let cases = [
+        lifecycle::cases(),
+        restarts::cases(),
+        invalid::cases(),
+        in_place::cases(),
+        takeover::cases(),
+    ];
+    fixture::run(cases.into_iter().flatten().collect())
+}

@@ -12,16 +12,19 @@ use lockstep_api::{JobSet, JobSetStatus, labels};
 use lockstep_integration::harness::{Namespace, eventually};
 use serde_json::{Value, json};
 
+use crate::control_plane::ControlPlane;
+
 /// How long anything may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A JobSet under test.
-pub struct Scene {
-    pub namespace: Namespace,
+pub(crate) struct Scene {
+    pub(crate) namespace: Namespace,
+    control_plane: ControlPlane,
 }
 
 /// A replicatedJob of Jobs with one pod each that must not fail.
-pub fn replicated_job(name: &str, replicas: i32) -> Value {
+pub(crate) fn replicated_job(name: &str, replicas: i32) -> Value {
     json!({
         "name": name,
         "replicas": replicas,
@@ -38,12 +41,31 @@ pub fn replicated_job(name: &str, replicas: i32) -> Value {
 }
 
 /// A JobSet `js`.
-pub fn jobset(spec: Value) -> Value {
+pub(crate) fn jobset(spec: Value) -> Value {
     json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js"}, "spec": spec})
 }
 
 impl Scene {
-    pub fn api<K>(&self) -> Api<K>
+    pub(crate) fn new(namespace: Namespace, control_plane: ControlPlane) -> Self {
+        Self {
+            namespace,
+            control_plane,
+        }
+    }
+
+    pub(crate) fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// A scene beside this one.
+    pub(crate) async fn another(&self) -> Result<Self> {
+        Ok(Self::new(
+            self.namespace.access.namespace("jobset").await?,
+            self.control_plane.clone(),
+        ))
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     {
@@ -54,21 +76,35 @@ impl Scene {
         self.namespace.access.client.clone()
     }
 
-    pub async fn create(&self, manifest: Value) -> Result<JobSet> {
-        Ok(self.api().create(&PostParams::default(), &serde_json::from_value(manifest)?).await?)
+    pub(crate) async fn create(&self, manifest: Value) -> Result<JobSet> {
+        Ok(self
+            .api()
+            .create(&PostParams::default(), &serde_json::from_value(manifest)?)
+            .await?)
     }
 
     /// Changes the JobSet by a merge patch.
-    pub async fn patch(&self, patch: Value) -> Result<JobSet> {
-        Ok(self.api().patch("js", &PatchParams::default(), &Patch::Merge(patch)).await?)
+    pub(crate) async fn patch(&self, patch: Value) -> Result<JobSet> {
+        Ok(self
+            .api()
+            .patch("js", &PatchParams::default(), &Patch::Merge(patch))
+            .await?)
     }
 
-    pub async fn status(&self) -> Result<JobSetStatus> {
-        self.api::<JobSet>().get("js").await?.status.context("no status yet")
+    pub(crate) async fn status(&self) -> Result<JobSetStatus> {
+        self.api::<JobSet>()
+            .get("js")
+            .await?
+            .status
+            .context("no status yet")
     }
 
     /// Waits for the status to be as `expected` says.
-    pub async fn until_status(&self, what: &str, expected: impl Fn(&JobSetStatus) -> bool) -> Result<JobSetStatus> {
+    pub(crate) async fn until_status(
+        &self,
+        what: &str,
+        expected: impl Fn(&JobSetStatus) -> bool,
+    ) -> Result<JobSetStatus> {
         eventually(what, PATIENCE, async || {
             let status = self.status().await?;
             ensure!(expected(&status), "{}", serde_json::to_string(&status)?);
@@ -78,44 +114,65 @@ impl Scene {
     }
 
     /// Waits for a condition to have this status and reason.
-    pub async fn until_condition(&self, type_: &str, status: &str, reason: &str) -> Result<JobSetStatus> {
+    pub(crate) async fn until_condition(
+        &self,
+        type_: &str,
+        status: &str,
+        reason: &str,
+    ) -> Result<JobSetStatus> {
         let what = format!("{type_} is {status}, {reason}");
         self.until_status(&what, |seen| {
-            seen.condition(type_).is_some_and(|condition| condition.status == status && condition.reason == reason)
+            seen.condition(type_)
+                .is_some_and(|condition| condition.status == status && condition.reason == reason)
         })
         .await
     }
 
-    pub async fn jobs(&self) -> Result<Vec<Job>> {
+    pub(crate) async fn jobs(&self) -> Result<Vec<Job>> {
         let mut jobs = self.api::<Job>().list(&ListParams::default()).await?.items;
         jobs.sort_by_key(ResourceExt::name_any);
         Ok(jobs)
     }
 
     /// Waits until exactly these Jobs exist, all of this restart attempt and none on its way out.
-    pub async fn until_jobs(&self, names: &[&str], attempt: i32) -> Result<Vec<Job>> {
-        eventually(&format!("jobs {names:?} of attempt {attempt}"), PATIENCE, async || {
-            let jobs = self.jobs().await?;
-            let seen: Vec<String> = jobs
-                .iter()
-                .map(|job| {
-                    let going = if job.meta().deletion_timestamp.is_some() { " going" } else { "" };
-                    format!("{} {}{going}", job.name_any(), job.labels()[labels::RESTART_ATTEMPT])
-                })
-                .collect();
-            let wanted: Vec<String> = names.iter().map(|name| format!("{name} {attempt}")).collect();
-            ensure!(seen == wanted, "{seen:?}");
-            Ok(jobs)
-        })
+    pub(crate) async fn until_jobs(&self, names: &[&str], attempt: i32) -> Result<Vec<Job>> {
+        eventually(
+            &format!("jobs {names:?} of attempt {attempt}"),
+            PATIENCE,
+            async || {
+                let jobs = self.jobs().await?;
+                let seen: Vec<String> = jobs
+                    .iter()
+                    .map(|job| {
+                        let going = if job.meta().deletion_timestamp.is_some() {
+                            " going"
+                        } else {
+                            ""
+                        };
+                        format!(
+                            "{} {}{going}",
+                            job.name_any(),
+                            job.labels()[labels::RESTART_ATTEMPT]
+                        )
+                    })
+                    .collect();
+                let wanted: Vec<String> = names.iter().map(|name| format!("{name} {attempt}")).collect();
+                ensure!(seen == wanted, "{seen:?}");
+                Ok(jobs)
+            },
+        )
         .await
     }
 
     /// Plays kubelet: every pod of the Job gets this phase.
-    pub async fn pods_become(&self, job: &str, phase: &str) -> Result<()> {
+    pub(crate) async fn pods_become(&self, job: &str, phase: &str) -> Result<()> {
         let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
         eventually(&format!("the pods of {job} are {phase}"), PATIENCE, async || {
             let pods = self.api::<Pod>().list(&of_job).await?.items;
-            let pods: Vec<Pod> = pods.into_iter().filter(|pod| pod.meta().deletion_timestamp.is_none()).collect();
+            let pods: Vec<Pod> = pods
+                .into_iter()
+                .filter(|pod| pod.meta().deletion_timestamp.is_none())
+                .collect();
             ensure!(!pods.is_empty(), "no pod yet");
             for pod in pods {
                 let ready = if phase == "Running" { "True" } else { "False" };
@@ -124,14 +181,15 @@ impl Scene {
                     "conditions": [{"type": "Ready", "status": ready}],
                 }});
                 let api = self.api::<Pod>();
-                api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
+                api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
+                    .await?;
             }
             Ok(())
         })
         .await
     }
 
-    pub async fn all_pods_become(&self, phase: &str) -> Result<()> {
+    pub(crate) async fn all_pods_become(&self, phase: &str) -> Result<()> {
         for job in self.jobs().await? {
             self.pods_become(&job.name_any(), phase).await?;
         }
@@ -139,15 +197,22 @@ impl Scene {
     }
 
     /// Waits for an event with this reason about the JobSet; returns its note.
-    pub async fn until_event(&self, reason: &str) -> Result<String> {
+    pub(crate) async fn until_event(&self, reason: &str) -> Result<String> {
         eventually(&format!("an event {reason}"), PATIENCE, async || {
             let events = self.api::<Event>().list(&ListParams::default()).await?.items;
             let found = events.into_iter().find(|event| {
                 event.reason.as_deref() == Some(reason)
-                    && event.regarding.as_ref().is_some_and(|object| object.kind.as_deref() == Some("JobSet"))
+                    && event
+                        .regarding
+                        .as_ref()
+                        .is_some_and(|object| object.kind.as_deref() == Some("JobSet"))
             });
             let event = found.context("no such event")?;
-            ensure!(event.action.as_deref() == Some("Reconciling"), "action {:?}", event.action);
+            ensure!(
+                event.action.as_deref() == Some("Reconciling"),
+                "action {:?}",
+                event.action
+            );
             Ok(event.note.unwrap_or_default())
         })
         .await

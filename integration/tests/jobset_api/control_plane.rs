@@ -1,0 +1,167 @@
+//! The control plane as a process that can be killed.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use lockstep_integration::harness::eventually;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+/// How long it may take to lead or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A control plane outside the cluster; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct ControlPlane {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    log: PathBuf,
+    health: SocketAddr,
+    metrics: SocketAddr,
+    child: Mutex<Option<Child>>,
+}
+
+impl ControlPlane {
+    /// One that has not been started. Its log goes to a file in `dir`.
+    pub(crate) async fn new(kubeconfig: PathBuf, dir: &Path) -> Result<Self> {
+        let [health, metrics] = free_addresses()?;
+        let log = dir.join("control-plane.log");
+        let program = build().await?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                program,
+                kubeconfig,
+                log,
+                health,
+                metrics,
+                child: Mutex::default(),
+            }),
+        })
+    }
+
+    /// Starts the process.
+    pub(crate) async fn start(&self) -> Result<()> {
+        let shared = &*self.shared;
+        let log = File::options().create(true).append(true).open(&shared.log)?;
+        let child = Command::new(&shared.program)
+            .args(["--health-probe-bind-address", &shared.health.to_string()])
+            .args(["--metrics-bind-address", &shared.metrics.to_string()])
+            .args(["--hub-bind-address", "0", "--namespace", "lockstep-system"])
+            .env("KUBECONFIG", &shared.kubeconfig)
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", shared.program.display()))?;
+        let before = shared.child.lock().await.replace(child);
+        ensure!(before.is_none(), "it runs already");
+        Ok(())
+    }
+
+    /// kill -9.
+    pub(crate) async fn kill(&self) -> Result<()> {
+        self.end(Signal::SIGKILL).await.map(drop)
+    }
+
+    /// Asks it to end.
+    pub(crate) async fn stop(&self) -> Result<ExitStatus> {
+        self.end(Signal::SIGTERM).await
+    }
+
+    async fn end(&self, signal: Signal) -> Result<ExitStatus> {
+        let mut child = self.shared.child.lock().await.take().context("it does not run")?;
+        let pid = child.id().context("it has ended by itself")?;
+        kill(Pid::from_raw(i32::try_from(pid)?), signal)?;
+        Ok(tokio::time::timeout(PATIENCE, child.wait())
+            .await
+            .with_context(|| format!("{signal} does not end it"))??)
+    }
+
+    /// Waits until it is ready; before that it says that it is not.
+    pub(crate) async fn until_ready(&self) -> Result<()> {
+        eventually("the control plane is ready", PATIENCE, async || {
+            let answer = get(self.shared.health, "/readyz").await?;
+            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until it runs, ready or not; returns what it says about being ready.
+    pub(crate) async fn until_alive(&self) -> Result<String> {
+        eventually("the control plane runs", PATIENCE, async || {
+            let answer = get(self.shared.health, "/healthz").await?;
+            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            get(self.shared.health, "/readyz").await
+        })
+        .await
+    }
+
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        get(self.shared.metrics, "/metrics").await
+    }
+
+    /// The end of its log.
+    pub(crate) fn log(&self) -> String {
+        let log = std::fs::read_to_string(&self.shared.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(200)..].join("\n")
+    }
+}
+
+/// Builds what is tested, as this test was built, and returns its path.
+async fn build() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let dir = test
+        .parent()
+        .and_then(Path::parent)
+        .context("the test is not in a target directory")?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--quiet", "--package", "lockstep-control-plane"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    if dir.file_name().is_some_and(|profile| profile == "release") {
+        cargo.arg("--release");
+    }
+    ensure!(cargo.status().await?.success(), "cargo build failed");
+    Ok(dir.join("lockstep-control-plane"))
+}
+
+fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+    // All at once, or the kernel could give the same port twice.
+    let listeners = (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
+    let addresses = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<std::io::Result<Vec<_>>>()?;
+    let Ok(addresses) = addresses.try_into() else {
+        bail!("not {N} addresses")
+    };
+    Ok(addresses)
+}
+
+/// The answer to a plain HTTP request, headers included.
+async fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}

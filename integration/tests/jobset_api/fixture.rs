@@ -1,0 +1,175 @@
+//! Runs cases against one API server, and one control plane that was there before its CRD.
+//!
+//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that kill the control plane run alone.
+
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use futures::FutureExt;
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockstep_integration::cluster::{Cluster, Spec};
+use lockstep_integration::harness::Access;
+use tokio::runtime::Runtime;
+use tokio::sync::RwLock;
+
+use crate::control_plane::ControlPlane;
+use crate::scene::Scene;
+
+/// How many cases run at once: they wait most of the time.
+const AT_ONCE: usize = 8;
+/// No case takes this long.
+const LIMIT: Duration = Duration::from_secs(240);
+const CRD: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"
+);
+
+type Body = fn(Scene) -> Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// A test.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) alone: bool,
+    pub(crate) body: Body,
+}
+
+/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others beside them.
+macro_rules! case {
+    ($body:ident) => {
+        case!($body, false)
+    };
+    ($body:ident alone) => {
+        case!($body, true)
+    };
+    ($body:ident, $alone:expr) => {
+        $crate::fixture::Case {
+            name: concat!(module_path!(), "::", stringify!($body)),
+            alone: $alone,
+            body: |scene| Box::pin($body(scene)),
+        }
+    };
+}
+pub(crate) use case;
+
+/// What all cases share.
+struct World {
+    /// Taken down with this.
+    _cluster: Cluster,
+    access: Access,
+    control_plane: ControlPlane,
+    gate: RwLock<()>,
+}
+
+impl World {
+    async fn make() -> Result<Self> {
+        let cluster = Cluster::up(Spec::api_server().with_controllers()).await?;
+        let access = Access {
+            client: cluster.client().await?,
+            kubectl: cluster.tools().path("kubectl")?.to_owned(),
+            kubeconfig: cluster.kubeconfig(),
+        };
+        let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir()).await?;
+        control_plane.start().await?;
+        let answer = control_plane.until_alive().await?;
+        ensure!(
+            answer.starts_with("HTTP/1.1 503"),
+            "ready without its CRD: {answer}"
+        );
+        let crd = Path::new(CRD).to_str().context("a path that is not text")?;
+        access
+            .kubectl(&["apply", "--server-side", "--filename", crd], "")
+            .await?;
+        control_plane.until_ready().await?;
+        Ok(Self {
+            _cluster: cluster,
+            access,
+            control_plane,
+            gate: RwLock::default(),
+        })
+    }
+
+    async fn attempt(&self, case: &Case) -> Result<(), Failed> {
+        let (_exclusive, _shared) = if case.alone {
+            (Some(self.gate.write().await), None)
+        } else {
+            (None, Some(self.gate.read().await))
+        };
+        let namespace = self
+            .access
+            .namespace("jobset")
+            .await
+            .map_err(|error| format!("{error:#}"))?;
+        let scene = Scene::new(namespace.clone(), self.control_plane.clone());
+        let body = AssertUnwindSafe((case.body)(scene)).catch_unwind();
+        let result = match tokio::time::timeout(LIMIT, body).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(anyhow!("it panicked, see above")),
+            Err(_) => Err(anyhow!("not done after {} s", LIMIT.as_secs())),
+        };
+        let failed = match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(format!(
+                "{error:#}\nin namespace {}:\n{}",
+                namespace.name,
+                namespace.dump().await
+            )
+            .into()),
+        };
+        // What is left of it goes with the cluster.
+        let _ = namespace.delete().await;
+        failed
+    }
+}
+
+/// The whole run.
+pub(crate) fn run(mut cases: Vec<Case>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    cases.sort_by_key(|case| case.alone);
+    if arguments.list {
+        let trials = cases
+            .iter()
+            .map(|case| Trial::test(short(case.name), || Ok(())))
+            .collect();
+        return libtest_mimic::run(&arguments, trials).exit_code();
+    }
+    let runtime = Arc::new(Runtime::new().expect("a runtime"));
+    let world = match runtime.block_on(World::make()) {
+        Ok(world) => Arc::new(world),
+        Err(error) => {
+            eprintln!("cannot set the API server up: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let trials = cases.into_iter().map(|case| {
+        let (runtime, world) = (Arc::clone(&runtime), Arc::clone(&world));
+        Trial::test(short(case.name), move || runtime.block_on(world.attempt(&case)))
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    if conclusion.has_failed() {
+        eprintln!(
+            "--- the end of the control plane's log\n{}",
+            world.control_plane.log()
+        );
+    }
+    let ended = runtime.block_on(world.control_plane.stop());
+    // The trials are done, so this is the last handle, and the cluster goes with it.
+    drop(world);
+    match ended {
+        Ok(status) if status.success() => conclusion.exit_code(),
+        ended => {
+            eprintln!("the control plane did not end well: {ended:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The name without that of the test binary.
+fn short(name: &str) -> &str {
+    name.split_once("::").map_or(name, |(_, rest)| rest)
+}
