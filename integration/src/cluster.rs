@@ -36,7 +36,7 @@ use nix::unistd::Pid;
 
 pub use process::{Enter, ProcessId};
 pub use state::{Daemon, Mode, instances, root};
-pub use teardown::down;
+pub use teardown::{down, down_unowned};
 
 use crate::command::{CommandError, output};
 use crate::image::{self, Image, ImageError};

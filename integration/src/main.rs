@@ -32,8 +32,8 @@ enum Action {
     Down {
         #[command(flatten)]
         instance: Instance,
-        /// Every cluster
-        #[arg(long)]
+        /// Every cluster on this machine, whoever brought it up, but for those that a running process owns
+        #[arg(long, conflicts_with = "name")]
         all: bool,
     },
     /// Makes the images of Lockstep and of the examples, and puts them on every node
@@ -125,9 +125,13 @@ async fn up(name: String, nodes: u8) -> anyhow::Result<()> {
 
 fn down(name: String, all: bool) -> anyhow::Result<()> {
     let progress = Progress::new();
-    let names = if all { cluster::instances() } else { vec![name] };
-    for name in names {
+    let names = if all {
+        cluster::down_unowned().context("cannot take every cluster down")?
+    } else {
         cluster::down(&name).with_context(|| format!("cannot take {name} down"))?;
+        vec![name]
+    };
+    for name in names {
         progress.say(format_args!("{name} is down"));
     }
     Ok(())

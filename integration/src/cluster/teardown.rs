@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::network::Network;
 use super::process::{ProcessId, kill_until_gone, marked};
-use super::state::{Lock, State};
+use super::state::{Lock, State, instances};
 use super::{ClusterError, cgroup, instance_dir};
 
 /// How long processes and control groups may take to go.
@@ -22,6 +22,20 @@ pub fn down(name: &str) -> Result<(), ClusterError> {
     let lock = Lock::wait(name)?;
     down_locked(&instance_dir(name))?;
     lock.remove()
+}
+
+/// Takes down every instance under the state root that no running process owns, and gives their names.
+/// One that a test has to itself, or that is just being brought up, is left alone.
+pub fn down_unowned() -> Result<Vec<String>, ClusterError> {
+    let mut done = Vec::new();
+    for name in instances() {
+        let owner = State::load(&instance_dir(&name)).and_then(|state| state.owner);
+        if !owner.is_some_and(ProcessId::is_alive) {
+            down(&name)?;
+            done.push(name);
+        }
+    }
+    Ok(done)
 }
 
 /// As [`down`], for who holds the lock.
