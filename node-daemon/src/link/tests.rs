@@ -1,1 +1,421 @@
+//! Against a stand-in for the hub, over TLS on loopback.
 
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use lockstep_proto::node::v1 as wire;
+use lockstep_proto::node::v1::hub_message::Kind as FromHub;
+use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
+use lockstep_proto::node::v1::node_message::Kind as ToHub;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::*;
+use crate::worker::driver::{Driver, Host};
+use crate::worker::state::{Input, Table};
+use crate::worker::types::{AgentPhase, AgentState, ContainerId, LinkId, Pod, PodUid};
+
+const NAME: &str = "lockstep-control-plane";
+
+/// One stream, as the hub sees it.
+struct Stream {
+    token: String,
+    node: String,
+    incoming: Streaming<wire::NodeMessage>,
+    outgoing: mpsc::Sender<Result<wire::HubMessage, Status>>,
+}
+
+impl Stream {
+    async fn next(&mut self) -> ToHub {
+        self.incoming.message().await.unwrap().unwrap().kind.unwrap()
+    }
+
+    async fn hello(&mut self) -> wire::Hello {
+        match self.next().await {
+            ToHub::Hello(hello) => hello,
+            other => panic!("not a Hello: {other:?}"),
+        }
+    }
+
+    async fn report(&mut self) -> Vec<wire::WorkerState> {
+        match self.next().await {
+            ToHub::Report(report) => report.workers,
+            other => panic!("not a Report: {other:?}"),
+        }
+    }
+
+    async fn send(&self, kind: FromHub) {
+        let message = wire::HubMessage { kind: Some(kind) };
+        self.outgoing.send(Ok(message)).await.unwrap();
+    }
+
+    /// Takes the Hello and accepts the stream.
+    async fn welcome(&mut self) -> wire::Hello {
+        let hello = self.hello().await;
+        let welcome = wire::Welcome {
+            protocol: 1,
+            epoch: 3,
+        };
+        self.send(FromHub::Welcome(welcome)).await;
+        hello
+    }
+}
+
+struct Service(mpsc::Sender<Stream>);
+
+#[tonic::async_trait]
+impl NodeHub for Service {
+    type ConnectStream = ReceiverStream<Result<wire::HubMessage, Status>>;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<wire::NodeMessage>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        let header = |name: &str| {
+            request
+                .metadata()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (outgoing, messages) = mpsc::channel(16);
+        let stream = Stream {
+            token: header("authorization"),
+            node: header("lockstep-node"),
+            incoming: request.into_inner(),
+            outgoing,
+        };
+        self.0
+            .send(stream)
+            .await
+            .map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+}
+
+/// One replica.
+struct FakeHub {
+    address: SocketAddr,
+    streams: mpsc::Receiver<Stream>,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl FakeHub {
+    async fn start(pki: &Pki) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, pki)
+    }
+
+    fn on(listener: TcpListener, pki: &Pki) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (sender, streams) = mpsc::channel(16);
+        let tls = ServerTlsConfig::new().identity(pki.identity.clone());
+        let server = Server::builder()
+            .tls_config(tls)
+            .unwrap()
+            .add_service(NodeHubServer::new(Service(sender)))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        let server = tokio::spawn(async move { drop(server.await) });
+        Self {
+            address,
+            streams,
+            server,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    async fn stream(&mut self) -> Stream {
+        self.streams.recv().await.unwrap()
+    }
+}
+
+struct Pki {
+    ca: String,
+    identity: Identity,
+}
+
+impl Pki {
+    fn new(name: &str) -> Self {
+        let ca_key = rcgen::KeyPair::generate().unwrap();
+        let mut ca = rcgen::CertificateParams::default();
+        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let ca_cert = ca.self_signed(&ca_key).unwrap();
+        let issuer = rcgen::Issuer::new(ca, ca_key);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let cert = rcgen::CertificateParams::new([name.to_owned()])
+            .unwrap()
+            .signed_by(&key, &issuer)
+            .unwrap();
+        Self {
+            ca: ca_cert.pem(),
+            identity: Identity::from_pem(cert.pem(), key.serialize_pem()),
+        }
+    }
+}
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn kill(&self, _: ContainerId, _: i32) {}
+    fn pod_gone(&self, _: &PodUid) {}
+}
+
+/// The daemon's side: a table with one pod, and the link.
+struct Daemon {
+    dir: tempfile::TempDir,
+    workers: Handle,
+    link: tokio::task::JoinHandle<Result<(), Closed>>,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.link.abort();
+    }
+}
+
+const REFUSED: Duration = Duration::from_millis(300);
+
+impl Daemon {
+    async fn start(address: String, ca: Option<&str>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("token"), "secret\n").unwrap();
+        if let Some(ca) = ca {
+            std::fs::write(dir.path().join("ca.crt"), ca).unwrap();
+        }
+        let hub = Hub {
+            address,
+            ca_file: dir.path().join("ca.crt"),
+            server_name: NAME.to_owned(),
+            token_file: dir.path().join("token"),
+            node_name: "node-1".to_owned(),
+            boot_id: "boot".to_owned(),
+        };
+        let (driver, workers) = Driver::new(Table::new(0));
+        tokio::spawn(driver.run(NoHost));
+        let pod = Pod {
+            uid: "p".into(),
+            namespace: "default".into(),
+            name: "pod".into(),
+            group: "g".into(),
+            job: "job".into(),
+            index: 0,
+            supervised: ["worker".to_owned()].into(),
+        };
+        workers.tell(Input::PodStarted("s".into(), pod)).await.unwrap();
+        let linked = workers.clone();
+        let link = tokio::spawn(async move { serve_with(&hub, &linked, REFUSED).await });
+        Self { dir, workers, link }
+    }
+
+    async fn register(&self, container: &str) {
+        let registered = Input::Registered {
+            pod: "p".into(),
+            id: container.into(),
+            name: "worker".into(),
+            link: LinkId(1),
+            pid: 1,
+        };
+        self.workers.tell(registered).await.unwrap();
+    }
+
+    async fn state(&self, container: &str, phase: AgentPhase, revision: u64) {
+        let state = AgentState {
+            phase,
+            generation: revision,
+            epoch: 0,
+            counter: 0,
+            revision,
+            since: 0,
+            detail: String::new(),
+            needs_host_kill: false,
+        };
+        let input = Input::State(container.into(), LinkId(1), state);
+        self.workers.tell(input).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let mut stream = hub.stream().await;
+    assert_eq!(
+        (stream.token.as_str(), stream.node.as_str()),
+        ("Bearer secret", "node-1")
+    );
+    let hello = stream.welcome().await;
+    assert_eq!(
+        (hello.protocol_min, hello.protocol_max, hello.boot_id.as_str()),
+        (1, 1, "boot")
+    );
+    assert!(hello.snapshot.is_empty());
+
+    daemon.register("c").await;
+    daemon.state("c", AgentPhase::Running, 1).await;
+    let reported = stream.report().await;
+    assert_eq!(
+        (reported[0].phase(), reported[0].group_uid.as_str()),
+        (wire::Phase::Running, "g")
+    );
+
+    let registered = Input::Registered {
+        pod: "p".into(),
+        id: "c".into(),
+        name: "worker".into(),
+        link: LinkId(2),
+        pid: 1,
+    };
+    let mut targets = daemon.workers.linked(registered, LinkId(2)).await.unwrap();
+    let group = wire::Group {
+        uid: "g".into(),
+        epoch: 3,
+        generation: 2,
+        ..wire::Group::default()
+    };
+    let scoped = wire::Group {
+        scope: 99,
+        generation: 5,
+        ..group.clone()
+    };
+    let groups = vec![group, scoped];
+    stream.send(FromHub::Desired(wire::Desired { groups })).await;
+    targets.changed().await.unwrap();
+    let generation = targets.borrow().as_ref().unwrap().generation;
+    assert_eq!(generation, 2, "a scope of a later version is not obeyed");
+
+    stream.send(FromHub::Ping(wire::Ping { nonce: 42 })).await;
+    assert!(matches!(
+        stream.next().await,
+        ToHub::Pong(wire::Pong { nonce: 42 })
+    ));
+}
+
+#[tokio::test]
+async fn a_snapshot_replaces_what_was_missed() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    hub.stream().await.welcome().await;
+    // The stream has ended: what follows has nowhere to go.
+    daemon.register("c").await;
+    for revision in 1..500 {
+        daemon.state("c", AgentPhase::Running, revision).await;
+    }
+    let mut stream = hub.stream().await;
+    let hello = stream.welcome().await;
+    daemon.state("c", AgentPhase::Parked, 1000).await;
+    // How much of the above came before the snapshot is a matter of luck; that the last comes last is not.
+    let mut last = hello.snapshot.first().map_or(0, |state| state.generation);
+    while last != 1000 {
+        let reports = stream.report().await;
+        assert!(reports[0].generation > last);
+        last = reports[0].generation;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_hub_gets_the_latest_state_only() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let mut stream = hub.stream().await;
+    stream.welcome().await;
+    daemon.register("c").await;
+    const LAST: u64 = 20_000;
+    for revision in 1..=LAST {
+        daemon.state("c", AgentPhase::Running, revision).await;
+    }
+    let mut received = 0;
+    loop {
+        received += 1;
+        if stream.report().await[0].generation == LAST {
+            break;
+        }
+    }
+    assert!(received < LAST / 2, "{received} reports");
+}
+
+#[tokio::test]
+async fn the_leader_is_followed() {
+    let pki = Pki::new(NAME);
+    let mut follower = FakeHub::start(&pki).await;
+    let mut leader = FakeHub::start(&pki).await;
+    let _daemon = Daemon::start(follower.url(), Some(&pki.ca)).await;
+    let mut stream = follower.stream().await;
+    stream.hello().await;
+    let address = leader.address.to_string();
+    stream.send(FromHub::NotLeader(wire::NotLeader { address })).await;
+    leader.stream().await.welcome().await;
+    // Once the leader is gone, any replica may know the next.
+    leader.server.abort();
+    drop(leader);
+    follower.stream().await.welcome().await;
+}
+
+#[tokio::test]
+async fn another_protocol_is_not_hurried() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let mut stream = hub.stream().await;
+    stream.hello().await;
+    let begun = Instant::now();
+    let refusal = Status::failed_precondition("protocol 1 is too old");
+    stream.outgoing.send(Err(refusal)).await.unwrap();
+
+    let mut stream = hub.stream().await;
+    assert!(begun.elapsed() >= REFUSED);
+    stream.hello().await;
+    let begun = Instant::now();
+    let unknown = wire::Welcome {
+        protocol: 9,
+        epoch: 1,
+    };
+    stream.send(FromHub::Welcome(unknown)).await;
+    hub.stream().await.welcome().await;
+    assert!(begun.elapsed() >= REFUSED);
+}
+
+#[tokio::test]
+async fn only_the_right_name_is_trusted_and_the_ca_may_come_late() {
+    let impostor_pki = Pki::new("somebody-else");
+    let mut impostor = FakeHub::start(&impostor_pki).await;
+    let daemon = Daemon::start(impostor.url(), None).await;
+    std::fs::write(daemon.dir.path().join("ca.crt"), &impostor_pki.ca).unwrap();
+    let refused = tokio::time::timeout(Duration::from_millis(700), impostor.streams.recv()).await;
+    assert!(refused.is_err(), "a stream to a hub of another name");
+
+    // The same address, now with the right name and another CA.
+    let address = impostor.address;
+    impostor.server.abort();
+    drop(impostor);
+    let pki = Pki::new(NAME);
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let mut hub = FakeHub::on(listener, &pki);
+    std::fs::write(daemon.dir.path().join("ca.crt"), &pki.ca).unwrap();
+    hub.stream().await.welcome().await;
+}
+
+#[tokio::test]
+async fn a_drained_stream_moves() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let mut stream = hub.stream().await;
+    stream.welcome().await;
+    stream.send(FromHub::Drain(wire::Drain {})).await;
+    hub.stream().await.welcome().await;
+}

@@ -1,1 +1,258 @@
+use futures::{SinkExt as _, StreamExt as _};
+use lockstep_proto::agent::v1 as wire;
+use lockstep_proto::agent::v1::agent_message::Kind;
+use prost::Message as _;
+use tokio::net::UnixStream;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
+use super::*;
+use crate::agents::peer::{PeerCheck, PeerError};
+use crate::worker::driver::{Driver, Handle, Host};
+use crate::worker::state::{Input, Table};
+use crate::worker::types::{AgentPhase, ContainerId, Desired, Phase, Pod, WorkerState};
+
+/// Believes everybody but who claims to be container `forged`.
+struct Trusting;
+
+impl PeerCheck for Trusting {
+    fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError> {
+        if container.as_str() == "forged" {
+            return Err(PeerError::Invisible);
+        }
+        Ok(pid.unwrap_or(0))
+    }
+}
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn kill(&self, _: ContainerId, _: i32) {}
+    fn pod_gone(&self, _: &PodUid) {}
+}
+
+struct Daemon {
+    dir: tempfile::TempDir,
+    workers: Handle,
+    sockets: Sockets,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (workers, sockets) = Self::open(dir.path());
+        Self {
+            dir,
+            workers,
+            sockets,
+        }
+    }
+
+    fn open(dir: &Path) -> (Handle, Sockets) {
+        let (driver, workers) = Driver::new(Table::new(0));
+        tokio::spawn(driver.run(NoHost));
+        let context = Arc::new(Context::new(workers.clone(), Box::new(Trusting)));
+        let sockets = Sockets::open(dir, context).unwrap();
+        (workers, sockets)
+    }
+
+    /// A new process on the same directory.
+    fn restart(&mut self) {
+        let (workers, sockets) = Self::open(self.dir.path());
+        self.workers = workers;
+        self.sockets = sockets;
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("pods/p/agent.sock")
+    }
+
+    async fn with_pod(self) -> Self {
+        let pod = Pod {
+            uid: "p".into(),
+            namespace: "default".into(),
+            name: "pod".into(),
+            group: "g".into(),
+            job: "job".into(),
+            index: 0,
+            supervised: ["worker".to_owned()].into(),
+        };
+        self.workers
+            .tell(Input::PodStarted("s".into(), pod))
+            .await
+            .unwrap();
+        self.sockets.ensure(&"p".into()).unwrap();
+        self
+    }
+
+    /// The next reports.
+    async fn reports(&self) -> Vec<WorkerState> {
+        self.workers.outbox().filled().await;
+        self.workers.outbox().take(usize::MAX)
+    }
+
+    async fn phase(&self) -> Phase {
+        self.reports().await.pop().unwrap().phase
+    }
+
+    async fn desire(&self, generation: u64) {
+        let desired = Desired {
+            group: "g".into(),
+            epoch: 1,
+            generation,
+            counter: 0,
+            release: true,
+            fresh: BTreeSet::new(),
+            grace_ms: 0,
+            terminal: vec![],
+        };
+        self.workers.tell(Input::Desired(vec![desired])).await.unwrap();
+    }
+}
+
+struct Agent(Framed<UnixStream, LengthDelimitedCodec>);
+
+impl Agent {
+    async fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).await.unwrap();
+        Self(Framed::new(stream, LengthDelimitedCodec::new()))
+    }
+
+    async fn registered(path: &Path, container: &str) -> Self {
+        let mut agent = Self::connect(path).await;
+        let register = wire::Register {
+            protocol: 1,
+            container: "worker".into(),
+            container_id: container.into(),
+            ..wire::Register::default()
+        };
+        agent.send(Kind::Register(register)).await;
+        agent
+    }
+
+    async fn frame(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.0.send(bytes::Bytes::from(bytes)).await
+    }
+
+    async fn send(&mut self, kind: Kind) {
+        let message = wire::AgentMessage { kind: Some(kind) };
+        self.frame(message.encode_to_vec()).await.unwrap();
+    }
+
+    async fn state(&mut self, phase: wire::Phase, generation: u64, revision: u64) {
+        let state = wire::State {
+            phase: phase.into(),
+            generation,
+            revision,
+            ..wire::State::default()
+        };
+        self.send(Kind::State(state)).await;
+    }
+
+    async fn target(&mut self) -> wire::Target {
+        let frame = self.0.next().await.unwrap().unwrap();
+        wire::Target::decode(frame).unwrap()
+    }
+
+    async fn closed(&mut self) {
+        // A reset is as good as an end.
+        assert!(!matches!(self.0.next().await, Some(Ok(_))));
+    }
+}
+
+#[tokio::test]
+async fn states_go_up_and_targets_come_down() {
+    let daemon = Daemon::start().with_pod().await;
+    let mut agent = Agent::registered(&daemon.socket(), "c").await;
+    agent.state(wire::Phase::Running, 1, 1).await;
+    assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Running));
+    daemon.desire(2).await;
+    assert_eq!(agent.target().await.generation, 2);
+    drop(agent);
+    assert_eq!(daemon.phase().await, Phase::Unlinked(None));
+}
+
+#[tokio::test]
+async fn the_newest_target_wins_and_is_told_on_registering() {
+    let daemon = Daemon::start().with_pod().await;
+    daemon.desire(2).await;
+    daemon.desire(3).await;
+    let mut agent = Agent::registered(&daemon.socket(), "c").await;
+    assert_eq!(agent.target().await.generation, 3);
+}
+
+#[tokio::test]
+async fn a_second_connection_takes_over() {
+    let daemon = Daemon::start().with_pod().await;
+    let mut first = Agent::registered(&daemon.socket(), "c").await;
+    first.state(wire::Phase::Running, 1, 1).await;
+    daemon.reports().await;
+    let mut second = Agent::registered(&daemon.socket(), "c").await;
+    first.closed().await;
+    second.state(wire::Phase::Parked, 2, 2).await;
+    assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Parked));
+}
+
+#[tokio::test]
+async fn agents_find_a_restarted_daemon() {
+    let mut daemon = Daemon::start().with_pod().await;
+    let mut agent = Agent::registered(&daemon.socket(), "c").await;
+    agent.state(wire::Phase::Running, 1, 1).await;
+    daemon.reports().await;
+    daemon.restart();
+    agent.closed().await;
+    let daemon = daemon.with_pod().await;
+    let mut agent = Agent::registered(&daemon.socket(), "c").await;
+    agent.state(wire::Phase::Running, 1, 1).await;
+    assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Running));
+}
+
+#[tokio::test]
+async fn who_is_not_the_agent_is_refused() {
+    let daemon = Daemon::start().with_pod().await;
+    Agent::registered(&daemon.socket(), "forged").await.closed().await;
+
+    let mut eager = Agent::connect(&daemon.socket()).await;
+    eager.state(wire::Phase::Running, 1, 1).await;
+    eager.closed().await;
+
+    let mut newer = Agent::connect(&daemon.socket()).await;
+    let register = wire::Register {
+        protocol: 2,
+        ..wire::Register::default()
+    };
+    newer.send(Kind::Register(register)).await;
+    newer.closed().await;
+    assert!(daemon.workers.snapshot().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn garbage_and_endless_frames_end_the_connection() {
+    let daemon = Daemon::start().with_pod().await;
+    let mut garbage = Agent::connect(&daemon.socket()).await;
+    garbage.frame(vec![0xff; 100]).await.unwrap();
+    garbage.closed().await;
+
+    let mut endless = Agent::connect(&daemon.socket()).await;
+    endless.0.codec_mut().set_max_frame_length(1 << 20);
+    // The daemon may close before it has read everything.
+    drop(endless.frame(vec![0; 65 * 1024]).await);
+    endless.closed().await;
+}
+
+#[tokio::test]
+async fn directories_follow_the_pods() {
+    let daemon = Daemon::start().with_pod().await;
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(daemon.dir.path().join("pods/p")), 0o711);
+    assert_eq!(mode(daemon.socket()), 0o666);
+    daemon.sockets.ensure(&"q".into()).unwrap();
+    daemon.sockets.retain(&BTreeSet::from(["q".into()]));
+    assert!(!daemon.dir.path().join("pods/p").exists());
+    assert!(daemon.dir.path().join("pods/q/agent.sock").exists());
+    for bad in ["", "..", "a/b"] {
+        assert!(matches!(
+            daemon.sockets.ensure(&bad.into()),
+            Err(SocketError::BadUid(_))
+        ));
+    }
+}

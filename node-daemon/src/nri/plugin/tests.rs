@@ -1,1 +1,338 @@
+//! Against a stand-in for containerd's side of NRI.
 
+use std::collections::HashMap;
+use std::path::Path;
+
+use tokio::net::UnixListener;
+
+use super::*;
+use crate::agents::AgentHost;
+use crate::agents::connection::Context;
+use crate::agents::hostkill::ProcKiller;
+use crate::agents::peer::ProcPeerCheck;
+use crate::worker::driver::Driver;
+use crate::worker::state::Table;
+
+struct Setup {
+    dir: tempfile::TempDir,
+    nri: Nri,
+}
+
+/// containerd's side.
+struct Nri {
+    stream: UnixStream,
+    input: BytesMut,
+    from_plugin: HashMap<u32, BytesMut>,
+    next: u32,
+}
+
+impl Nri {
+    async fn message(&mut self, connection: u32) -> ttrpc::Message {
+        loop {
+            let stream = self.from_plugin.entry(connection).or_default();
+            if let Some(message) = ttrpc::decode(stream).unwrap() {
+                return message;
+            }
+            assert_ne!(self.stream.read_buf(&mut self.input).await.unwrap(), 0);
+            while let Some((id, bytes)) = mux::decode(&mut self.input).unwrap() {
+                self.from_plugin.entry(id).or_default().extend_from_slice(&bytes);
+            }
+        }
+    }
+
+    async fn send(&mut self, connection: u32, message: &[u8]) {
+        let mut out = BytesMut::new();
+        mux::encode(connection, message, &mut out);
+        self.stream.write_all(&out).await.unwrap();
+    }
+
+    /// Takes the registration and answers it.
+    async fn accept(&mut self) -> wire::RegisterPluginRequest {
+        let message = self.message(mux::RUNTIME).await;
+        let call = Request::decode(message.payload).unwrap();
+        assert_eq!(
+            (call.service.as_str(), call.method.as_str()),
+            (RUNTIME_SERVICE, "RegisterPlugin")
+        );
+        let answer = ttrpc::response(message.stream, &Response::ok(Bytes::new())).unwrap();
+        self.send(mux::RUNTIME, &answer).await;
+        wire::RegisterPluginRequest::decode(call.payload).unwrap()
+    }
+
+    async fn raw(&mut self, service: &str, method: &str, payload: Vec<u8>) -> Response {
+        let call = Request {
+            service: service.to_owned(),
+            method: method.to_owned(),
+            payload: payload.into(),
+            timeout_nano: 2_000_000_000,
+        };
+        let stream = self.next;
+        self.next += 2;
+        let bytes = ttrpc::request(stream, &call).unwrap();
+        self.send(mux::PLUGIN, &bytes).await;
+        let message = self.message(mux::PLUGIN).await;
+        assert_eq!((message.stream, message.kind), (stream, Kind::Response));
+        Response::decode(message.payload).unwrap()
+    }
+
+    async fn call<A: prost::Message + Default>(&mut self, method: &str, argument: &impl prost::Message) -> A {
+        let response = self.raw(PLUGIN_SERVICE, method, argument.encode_to_vec()).await;
+        assert_eq!(response.status, None);
+        A::decode(response.payload).unwrap()
+    }
+
+    async fn create(
+        &mut self,
+        pod: wire::PodSandbox,
+        container: wire::Container,
+    ) -> Option<wire::ContainerAdjustment> {
+        let request = wire::CreateContainerRequest {
+            pod: Some(pod),
+            container: Some(container),
+        };
+        self.call::<wire::CreateContainerResponse>("CreateContainer", &request)
+            .await
+            .adjust
+    }
+}
+
+async fn setup() -> Setup {
+    let dir = tempfile::tempdir().unwrap();
+    let (driver, workers) = Driver::new(Table::new(0));
+    let peers = ProcPeerCheck {
+        proc_root: "/proc".into(),
+    };
+    let context = Arc::new(Context::new(workers.clone(), Box::new(peers)));
+    let sockets = Arc::new(Sockets::open(dir.path(), context).unwrap());
+    let host = AgentHost {
+        killer: ProcKiller::new("/proc".into()),
+        sockets: sockets.clone(),
+    };
+    tokio::spawn(driver.run(host));
+    let plugin = Plugin {
+        workers,
+        sockets,
+        bin: "/run/lockstep/bin/abc".into(),
+    };
+    let socket = dir.path().join("nri.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    tokio::spawn(async move { crate::nri::serve(&socket, &plugin).await });
+    let nri = Nri::of(&listener).await;
+    Setup { dir, nri }
+}
+
+impl Nri {
+    async fn of(listener: &UnixListener) -> Self {
+        let (stream, _) = listener.accept().await.unwrap();
+        Self {
+            stream,
+            input: BytesMut::new(),
+            from_plugin: HashMap::new(),
+            next: 1,
+        }
+    }
+}
+
+fn pod(uid: &str) -> wire::PodSandbox {
+    let annotations = [
+        ("lockstep.dev/in-place", "supervised"),
+        ("lockstep.dev/supervise", "worker"),
+        ("jobset.sigs.k8s.io/jobset-uid", "g"),
+    ];
+    let labels = [
+        ("batch.kubernetes.io/job-name", "job"),
+        ("batch.kubernetes.io/job-completion-index", "0"),
+    ];
+    let map = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    wire::PodSandbox {
+        id: format!("sandbox-{uid}"),
+        name: format!("pod-{uid}"),
+        uid: uid.to_owned(),
+        namespace: "default".to_owned(),
+        labels: map(&labels),
+        annotations: map(&annotations),
+        ..wire::PodSandbox::default()
+    }
+}
+
+fn container(name: &str, pid_namespace: &str) -> wire::Container {
+    wire::Container {
+        id: format!("id-of-{name}"),
+        pod_sandbox_id: "sandbox-p".to_owned(),
+        name: name.to_owned(),
+        args: vec!["python3".to_owned(), "train.py".to_owned()],
+        linux: Some(wire::LinuxContainer {
+            namespaces: vec![wire::LinuxNamespace {
+                r#type: "pid".to_owned(),
+                path: pid_namespace.to_owned(),
+            }],
+            ..wire::LinuxContainer::default()
+        }),
+        ..wire::Container::default()
+    }
+}
+
+fn socket(dir: &Path, uid: &str) -> PathBuf {
+    dir.join("pods").join(uid).join("agent.sock")
+}
+
+#[tokio::test]
+async fn the_plugin_registers_and_subscribes() {
+    let mut setup = setup().await;
+    let registered = setup.nri.accept().await;
+    assert_eq!(
+        (registered.plugin_name.as_str(), registered.plugin_idx.as_str()),
+        ("lockstep", "10")
+    );
+    let configured: wire::ConfigureResponse = setup
+        .nri
+        .call("Configure", &wire::ConfigureRequest::default())
+        .await;
+    assert_eq!(configured.events, 0x1 | 0x4 | 0x8 | 0x400);
+}
+
+#[tokio::test]
+async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    let adjust = setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
+    assert_eq!(adjust.args[0], inject::AGENT);
+    assert_eq!(
+        &adjust.args[adjust.args.len() - 3..],
+        ["--", "python3", "train.py"]
+    );
+    let run = &adjust.mounts[1];
+    assert_eq!(run.source, setup.dir.path().join("pods/p").to_string_lossy());
+    assert!(run.options.contains(&"ro".to_owned()));
+    UnixStream::connect(socket(setup.dir.path(), "p")).await.unwrap();
+
+    // Another connection of this plugin would see the result.
+    let again = wire::Container {
+        args: adjust.args,
+        ..container("worker", "")
+    };
+    assert_eq!(setup.nri.create(pod("p"), again).await, None);
+}
+
+#[tokio::test]
+async fn others_start_as_they_are() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    assert_eq!(setup.nri.create(pod("p"), container("sidecar", "")).await, None);
+    assert_eq!(
+        setup
+            .nri
+            .create(pod("p"), container("worker", "/proc/1/ns/pid"))
+            .await,
+        None
+    );
+    let mut plain = pod("q");
+    plain.annotations.clear();
+    assert_eq!(setup.nri.create(plain, container("worker", "")).await, None);
+    let mut nameless = pod("q");
+    nameless.labels.clear();
+    assert_eq!(setup.nri.create(nameless, container("worker", "")).await, None);
+    assert!(!setup.dir.path().join("pods/q").exists());
+}
+
+#[tokio::test]
+async fn sockets_go_with_their_pods() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
+    let removed = wire::RemovePodSandboxRequest { pod: Some(pod("p")) };
+    let _: wire::RemovePodSandboxResponse = setup.nri.call("RemovePodSandbox", &removed).await;
+    // The next creation waits for what came before it.
+    setup.nri.create(pod("q"), container("worker", "")).await.unwrap();
+    assert!(!socket(setup.dir.path(), "p").exists());
+    assert!(socket(setup.dir.path(), "q").exists());
+}
+
+#[tokio::test]
+async fn older_runtimes_tell_by_state_change() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
+    let removed = wire::StateChangeEvent {
+        event: wire::Event::RemovePodSandbox.into(),
+        pod: Some(pod("p")),
+        container: None,
+    };
+    let _: wire::Empty = setup.nri.call("StateChange", &removed).await;
+    setup.nri.create(pod("q"), container("worker", "")).await.unwrap();
+    assert!(!socket(setup.dir.path(), "p").exists());
+}
+
+#[tokio::test]
+async fn a_snapshot_in_parts_is_taken_as_one() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    setup
+        .nri
+        .create(pod("old"), container("worker", ""))
+        .await
+        .unwrap();
+    let part = |uid: &str, more: bool| wire::SynchronizeRequest {
+        pods: vec![pod(uid)],
+        containers: vec![],
+        more,
+    };
+    let first: wire::SynchronizeResponse = setup.nri.call("Synchronize", &part("p", true)).await;
+    assert!(first.more);
+    assert!(socket(setup.dir.path(), "old").exists());
+    let last: wire::SynchronizeResponse = setup.nri.call("Synchronize", &part("q", false)).await;
+    assert!(!last.more);
+    assert!(!socket(setup.dir.path(), "old").exists());
+    for uid in ["p", "q"] {
+        UnixStream::connect(socket(setup.dir.path(), uid)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    let code = |response: Response| response.status.unwrap().code;
+    assert_eq!(
+        code(setup.nri.raw(PLUGIN_SERVICE, "Novelty", vec![]).await),
+        ttrpc::UNIMPLEMENTED
+    );
+    assert_eq!(
+        code(setup.nri.raw("other.Service", "Configure", vec![]).await),
+        ttrpc::UNIMPLEMENTED
+    );
+    let broken = setup.nri.raw(PLUGIN_SERVICE, "CreateContainer", vec![0xff]).await;
+    assert_eq!(code(broken), ttrpc::INVALID_ARGUMENT);
+    // The connection is as good as before.
+    assert!(
+        setup
+            .nri
+            .create(pod("p"), container("worker", ""))
+            .await
+            .is_some()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_made_anew() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    let path = setup.dir.path().join("nri.sock");
+    std::fs::remove_file(&path).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    drop(setup.nri);
+    let mut again = Nri::of(&listener).await;
+    again.accept().await;
+    // A frame beyond all reason ends this one as well, and only this one.
+    again
+        .stream
+        .write_all(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff])
+        .await
+        .unwrap();
+    Nri::of(&listener).await.accept().await;
+}
