@@ -122,4 +122,4 @@ deny: ## Check licences, sources and advisories of dependencies, where cargo-den
 
 .PHONY: bench-restart
 bench-restart: install ## Measure restarts: in place, recreation, kubelet alone; writes target/bench/restart.json
-	$(CARGO) bench --locked -p lockstep-integration --bench restart
+	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- restart
