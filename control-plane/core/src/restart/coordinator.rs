@@ -337,35 +337,35 @@ impl Coordinator {
                 causes.push(((*identity).clone(), cause));
             }
         }
-        self.held
-            .retain(|identity, _| causes.iter().any(|(failed, _)| failed == identity));
-        let mut found: Option<Cause> = None;
-        for (identity, cause) in causes {
-            match cause
+        let deadline = now.plus_millis(observed.policy.timeout_ms);
+        let mut found: Option<&Cause> = None;
+        for (identity, cause) in &causes {
+            let action = cause
                 .exit
-                .and_then(|exit| observed.policy.terminal_action(&identity, exit.code))
-            {
+                .and_then(|exit| observed.policy.terminal_action(identity, exit.code));
+            match action {
                 Some(TerminalAction::FailIndex) => {
-                    self.done.insert(identity);
+                    self.done.insert(identity.clone());
                     continue;
                 }
                 Some(TerminalAction::FailJob) => {
-                    let until = *self
-                        .held
-                        .entry(identity)
-                        .or_insert_with(|| now.plus_millis(observed.policy.timeout_ms));
-                    if now < until {
-                        continue;
-                    }
+                    self.held.entry(identity.clone()).or_insert(deadline);
                 }
                 Some(TerminalAction::Replace) | None => {}
             }
             let at = |cause: &Cause| cause.at.unwrap_or(UnixNanos(i64::MAX));
-            if found.as_ref().is_none_or(|earliest| at(&cause) < at(earliest)) {
+            if found.is_none_or(|earliest| at(cause) < at(earliest)) {
                 found = Some(cause);
             }
         }
-        found
+        for (identity, _) in view.slots.iter().filter(|(_, slot)| slot.worker.ending) {
+            self.held.entry((*identity).clone()).or_insert(deadline);
+        }
+        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. But not for ever.
+        if self.held.values().any(|until| now < *until) {
+            return None;
+        }
+        found.cloned()
     }
 
     fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {

@@ -94,6 +94,8 @@ fn stage(
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
     for name in &names {
         let job = current.get(name.as_str());
+        let ending =
+            job.is_some_and(|job| has_condition(job, "FailureTarget") || has_condition(job, "Failed"));
         let completed = job
             .and_then(|job| job.status.as_ref()?.completed_indexes.as_deref())
             .map(indexes)
@@ -110,15 +112,17 @@ fn stage(
                     stage: replicated.name.clone(),
                     pods: Vec::new(),
                     completed: done,
+                    ending,
                 };
                 gathered.workers.insert(identity, worker);
             }
         }
     }
-    if names
-        .iter()
-        .all(|name| current.get(name.as_str()).is_some_and(|job| is_complete(job)))
-    {
+    if names.iter().all(|name| {
+        current
+            .get(name.as_str())
+            .is_some_and(|job| has_condition(job, "Complete"))
+    }) {
         gathered.finished_stages.insert(replicated.name.clone());
     }
 }
@@ -178,12 +182,12 @@ fn attempt(labels: Option<&BTreeMap<String, String>>) -> Option<i32> {
     labels?.get(labels::RESTART_ATTEMPT)?.parse().ok()
 }
 
-fn is_complete(job: &Job) -> bool {
+fn has_condition(job: &Job, type_: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions
         .into_iter()
         .flatten()
-        .any(|condition| condition.type_ == "Complete" && condition.status == "True")
+        .any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
 /// Reads `Job.status.completedIndexes`, such as `0,2-4`. What is malformed counts as not completed.

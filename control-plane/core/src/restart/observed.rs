@@ -35,6 +35,8 @@ pub struct Worker {
     pub pods: Vec<PodFact>,
     /// Whether the Job counts this index as completed.
     pub completed: bool,
+    /// Whether the Job has failed, or its controller is about to fail it and ends its pods.
+    pub ending: bool,
 }
 
 /// What matters of one live pod.

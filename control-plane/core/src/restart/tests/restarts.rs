@@ -238,9 +238,32 @@ fn an_exit_code_that_fails_the_job_is_left_to_the_job() {
     world.set_phase(0, Phase::Exited(Exit { code: 42, signal: 0 }));
     world.settle();
     assert_eq!(world.restarts(), 0);
+    // The Job controller ends the other pods at once, and removes the one that failed.
+    world.set_phase(
+        1,
+        Phase::Lost(Exit {
+            code: 143,
+            signal: 15,
+        }),
+    );
+    world.settle();
+    world.lose_pod(0);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
     world.tick(60_000);
     world.settle();
     assert_eq!(world.restarts(), 1, "but not for ever");
+}
+
+#[test]
+fn pods_that_end_because_their_job_is_being_failed_are_no_failures() {
+    let mut world = World::running(2, 3);
+    for worker in world.observed.workers.values_mut() {
+        worker.ending = true;
+    }
+    world.lose_pod(1);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
 }
 
 #[test]
