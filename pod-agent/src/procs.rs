@@ -4,14 +4,14 @@
 //! outside (`kubectl exec`, probes) has parent 0 and is not part of it, nor are its descendants while it lives.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 
 use crate::sys;
 use crate::target::KillReport;
 
-/// Scans per round of SIGKILL: each finds what was forked during the one before.
-const PASSES: usize = 32;
+/// Scans per round of SIGKILL. Few, because the dead are reaped only between rounds, and their number slows every scan.
+const PASSES: usize = 4;
 /// Processes named in a note.
 const NAMED: usize = 5;
 
@@ -37,21 +37,20 @@ impl Procs {
         Self { root }
     }
 
-    /// SIGTERM to every process of the tree, once; what is stopped is continued so that it can act on it.
+    /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on it.
     ///
     /// A single pass: a process that appears now is a handler's clean-up.
     pub(crate) fn terminate(&self) {
-        let stats = scan();
+        let stats = scan(|_| {});
         let tree = members(&stats, self.root);
         if tree.is_empty() {
             self.everything(libc::SIGTERM);
+            self.everything(libc::SIGCONT);
         }
         // A process that has gone meanwhile, or is not ours to signal, is met again by SIGKILL.
         for stat in tree {
             let _ = sys::kill(stat.pid, libc::SIGTERM);
-            if matches!(stat.state, 'T' | 't') {
-                let _ = sys::kill(stat.pid, libc::SIGCONT);
-            }
+            let _ = sys::kill(stat.pid, libc::SIGCONT);
         }
     }
 
@@ -59,12 +58,22 @@ impl Procs {
     ///
     /// `all` spares nothing in the container: the way out where processes fork faster than they can be listed.
     pub(crate) fn kill(&self, all: bool) -> KillReport {
-        let mut signalled = BTreeSet::new();
         if all {
             self.everything(libc::SIGKILL);
         }
+        let mut killed = BTreeSet::new();
         for _ in 0..PASSES {
-            let stats = scan();
+            // Orphans and descendants of what is known already are killed as they are read. PIDs are listed in ascending
+            // order, so this overtakes a process that flees by forking.
+            let mut tree = BTreeSet::from([self.root]);
+            let mut fresh = false;
+            let stats = scan(|stat| {
+                if stat.pid != self.root && tree.contains(&stat.parent) {
+                    tree.insert(stat.pid);
+                    fresh |= !stat.is_dead() && killed.insert(stat.pid);
+                    let _ = sys::kill(stat.pid, libc::SIGKILL);
+                }
+            });
             let tree = members(&stats, self.root);
             if tree.is_empty() {
                 // There are children, or this would not have been called; so /proc hides them.
@@ -78,20 +87,19 @@ impl Procs {
             for group in groups(&stats, &tree, self.root) {
                 let _ = sys::kill(-group, libc::SIGKILL);
             }
+            let alive: Vec<&Stat> = tree.into_iter().filter(|stat| !stat.is_dead()).collect();
             let mut denied = Vec::new();
-            let mut fresh = false;
-            for stat in &tree {
-                let refused = sys::kill(stat.pid, libc::SIGKILL)
-                    .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-                if refused && !stat.is_dead() {
+            for stat in &alive {
+                if sys::kill(stat.pid, libc::SIGKILL)
+                    .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+                {
                     denied.push(*stat);
                 }
-                fresh |= signalled.insert(stat.pid);
+                fresh |= killed.insert(stat.pid);
             }
             if !fresh {
-                let left: Vec<&Stat> = tree.into_iter().filter(|stat| !stat.is_dead()).collect();
                 let note = if denied.is_empty() {
-                    name(&left)
+                    name(&alive)
                 } else {
                     format!("not permitted to kill {}", name(&denied))
                 };
@@ -139,13 +147,18 @@ impl Stat {
     }
 
     fn read(pid: i32) -> Option<Self> {
-        let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(&String::from_utf8_lossy(&line))
+        // The kernel hands out a line of this length in one read.
+        let mut line = [0; 1024];
+        let length = File::open(format!("/proc/{pid}/stat"))
+            .ok()?
+            .read(&mut line)
+            .ok()?;
+        Self::parse(&String::from_utf8_lossy(&line[..length]))
     }
 }
 
-/// All processes that /proc shows; empty where it is not the /proc of this PID namespace.
-fn scan() -> BTreeMap<i32, Stat> {
+/// All processes that /proc shows, each also given to `meet` as it is read; none where it is not the /proc of this PID namespace.
+fn scan(mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
     let mut stats = BTreeMap::new();
     let own = std::process::id().to_string();
     if fs::read_link("/proc/self")
@@ -161,6 +174,7 @@ fn scan() -> BTreeMap<i32, Stat> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for stat in pids.filter_map(Stat::read) {
+        meet(&stat);
         stats.insert(stat.pid, stat);
     }
     complete(&mut stats, Stat::read);

@@ -221,7 +221,7 @@ impl Machine {
             Input::StartFailed { code, detail } => self.on_start_failed(now, code, detail, &mut todo),
             Input::WorkerExited(exit) => self.on_worker_exited(now, exit, &mut todo),
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
-            Input::Killed(report) => self.on_killed(report),
+            Input::Killed(report) => self.on_killed(now, report),
             Input::Signal { signo, outside } => self.on_signal(signo, outside, &mut todo),
             Input::Tick => self.on_tick(now, &mut todo),
         }
@@ -336,11 +336,15 @@ impl Machine {
         }
     }
 
-    fn on_killed(&mut self, report: KillReport) {
+    fn on_killed(&mut self, now: Moment, report: KillReport) {
         let Some(killing) = &mut self.killing else { return };
         if report.denied {
             self.status.needs_host_kill = true;
             self.status.detail.clone_from(&report.note);
+        }
+        if report.forking {
+            // Faster than it forks, or not at all.
+            killing.next = now.mono;
         }
         killing.report = report;
     }

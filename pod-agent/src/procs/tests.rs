@@ -118,7 +118,7 @@ fn a_list_that_changed_while_it_was_read_is_completed() {
 
 #[test]
 fn the_list_holds_this_process_and_its_parent() {
-    let stats = scan();
+    let stats = scan(|_| {});
     let own = std::process::id().cast_signed();
     let parent = std::os::unix::process::parent_id().cast_signed();
     assert_eq!(stats.get(&own).map(|stat| stat.parent), Some(parent));

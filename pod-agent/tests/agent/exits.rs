@@ -25,12 +25,7 @@ fn a_failure_keeps_the_container_and_is_reported_with_its_code() {
         (state.exit_code, state.exit_signal, state.detail.as_str()),
         (3, 0, "worker exited with code 3")
     );
-    assert!(
-        rig.err()
-            .contains("worker exited with code 3 (generation 0); waiting"),
-        "{}",
-        rig.err()
-    );
+    rig.await_err("worker exited with code 3 (generation 0); waiting");
     eventually("the rest of its tree dies with it", || {
         rig.others().is_empty().then_some(())
     });

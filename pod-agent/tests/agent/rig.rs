@@ -243,10 +243,12 @@ impl Rig {
 
     /// The agent's PID here.
     pub(crate) fn agent(&self) -> i32 {
+        eventually("the agent", || self.find_agent())
+    }
+
+    fn find_agent(&self) -> Option<i32> {
         let parent = self.unshare.id().to_string();
-        eventually("the agent", || {
-            all_pids().find(|pid| stat_field(*pid, 1).is_some_and(|ppid| ppid == parent))
-        })
+        all_pids().find(|pid| stat_field(*pid, 1).is_some_and(|ppid| ppid == parent))
     }
 
     /// All processes of the agent's namespace, the agent first.
@@ -318,7 +320,10 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // The kernel kills the agent with unshare, and its namespace with it.
+        // Its namespace dies with it.
+        if let Some(agent) = self.find_agent() {
+            let _ = kill(Pid::from_raw(agent), Signal::SIGKILL);
+        }
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
         if std::thread::panicking() {

@@ -155,6 +155,7 @@ fn signals_from_within_the_container_are_passed_on() {
 fn sigterm_from_within_the_container_ends_it_as_without_the_agent() {
     let (mut rig, _daemon) = answers("exit 9").running();
     rig.await_file("up");
-    assert!(rig.exec(&["kill", "-TERM", "1"]).wait().expect("kill").success());
+    // It may die with the container before it can say that it has succeeded.
+    rig.exec(&["kill", "-TERM", "1"]).wait().expect("kill");
     assert_eq!(rig.exit_code(), 9);
 }
