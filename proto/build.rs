@@ -9,14 +9,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let agent = protox::compile(["lockstep/agent/v1/agent.proto"], ["."])?;
     // NRI is ttrpc, not gRPC: its services are dispatched by hand in the node daemon, only its messages are needed.
     let nri = protox::compile(["vendor/nri/api.proto"], ["."])?;
-    let messages = || tonic_prost_build::configure().build_server(false).build_client(false);
+    let messages = || {
+        tonic_prost_build::configure()
+            .build_server(false)
+            .build_client(false)
+    };
     messages().compile_fds(agent)?;
     messages().compile_fds(nri)?;
 
     let node = protox::compile(["lockstep/node/v1/hub.proto"], ["."])?;
     // No generated `connect`: it would clash with the method of that name, and the channel is made by its user anyway.
-    tonic_prost_build::configure().build_transport(false).compile_fds(node)?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .compile_fds(node)?;
     let cri = protox::compile(["vendor/cri/api.proto"], ["."])?;
-    tonic_prost_build::configure().build_server(false).compile_fds(cri)?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        .compile_fds(cri)?;
     Ok(())
 }

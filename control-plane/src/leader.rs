@@ -117,8 +117,13 @@ impl Leader {
             groups.await;
             Ok(())
         });
-        let reconcile =
-            reconcile::run(self.client, self.stores, self.metrics, self.reconciler_changes, end.clone());
+        let reconcile = reconcile::run(
+            self.client,
+            self.stores,
+            self.metrics,
+            self.reconciler_changes,
+            end.clone(),
+        );
         parts.spawn(async move {
             reconcile.await;
             Ok(())

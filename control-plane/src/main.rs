@@ -9,5 +9,8 @@ fn main() -> anyhow::Result<()> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(runtime::run(args))
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(runtime::run(args))
 }

@@ -2,7 +2,13 @@
 //!
 //! Generated code only. Everything here stops at a `convert` module of the crate that uses it.
 
-#![allow(missing_docs, clippy::all, clippy::doc_markdown, unused_qualifications, unreachable_pub)]
+#![allow(
+    missing_docs,
+    clippy::all,
+    clippy::doc_markdown,
+    unused_qualifications,
+    unreachable_pub
+)]
 
 /// Version of the node protocol that this build speaks, as minimum and maximum.
 pub const NODE_PROTOCOL: std::ops::RangeInclusive<u32> = 1..=1;

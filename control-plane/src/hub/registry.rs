@@ -293,13 +293,16 @@ impl GroupLink {
     /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. A report may come before its pod does.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
         let mut dropped = Vec::new();
-        self.state.lock().reports.retain(|(node, incarnation), (_, _, at)| {
-            let keep = pods.contains_key(&incarnation.pod_uid) || at.elapsed() < silence;
-            if !keep {
-                dropped.push((node.clone(), incarnation.clone()));
-            }
-            keep
-        });
+        self.state
+            .lock()
+            .reports
+            .retain(|(node, incarnation), (_, _, at)| {
+                let keep = pods.contains_key(&incarnation.pod_uid) || at.elapsed() < silence;
+                if !keep {
+                    dropped.push((node.clone(), incarnation.clone()));
+                }
+                keep
+            });
         for (node, incarnation) in dropped {
             if let Some(mut entry) = self.registry.nodes.get_mut(&node) {
                 entry.workers.remove(&incarnation);
