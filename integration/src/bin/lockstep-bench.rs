@@ -125,7 +125,11 @@ async fn unsupervised(
     let mut times = Vec::new();
     for round in 1..=rounds {
         let old = all_run(&marked).await?;
-        let victim = *old.first().context("no worker")?;
+        // The one that was restarted last, so that kubelet's back-off grows.
+        let victim = *old
+            .iter()
+            .max_by_key(|process| process.start)
+            .context("no worker")?;
         let args = marked.map(str::to_owned).to_vec();
         times.push(stopwatch::kill_and_find(args, fresh, old, victim, START).await?);
         progress.say(format_args!("{how}: round {round} of {rounds}"));

@@ -1,0 +1,89 @@
+//! What can go wrong with a cluster.
+
+use std::path::{Path, PathBuf};
+
+use super::network;
+use super::process::ProcessId;
+use crate::command::CommandError;
+use crate::image::ImageError;
+use crate::tools::{ToolError, packages};
+use crate::wait::TimedOut;
+
+/// A cluster could not be brought up, used or taken down.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// A program was not found and not built.
+    #[error(transparent)]
+    Tools(#[from] ToolError),
+    /// Something that Debian packages is not there.
+    #[error(transparent)]
+    Packages(#[from] packages::MissingPackages),
+    /// A program failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// An image could not be made.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A certificate could not be made.
+    #[error("cannot make certificates: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// The API server refused something.
+    #[error(transparent)]
+    Kube(#[from] Box<kube::Error>),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] Box<kube::config::KubeconfigError>),
+    /// Something did not come to be in time.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+    /// A daemon has ended by itself.
+    #[error("{name} has ended; the end of its log:\n{log}")]
+    Died {
+        /// The daemon.
+        name: String,
+        /// The last lines that it wrote.
+        log: String,
+    },
+    /// Processes that do not go, not even when killed.
+    #[error("processes that cannot be killed: {0:?}")]
+    Unkillable(Vec<ProcessId>),
+    /// Too many instances on this machine.
+    #[error("all {} slots for clusters are taken on this machine", network::SLOTS)]
+    NoSlot,
+    /// A name or a number that cannot be.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no such instance.
+    #[error("no cluster called {0} is up")]
+    NotUp(String),
+    /// No such node.
+    #[error("there is no node {0}")]
+    NoNode(u8),
+}
+
+impl ClusterError {
+    pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+impl From<kube::Error> for ClusterError {
+    fn from(error: kube::Error) -> Self {
+        Self::Kube(Box::new(error))
+    }
+}
+
+impl From<kube::config::KubeconfigError> for ClusterError {
+    fn from(error: kube::config::KubeconfigError) -> Self {
+        Self::Kubeconfig(Box::new(error))
+    }
+}

@@ -1,0 +1,98 @@
+//! Which cluster to bring up.
+
+use super::network::MAX_NODES;
+use super::{ClusterError, Mode};
+use crate::progress::Progress;
+use crate::tools::packages;
+
+/// Which cluster to bring up.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    pub(super) name: String,
+    pub(super) mode: Mode,
+    pub(super) nodes: u8,
+    pub(super) keep: bool,
+    pub(super) progress: Progress,
+}
+
+impl Spec {
+    /// A cluster of one node. The name is made of lower-case letters, digits and `-`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            mode: Mode::Nodes,
+            nodes: 1,
+            keep: keep_all(),
+            progress: Progress::new(),
+        }
+    }
+
+    /// An API server and nothing else, under a name that nobody else has. Needs no root.
+    pub fn api_server() -> Self {
+        let name = format!("api-{:08x}", rand::random::<u32>());
+        let mode = Mode::ApiServer { controllers: false };
+        Self {
+            mode,
+            nodes: 0,
+            progress: Progress::quiet(),
+            ..Self::new(name)
+        }
+    }
+
+    /// With an API server: also runs kube-controller-manager.
+    #[must_use]
+    pub fn with_controllers(mut self) -> Self {
+        if self.mode != Mode::Nodes {
+            self.mode = Mode::ApiServer { controllers: true };
+        }
+        self
+    }
+
+    /// With so many nodes, at most [`MAX_NODES`].
+    #[must_use]
+    pub fn nodes(mut self, nodes: u8) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// The cluster stays up when it is dropped.
+    #[must_use]
+    pub fn keep(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+
+    /// Where progress goes.
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Whether there can be such a cluster on this machine.
+    pub(super) fn check(&self) -> Result<(), ClusterError> {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(fits) {
+            let text = "a cluster's name is made of up to 40 lower-case letters, digits and `-`";
+            return Err(ClusterError::Invalid(text.to_owned()));
+        }
+        if self.nodes > MAX_NODES {
+            return Err(ClusterError::Invalid(format!(
+                "a cluster has at most {MAX_NODES} nodes"
+            )));
+        }
+        if self.mode == Mode::Nodes {
+            if !nix::unistd::geteuid().is_root() {
+                return Err(ClusterError::Invalid("nodes need root".to_owned()));
+            }
+            packages::check(packages::Purpose::Run)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether `LOCKSTEP_KEEP` asks for every cluster to be kept, also one that does not come up, so that a
+/// person can look at it.
+pub(super) fn keep_all() -> bool {
+    std::env::var_os("LOCKSTEP_KEEP").is_some_and(|value| value == "1")
+}
