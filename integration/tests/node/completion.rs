@@ -96,15 +96,23 @@ async fn exit_code_reaches_the_failure_policy(scene: Scene) -> Result<()> {
         Ok(())
     })
     .await?;
-    group.condition("Failed", START).await?;
     // The JobSet deletes its Jobs when it fails; what the Job controller decided stays as an event.
-    let said = scene
-        .namespace
-        .kubectl(&["get", "events", "--field-selector", "reason=PodFailurePolicy"])
-        .await?;
+    eventually("the Job fails by its podFailurePolicy", START, async || {
+        let said = scene
+            .namespace
+            .kubectl(&["get", "events", "--field-selector", "reason=PodFailurePolicy"])
+            .await?;
+        ensure!(
+            said.contains("exit code 42 matching FailJob rule"),
+            "events are {said:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    let (_, message) = group.condition("Failed", START).await?;
     ensure!(
-        said.contains("exit code 42 matching FailJob rule"),
-        "the Job's policy was not applied: {said}"
+        !message.contains(&workers[0].place.pod),
+        "the wrong worker is blamed: {message}"
     );
     group.status_has("/inPlaceRestart/restarts", 0).await
 }
