@@ -108,8 +108,10 @@ impl<'a> Jobs<'a> {
 
     fn default_spec(&self, spec: &mut JobSpec) {
         spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
-        if self.group.is_some() {
-            spec.backoff_limit.get_or_insert(IN_PLACE_BACKOFF_LIMIT);
+        if let Some(group) = &self.group {
+            // Without agents nobody restarts the workers together: the first failure must reach the failure policy.
+            let plain = group.kind == InPlaceKind::Plain;
+            spec.backoff_limit.get_or_insert(if plain { 0 } else { IN_PLACE_BACKOFF_LIMIT });
             spec.pod_replacement_policy
                 .get_or_insert_with(|| IN_PLACE_POD_REPLACEMENT_POLICY.to_owned());
         }

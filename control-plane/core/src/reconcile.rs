@@ -121,7 +121,7 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
         && group.kind == InPlaceKind::Plain
     {
         let message = format!(
-            "workers restart by container, not by process: {}",
+            "workers are not restarted in place, a failure recreates the Jobs: {}",
             group.reasons.join("; ")
         );
         draft.event(Severity::Warning, NOT_SUPERVISED, message);
