@@ -87,6 +87,12 @@ pub fn check(purpose: Purpose) -> Result<(), MissingPackages> {
     }
 }
 
+/// Every package that is checked for.
+#[cfg(test)]
+pub(super) fn checked() -> impl Iterator<Item = &'static str> {
+    NEEDS.iter().map(|(_, package, _)| *package)
+}
+
 /// The path of a program of the system. `/usr/sbin` and `/sbin` are looked at even when they are not
 /// on `PATH`.
 pub fn program(name: &str) -> Option<PathBuf> {

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::catalog::{self, MODULES};
-use super::{build, module_dir, version};
+use super::{build, module_dir, packages, version};
 
 #[test]
 fn versions_are_found_in_what_programs_print() {
@@ -77,4 +77,13 @@ fn the_cache_key_depends_on_each_file_of_the_module() {
         );
     }
     assert!(keys.insert(build::key(&MODULES[1], dir.path()).unwrap()));
+}
+
+#[test]
+fn the_list_of_packages_has_whatever_is_checked_for() {
+    let list = include_str!("../../testbed/packages.txt");
+    let listed: BTreeSet<_> = list.lines().collect();
+    for package in packages::checked().filter(|package| !package.starts_with("golang")) {
+        assert!(listed.contains(package), "{package} is not in packages.txt");
+    }
 }
