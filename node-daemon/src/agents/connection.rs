@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{PeerCheck, PeerError};
 use crate::worker::driver::{Closed, Handle};
-use crate::worker::state::Input;
+use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, LinkId, PodUid};
 
 /// Time for an agent to register, and to take a target.

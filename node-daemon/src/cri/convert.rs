@@ -3,7 +3,7 @@
 use lockstep_proto::cri::v1 as wire;
 
 use crate::pods::{self, Metadata, NotAWorker};
-use crate::worker::state::ListedContainer;
+use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Exit, Pod, SandboxId};
 
 /// A sandbox, if its pod has workers.
@@ -68,6 +68,33 @@ mod tests {
         for code in [0, 1, 17, 127, 128, 255] {
             assert_eq!(exit(code), Exit { code, signal: 0 });
         }
+    }
+
+    #[test]
+    fn only_the_named_containers_of_known_pods_are_workers() {
+        let pod = Pod {
+            uid: "p".into(),
+            namespace: "default".into(),
+            name: "pod".into(),
+            group: "g".into(),
+            job: "job".into(),
+            index: 0,
+            supervised: ["worker".to_owned()].into(),
+        };
+        let pods = [(SandboxId::from("s"), pod)];
+        let container = |sandbox: &str, name: &str| wire::Container {
+            id: "c".to_owned(),
+            pod_sandbox_id: sandbox.to_owned(),
+            metadata: Some(wire::ContainerMetadata {
+                name: name.to_owned(),
+                attempt: 0,
+            }),
+            ..wire::Container::default()
+        };
+        let found = worker(&container("s", "worker"), &pods).unwrap();
+        assert_eq!((found.pod, found.id, found.ended), ("p".into(), "c".into(), None));
+        assert_eq!(worker(&container("s", "sidecar"), &pods), None);
+        assert_eq!(worker(&container("other", "worker"), &pods), None);
     }
 
     #[test]

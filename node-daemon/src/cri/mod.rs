@@ -7,7 +7,7 @@ use lockstep_proto::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 use tracing::warn;
 
-use crate::worker::state::ListedContainer;
+use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Pod, SandboxId};
 
 /// The pods with workers of this node, and their worker containers.

@@ -1,8 +1,9 @@
 //! containerd's own event stream: the ends of containers, a few milliseconds after they happen.
 //!
-//! Events are hints that come early; a listing through CRI after every connect is what makes the picture whole. The stream is only drained here:
-//! when the driver has no room, or anything is missed, the connection is given up and the listing after the next one repairs it.
+//! Events are hints that come early; listings through CRI, after every connect and now and then, are what makes the picture whole. The stream is only
+//! drained here: when the driver has no room the connection is given up, and the listing after the next one repairs what was missed.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,11 +19,15 @@ use tracing::{debug, info, warn};
 
 use crate::cri;
 use crate::worker::driver::{Closed, Handle, unix_nanos};
-use crate::worker::state::Input;
+use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, Exit};
 
 /// Time between attempts.
 const RETRY: Duration = Duration::from_millis(200);
+/// Times between the first listings after a connect.
+const RELIST: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
+/// Time between the later ones.
+const RELIST_LATER: Duration = Duration::from_secs(60);
 /// Exits of tasks in the namespace of Kubernetes.
 const FILTER: &str = r#"namespace==k8s.io,topic=="/tasks/exit""#;
 const EXIT_TOPIC: &str = "/tasks/exit";
@@ -60,31 +65,24 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
     }
 }
 
-/// One connection: subscribe, list, drain.
+/// One connection: drain events and list, side by side.
 async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), EventsError> {
     let channel = connect(socket.to_owned()).await?;
+    *away = false;
+    tokio::select! {
+        ended = drain(&channel, workers) => ended,
+        ended = relist(&channel, workers) => ended,
+    }
+}
+
+async fn drain(channel: &Channel, workers: &Handle) -> Result<(), EventsError> {
     let request = SubscribeRequest {
         filters: vec![FILTER.to_owned()],
     };
-    // containerd sends no response headers before the first event: the call is made, but not waited for, before the listing.
-    let mut client = EventsClient::new(channel.clone());
-    let subscription = tokio::spawn(async move { client.subscribe(request).await });
-    let subscription = AbortOnDrop(subscription);
-    let mark = workers.mark().await?;
-    let listing = cri::list(&channel).await?;
-    info!(
-        pods = listing.pods.len(),
-        workers = listing.containers.len(),
-        "listed through CRI"
-    );
-    *away = false;
-    let listed = Input::Listed {
-        mark,
-        pods: listing.pods,
-        containers: listing.containers,
-    };
-    workers.tell(listed).await?;
-    let mut events = subscription.join().await?.into_inner();
+    let mut events = EventsClient::new(channel.clone())
+        .subscribe(request)
+        .await?
+        .into_inner();
     while let Some(envelope) = events.message().await? {
         if let Some((id, exit, at)) = container_exit(&envelope) {
             debug!(container = %id, code = exit.code, "exit event");
@@ -96,20 +94,26 @@ async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), 
     Ok(())
 }
 
-struct AbortOnDrop<T>(tokio::task::JoinHandle<Result<T, tonic::Status>>);
-
-impl<T> AbortOnDrop<T> {
-    async fn join(mut self) -> Result<T, tonic::Status> {
-        (&mut self.0)
-            .await
-            .map_err(|error| tonic::Status::internal(error.to_string()))?
+/// Lists at once and again and again. containerd does not say when a subscription stands, so the first listing may come too early: the second, soon
+/// after, is the one that counts. The later ones are for what nobody thought of.
+async fn relist(channel: &Channel, workers: &Handle) -> Result<(), EventsError> {
+    for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
+        tokio::time::sleep(wait).await;
+        let mark = workers.mark().await?;
+        let listing = cri::list(channel).await?;
+        debug!(
+            pods = listing.pods.len(),
+            workers = listing.containers.len(),
+            "listed through CRI"
+        );
+        let listed = Input::Listed {
+            mark,
+            pods: listing.pods,
+            containers: listing.containers,
+        };
+        workers.tell(listed).await?;
     }
-}
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    Ok(())
 }
 
 async fn connect(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {

@@ -17,7 +17,7 @@ use tracing::{debug, info};
 
 use super::{Hub, connect, convert};
 use crate::worker::driver::{Closed, Handle};
-use crate::worker::state::Input;
+use crate::worker::facts::Input;
 
 /// Time for the Welcome, and for the hub's last words.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -15,7 +15,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::*;
 use crate::worker::driver::{Driver, Host};
-use crate::worker::state::{Input, Table};
+use crate::worker::facts::Input;
+use crate::worker::state::Table;
 use crate::worker::types::{AgentPhase, AgentState, ContainerId, LinkId, Pod, PodUid};
 
 const NAME: &str = "lockstep-control-plane";

@@ -23,9 +23,9 @@ use tracing::{debug, info, warn};
 use super::inject::{self, Container, Decision, Paths};
 use super::ttrpc::{self, Kind, Request, Response};
 use super::{convert, mux};
-use crate::agents::sockets::{SocketError, Sockets};
+use crate::agents::sockets::Sockets;
 use crate::worker::driver::{Closed, Handle};
-use crate::worker::state::Input;
+use crate::worker::facts::Input;
 use crate::worker::types::{Pod, PodUid, SandboxId};
 
 const NAME: &str = "lockstep";
@@ -325,61 +325,49 @@ impl Plugin {
             return Ok(None);
         };
         let container = convert::container(container);
-        let name = container.name.clone();
-        match inject::decide(&pod, &container) {
-            Decision::NotOurs => Ok(None),
-            Decision::Refuse(reason) => {
-                warn!(
-                    pod = pod.name,
-                    container = name,
-                    reason,
-                    "the worker starts without an agent"
-                );
-                Ok(None)
-            }
-            Decision::Already => {
-                if let Err(error) = self.admit(sandbox, &pod, &container).await? {
-                    warn!(pod = pod.name, container = name, %error, "its agent has no socket");
-                }
-                Ok(None)
-            }
-            Decision::Inject => match self.admit(sandbox, &pod, &container).await? {
-                Ok(run) => {
-                    let paths = Paths {
-                        bin: self.bin.clone(),
-                        run,
-                    };
-                    info!(pod = pod.name, container = name, id = %container.id, "agent injected");
-                    let adjustment = inject::adjustment(&container, paths);
-                    Ok(Some(convert::adjustment(adjustment)))
-                }
-                Err(error) => {
-                    warn!(pod = pod.name, container = name, %error, "the worker starts without an agent");
-                    Ok(None)
-                }
-            },
+        let decision = inject::decide(&pod, &container);
+        if decision == Decision::NotOurs {
+            return Ok(None);
         }
+        // Known with an agent or without: its end is evidence all the same.
+        self.made_known(sandbox.id.into(), &pod, &container).await?;
+        let (pod, name, uid) = (&pod.name, &container.name, &pod.uid);
+        if let Decision::Refuse(reason) = decision {
+            warn!(
+                pod,
+                container = name,
+                reason,
+                "the worker starts without an agent"
+            );
+            return Ok(None);
+        }
+        let run = match self.sockets.ensure(uid) {
+            Ok(run) => run,
+            Err(error) => {
+                warn!(pod, container = name, %error, "the worker starts without a socket for its agent");
+                return Ok(None);
+            }
+        };
+        if decision == Decision::Already {
+            return Ok(None);
+        }
+        info!(pod, container = name, id = %container.id, "agent injected");
+        let bin = self.bin.clone();
+        let adjustment = inject::adjustment(&container, Paths { bin, run });
+        Ok(Some(convert::adjustment(adjustment)))
     }
 
-    /// Makes everything ready for the agent of `container`; returns the pod's socket directory.
-    async fn admit(
-        &self,
-        sandbox: wire::PodSandbox,
-        pod: &Pod,
-        container: &Container,
-    ) -> Result<Result<PathBuf, SocketError>, Closed> {
-        self.workers
-            .tell(Input::PodStarted(sandbox.id.into(), pod.clone()))
-            .await?;
+    /// Has the driver take in this container, and everything that came before it: sockets of earlier sandboxes that it removes are gone.
+    async fn made_known(&self, sandbox: SandboxId, pod: &Pod, container: &Container) -> Result<(), Closed> {
+        self.workers.tell(Input::PodStarted(sandbox, pod.clone())).await?;
         let created = Input::Created {
             pod: pod.uid.clone(),
             id: container.id.clone(),
             name: container.name.clone(),
         };
         self.workers.tell(created).await?;
-        // The driver may still be removing the socket of an earlier sandbox; this one must come after.
         self.workers.mark().await?;
-        Ok(self.sockets.ensure(&pod.uid))
+        Ok(())
     }
 }
 

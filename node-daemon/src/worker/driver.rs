@@ -8,8 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
+use super::facts::{Effects, Input};
 use super::outbox::Outbox;
-use super::state::{Effects, Input, Table};
+use super::state::Table;
 use super::types::{ContainerId, LinkId, PodUid, Target, WorkerState};
 
 /// Facts that may wait for the driver before their senders do.

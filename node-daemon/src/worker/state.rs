@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::facts::{Effects, Input, ListedContainer};
 use super::plan;
 use super::types::{
     AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Phase, Pod, PodUid,
@@ -26,96 +27,6 @@ use super::types::{
 const KEPT_ENDED: usize = 3;
 /// Groups that are remembered before any of their pods is known here.
 const MAX_GROUPS: usize = 10_000;
-
-/// A fact.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// All pods with workers, and the supervised containers that are not known to have ended: a complete picture, consistent with `PodStarted`
-    /// and the other single facts (NRI guarantees that).
-    Synchronized {
-        /// Every such sandbox.
-        pods: Vec<(SandboxId, Pod)>,
-        /// Supervised containers.
-        containers: Vec<(PodUid, ContainerId, String)>,
-    },
-    /// A listing made after [`Table::mark`] returned `mark`. It may miss what has appeared since.
-    Listed {
-        /// From [`Table::mark`].
-        mark: u64,
-        /// Sandboxes of pods with workers.
-        pods: Vec<(SandboxId, Pod)>,
-        /// Every container of such a pod that should be a worker; with its exit, and when, if it has ended.
-        containers: Vec<ListedContainer>,
-    },
-    /// A sandbox of a pod with workers starts.
-    PodStarted(SandboxId, Pod),
-    /// A sandbox was removed.
-    PodRemoved(SandboxId, PodUid),
-    /// A supervised container is being created.
-    Created {
-        /// Its pod.
-        pod: PodUid,
-        /// Its id.
-        id: ContainerId,
-        /// Its name.
-        name: String,
-    },
-    /// A container was removed.
-    Removed(ContainerId),
-    /// A container ended.
-    Exited(ContainerId, Exit, i64),
-    /// An agent connected.
-    Registered {
-        /// The pod whose socket it used.
-        pod: PodUid,
-        /// Its container.
-        id: ContainerId,
-        /// Name of its container.
-        name: String,
-        /// The connection.
-        link: LinkId,
-        /// Its process id on the host.
-        pid: i32,
-    },
-    /// An agent's State.
-    State(ContainerId, LinkId, AgentState),
-    /// A connection ended.
-    LinkDown(ContainerId, LinkId),
-    /// The control plane's wishes.
-    Desired(Vec<Desired>),
-    /// The control plane no longer manages this group.
-    Forget(GroupUid, u64),
-}
-
-/// One container of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedContainer {
-    /// Its pod.
-    pub pod: PodUid,
-    /// Its id.
-    pub id: ContainerId,
-    /// Its name.
-    pub name: String,
-    /// How and when (nanoseconds since the Unix epoch) it ended, if it has.
-    pub ended: Option<(Exit, i64)>,
-}
-
-/// What follows from a fact.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// States that changed.
-    pub reports: Vec<WorkerState>,
-    /// Targets to send.
-    pub targets: Vec<(ContainerId, LinkId, Target)>,
-    /// Containers whose processes must be killed from the host; with the host pid of the agent.
-    pub kills: Vec<(ContainerId, i32)>,
-    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
-    pub stale: Vec<(GroupUid, u64, u64)>,
-    /// Workers dropped from the table.
-    pub dropped: Vec<ContainerId>,
-    /// Pods dropped from the table.
-    pub pods_gone: Vec<PodUid>,
-}
 
 #[derive(Debug)]
 struct PodEntry {
@@ -522,11 +433,18 @@ impl Table {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
-        if worker.link.as_ref().is_some_and(|current| current.id == link) {
-            worker.link = None;
-            worker.down_since = now;
-            self.refresh(id, effects);
+        if worker.link.as_ref().is_none_or(|current| current.id != link) {
+            return;
         }
+        if !self.pods.contains_key(&worker.pod) {
+            // Nobody has told of its pod: it comes back if it matters.
+            self.workers.remove(id);
+            effects.dropped.push(id.clone());
+            return;
+        }
+        worker.link = None;
+        worker.down_since = now;
+        self.refresh(id, effects);
     }
 
     fn desired(&mut self, desired: Desired, effects: &mut Effects) {

@@ -8,7 +8,8 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use super::*;
 use crate::agents::peer::{PeerCheck, PeerError};
 use crate::worker::driver::{Driver, Handle, Host};
-use crate::worker::state::{Input, Table};
+use crate::worker::facts::Input;
+use crate::worker::state::Table;
 use crate::worker::types::{AgentPhase, ContainerId, Desired, Phase, Pod, WorkerState};
 
 /// Believes everybody but who claims to be container `forged`.

@@ -145,6 +145,18 @@ fn an_agent_that_comes_before_its_pod_is_known_is_not_lost() {
 }
 
 #[test]
+fn an_agent_of_no_known_pod_leaves_nothing_behind() {
+    let mut table = Table::new(BASE);
+    table.apply(registered("nowhere", "c", 1), 0);
+    table.apply(state("c", 1, agent(AgentPhase::Running, 3, 9)), 0);
+    assert_eq!(
+        table.apply(Input::LinkDown("c".into(), LinkId(1)), 0).dropped,
+        ["c".into()]
+    );
+    assert!(table.workers.is_empty());
+}
+
+#[test]
 fn a_link_that_goes_down_unlinks_and_keeps_the_rest() {
     let mut table = with_worker(agent(AgentPhase::Exited(exit(3)), 7, 4));
     let effects = table.apply(Input::LinkDown("c".into(), LinkId(1)), 99);

@@ -1,0 +1,95 @@
+//! What goes into the table of workers, and what comes out.
+
+use super::types::{
+    AgentState, ContainerId, Desired, Exit, GroupUid, LinkId, Pod, PodUid, SandboxId, Target, WorkerState,
+};
+
+/// A fact.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// All pods with workers, and the supervised containers that are not known to have ended: a complete picture, consistent with `PodStarted`
+    /// and the other single facts (NRI guarantees that).
+    Synchronized {
+        /// Every such sandbox.
+        pods: Vec<(SandboxId, Pod)>,
+        /// Supervised containers.
+        containers: Vec<(PodUid, ContainerId, String)>,
+    },
+    /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.
+    Listed {
+        /// From [`super::state::Table::mark`].
+        mark: u64,
+        /// Sandboxes of pods with workers.
+        pods: Vec<(SandboxId, Pod)>,
+        /// Every container of such a pod that should be a worker; with its exit, and when, if it has ended.
+        containers: Vec<ListedContainer>,
+    },
+    /// A sandbox of a pod with workers starts.
+    PodStarted(SandboxId, Pod),
+    /// A sandbox was removed.
+    PodRemoved(SandboxId, PodUid),
+    /// A supervised container is being created.
+    Created {
+        /// Its pod.
+        pod: PodUid,
+        /// Its id.
+        id: ContainerId,
+        /// Its name.
+        name: String,
+    },
+    /// A container was removed.
+    Removed(ContainerId),
+    /// A container ended.
+    Exited(ContainerId, Exit, i64),
+    /// An agent connected.
+    Registered {
+        /// The pod whose socket it used.
+        pod: PodUid,
+        /// Its container.
+        id: ContainerId,
+        /// Name of its container.
+        name: String,
+        /// The connection.
+        link: LinkId,
+        /// Its process id on the host.
+        pid: i32,
+    },
+    /// An agent's State.
+    State(ContainerId, LinkId, AgentState),
+    /// A connection ended.
+    LinkDown(ContainerId, LinkId),
+    /// The control plane's wishes.
+    Desired(Vec<Desired>),
+    /// The control plane no longer manages this group.
+    Forget(GroupUid, u64),
+}
+
+/// One container of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedContainer {
+    /// Its pod.
+    pub pod: PodUid,
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name.
+    pub name: String,
+    /// How and when (nanoseconds since the Unix epoch) it ended, if it has.
+    pub ended: Option<(Exit, i64)>,
+}
+
+/// What follows from a fact.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// States that changed.
+    pub reports: Vec<WorkerState>,
+    /// Targets to send.
+    pub targets: Vec<(ContainerId, LinkId, Target)>,
+    /// Containers whose processes must be killed from the host; with the host pid of the agent.
+    pub kills: Vec<(ContainerId, i32)>,
+    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
+    pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Workers dropped from the table.
+    pub dropped: Vec<ContainerId>,
+    /// Pods dropped from the table.
+    pub pods_gone: Vec<PodUid>,
+}
