@@ -111,7 +111,8 @@ impl<'a> Jobs<'a> {
         if let Some(group) = &self.group {
             // Without agents nobody restarts the workers together: the first failure must reach the failure policy.
             let plain = group.kind == InPlaceKind::Plain;
-            spec.backoff_limit.get_or_insert(if plain { 0 } else { IN_PLACE_BACKOFF_LIMIT });
+            spec.backoff_limit
+                .get_or_insert(if plain { 0 } else { IN_PLACE_BACKOFF_LIMIT });
             spec.pod_replacement_policy
                 .get_or_insert_with(|| IN_PLACE_POD_REPLACEMENT_POLICY.to_owned());
         }

@@ -20,7 +20,8 @@ pub struct Coordinator {
     cause: Option<Cause>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
     seats: BTreeMap<Identity, Incarnation>,
-    done: BTreeSet<Identity>,
+    /// Workers that are done, and the pod that they were done in.
+    done: BTreeMap<Identity, String>,
     /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
@@ -70,7 +71,7 @@ impl Coordinator {
             started: durable.started.clone(),
             cause: durable.cause.clone(),
             seats: BTreeMap::new(),
-            done: BTreeSet::new(),
+            done: BTreeMap::new(),
             held: BTreeMap::new(),
             timeline: None,
         }
@@ -104,7 +105,7 @@ impl Coordinator {
             // Another leader has written: this one is deposed and says no more.
             return out;
         }
-        self.adopt_durable(&observed.durable);
+        self.adopt_durable(observed, now);
         if observed.suspended {
             self.suspend();
         } else if self.state == State::Suspended {
@@ -115,8 +116,7 @@ impl Coordinator {
         self.done = view
             .slots
             .iter()
-            .filter(|(_, slot)| slot.done)
-            .map(|(identity, _)| (*identity).clone())
+            .filter_map(|(identity, slot)| Some(((*identity).clone(), slot.done_in.clone()?)))
             .collect();
         self.adopt_reports(observed, now);
 
@@ -133,21 +133,42 @@ impl Coordinator {
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
-        out.wake_at = self.wake_at();
+        out.wake_at = self.wake_at(now);
         out
     }
 
-    /// The reconciler recreates Jobs on its own account (a Job failed): it raises the durable generation, which is followed here.
-    fn adopt_durable(&mut self, durable: &Durable) {
-        if durable.generation > self.generation {
-            self.generation = durable.generation;
-            self.counter = self.counter.max(durable.counter);
-            self.cause.clone_from(&durable.cause);
-            self.forget_workers();
-            self.state = match durable.phase {
-                DurablePhase::Failed => State::Failed,
-                _ => State::Recreating,
-            };
+    /// Somebody else has written: the reconciler, which recreates Jobs on its own account when one has failed, or a former leader with its last
+    /// breath. What is durable is followed.
+    fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
+        let durable = &observed.durable;
+        let recreates = durable.phase == DurablePhase::Recreating;
+        // The reconciler was faster, with the very generation that this group was about to write.
+        let contested = durable.generation == self.generation
+            && recreates
+            && matches!(self.state, State::Stopping { .. } | State::Parked { .. });
+        if durable.generation <= self.generation && !contested {
+            return;
+        }
+        self.generation = durable.generation;
+        self.counter = self.counter.max(durable.counter);
+        self.cause.clone_from(&durable.cause);
+        self.timeline = None;
+        match durable.phase {
+            DurablePhase::Failed => self.state = State::Failed,
+            DurablePhase::Recreating => {
+                self.forget_workers();
+                self.state = State::Recreating;
+            }
+            DurablePhase::InSync | DurablePhase::Stopping => {
+                if !matches!(
+                    self.state,
+                    State::Recovering { .. } | State::Suspended | State::Failed
+                ) {
+                    self.state = State::Stopping {
+                        deadline: now.plus_millis(observed.policy.timeout_ms),
+                    };
+                }
+            }
         }
     }
 
@@ -250,10 +271,9 @@ impl Coordinator {
                     .all(|(_, slot)| slot.parked_at(self.generation))
                 {
                     self.state = State::Stopping { deadline };
-                } else if self.is_durable(observed) {
-                    self.release(view, now, deadline);
-                } else if now >= deadline {
-                    self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                } else if self.is_durable(observed) && observed.old_pods == 0 {
+                    // Time without the API server does not count, so the release has all of its own.
+                    self.release(view, now, now.plus_millis(observed.policy.timeout_ms));
                 }
             }
             State::Recreating => {
@@ -345,7 +365,8 @@ impl Coordinator {
                 .and_then(|exit| observed.policy.terminal_action(identity, exit.code));
             match action {
                 Some(TerminalAction::FailIndex) => {
-                    self.done.insert(identity.clone());
+                    let pod = self.seats.get(identity).map(|seat| seat.pod_uid.clone());
+                    self.done.insert(identity.clone(), pod.unwrap_or_default());
                     continue;
                 }
                 Some(TerminalAction::FailJob) => {
@@ -674,14 +695,16 @@ impl Coordinator {
         (!same).then_some(wanted)
     }
 
-    fn wake_at(&self) -> Option<UnixNanos> {
+    fn wake_at(&self, now: UnixNanos) -> Option<UnixNanos> {
         let state = match self.state {
             State::Recovering { until } => Some(until),
-            State::Stopping { deadline } | State::Parked { deadline } | State::Releasing { deadline } => {
-                Some(deadline)
-            }
+            State::Stopping { deadline } | State::Releasing { deadline } => Some(deadline),
             _ => None,
         };
-        state.into_iter().chain(self.held.values().copied()).min()
+        state
+            .into_iter()
+            .chain(self.held.values().copied())
+            .filter(|at| *at > now)
+            .min()
     }
 }

@@ -1,6 +1,6 @@
 //! One expected worker as the coordinator sees it: its pod, its current incarnation, and whether it still counts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Worker};
 
@@ -18,13 +18,15 @@ pub(super) struct Slot<'a> {
     pub(super) current: Option<(&'a Incarnation, &'a Report)>,
     /// Completed, or exited 0 before any stop.
     pub(super) done: bool,
+    /// The pod that it exited 0 in. Kubernetes decides whether that counts: where the pod is replaced, it does not.
+    pub(super) done_in: Option<String>,
     /// Whether the stage (replicatedJob) has finished.
     pub(super) finished: bool,
 }
 
 impl<'a> View<'a> {
     /// Joins what is observed. `done` are the identities known to be done from before.
-    pub(super) fn new(observed: &'a Observed, done: &BTreeSet<Identity>) -> Self {
+    pub(super) fn new(observed: &'a Observed, done: &BTreeMap<Identity, String>) -> Self {
         let mut slots: BTreeMap<&Identity, Slot<'_>> = observed
             .workers
             .iter()
@@ -33,11 +35,16 @@ impl<'a> View<'a> {
                     [pod] => Some(pod),
                     _ => None,
                 };
+                let done_in = done
+                    .get(identity)
+                    .filter(|pod| !is_replaced(worker, pod))
+                    .cloned();
                 let slot = Slot {
                     worker,
                     pod,
                     current: None,
-                    done: worker.completed || done.contains(identity),
+                    done: worker.completed || done_in.is_some(),
+                    done_in,
                     finished: observed.finished_stages.contains(&worker.stage),
                 };
                 (identity, slot)
@@ -47,11 +54,18 @@ impl<'a> View<'a> {
             let Some(slot) = slots.get_mut(&report.identity) else {
                 continue;
             };
+            // The agent exits 0 only for a worker that is done: its last words may have been lost.
+            let done = match report.phase {
+                Phase::Done => true,
+                Phase::Lost(exit) => exit.code == 0,
+                _ => false,
+            };
+            if done && !is_replaced(slot.worker, &incarnation.pod_uid) {
+                slot.done = true;
+                slot.done_in = Some(incarnation.pod_uid.clone());
+            }
             match report.phase {
-                Phase::Done => slot.done = true,
-                // The agent exits 0 only for a worker that is done: its last words may have been lost.
-                Phase::Lost(exit) if exit.code == 0 => slot.done = true,
-                Phase::Lost(_) => {}
+                Phase::Done | Phase::Lost(_) => {}
                 _ => {
                     let lives = slot.pod.is_some_and(|pod| pod.uid == incarnation.pod_uid);
                     // What is out of sight may be long gone: it never hides what is seen.
@@ -82,6 +96,11 @@ impl<'a> View<'a> {
     pub(super) fn has_done_work_in_unfinished_stage(&self) -> bool {
         self.slots.values().any(|slot| slot.done && !slot.finished)
     }
+}
+
+/// Whether Kubernetes has put another pod in the place of this one: then it did not count what the worker did there.
+fn is_replaced(worker: &Worker, pod_uid: &str) -> bool {
+    worker.pods.iter().any(|pod| pod.uid != pod_uid)
 }
 
 impl Slot<'_> {

@@ -314,3 +314,68 @@ fn a_step_repeated_changes_nothing() {
     assert_eq!(once.status, twice.status);
     assert!(twice.announcements.is_empty());
 }
+
+#[test]
+fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
+    let mut world = World::running(2, 3);
+    // An evicted worker answers SIGTERM with exit 0; Kubernetes does not count that and replaces the pod.
+    let (old, report) = world.current(0);
+    world.report(
+        &old,
+        0,
+        Phase::Lost(Exit { code: 0, signal: 0 }),
+        report.generation,
+    );
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.lose_pod(0);
+    let replacement = world.pod(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.starts[&replacement], 1);
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
+
+#[test]
+fn time_without_the_api_server_does_not_count() {
+    let mut world = World::running(2, 3);
+    world.confirm = false;
+    world.fail(0);
+    world.step();
+    world.obey();
+    world.tick(600_000);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    world.confirm = true;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.recreations, 0);
+}
+
+#[test]
+fn the_reconciler_may_take_the_generation_for_a_recreation() {
+    let mut world = World::running(2, 3);
+    world.confirm = false;
+    world.fail(0);
+    world.step();
+    world.obey();
+    let mut theirs = world.observed.durable.clone();
+    theirs.generation = Generation(1);
+    theirs.counter = 1;
+    theirs.started.clear();
+    theirs.phase = crate::restart::DurablePhase::Recreating;
+    world.confirm_write(theirs);
+    world.confirm = true;
+    world.settle();
+    assert_eq!(
+        world.coordinator.state_name(),
+        "Recreating",
+        "the old pods are still there"
+    );
+    world.observed.old_pods = 0;
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.observed.durable.counter, world.recreations), (1, 1));
+}

@@ -127,3 +127,24 @@ fn a_deposed_leader_says_nothing_more() {
     let out = world.step();
     assert_eq!((out.desired, out.status), (None, None));
 }
+
+#[test]
+fn the_last_write_of_a_former_leader_goes_through_the_barrier() {
+    let mut world = World::running(3, 3);
+    world.new_leader(2);
+    world.settle();
+    let mut late = world.observed.durable.clone();
+    late.generation = Generation(1);
+    late.counter = 1;
+    late.phase = crate::restart::DurablePhase::Stopping;
+    world.confirm_write(late);
+    world.step();
+    assert!(
+        !world.desired.as_ref().unwrap().release,
+        "nobody starts before all have stopped"
+    );
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert!(world.starts.values().all(|starts| *starts == 2));
+    assert_eq!(world.recreations, 0);
+}
