@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_HUB_TOKEN_FILE")]
     pub hub_token_file: Option<PathBuf>,
 
-    /// Directory of the hub's CA and certificate (ca.crt, tls.crt, tls.key), made there if missing. By default they live in a Secret in
+    /// Directory of the hub's CA (ca.crt, ca.key), made there if missing. By default they live in a Secret in
     /// the cluster.
     #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR")]
     pub hub_tls_dir: Option<PathBuf>,

@@ -1,5 +1,7 @@
 //! Leadership: one replica acts, and its epoch fences the ones before it.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
@@ -39,6 +41,8 @@ pub struct Leadership {
     /// The epoch: the Lease's resourceVersion after the acquisition, higher than that of every leader before.
     pub epoch: Epoch,
     held: watch::Receiver<bool>,
+    leases: Api<Lease>,
+    identity: String,
     task: JoinHandle<Result<LeaseManager, LeaseManagerError>>,
 }
 
@@ -66,7 +70,8 @@ impl Leadership {
         // A write of our own: a process that was killed and comes back under the same identity finds its lease held, and must not share the
         // epoch of its former life.
         let claim = json!({"metadata": {"annotations": {"lockstep.dev/leader-process": uuid::Uuid::new_v4().to_string()}}});
-        let lease = Api::<Lease>::namespaced(client, namespace)
+        let leases: Api<Lease> = Api::namespaced(client, namespace);
+        let lease = leases
             .patch(LEASE, &PatchParams::default(), &Patch::Merge(&claim))
             .await
             .map_err(Box::new)?;
@@ -79,14 +84,19 @@ impl Leadership {
         Ok(Self {
             epoch: Epoch(epoch),
             held,
+            leases,
+            identity: identity.to_owned(),
             task,
         })
     }
 
-    /// Resolves when the lease is lost. Cancel-safe.
+    /// Resolves when the lease is lost, or could not be seen to be ours for as long as it lasts: then another replica may hold it. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseError {
-        // An ended sender means that the renewing task is gone: as good as lost.
-        let _ = self.held.wait_for(|held| !*held).await;
+        tokio::select! {
+            // An ended sender means that the renewing task is gone: as good as lost.
+            _ = self.held.wait_for(|held| !*held) => {}
+            () = unseen(&self.leases, &self.identity) => {}
+        }
         LeaseError::Lost
     }
 
@@ -124,4 +134,28 @@ async fn ensure_namespace(client: &kube::Client, namespace: &str) -> Result<(), 
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(LeaseError::Api(Box::new(error))),
     }
+}
+
+/// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is
+/// away.
+async fn unseen(leases: &Api<Lease>, identity: &str) {
+    let (duration, every) = (Duration::from_secs(DURATION), Duration::from_secs(GRACE));
+    let mut seen = Instant::now();
+    while seen.elapsed() < duration {
+        tokio::time::sleep(every).await;
+        let asked = Instant::now();
+        match tokio::time::timeout(every, leases.get(LEASE)).await {
+            Ok(Ok(lease)) if holder(&lease) == Some(identity) => seen = asked,
+            Ok(Ok(lease)) => {
+                tracing::error!(holder = holder(&lease), "another replica holds the lease");
+                return;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
+            Err(_) => tracing::warn!("the lease cannot be read in time"),
+        }
+    }
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
 }

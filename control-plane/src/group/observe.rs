@@ -34,8 +34,10 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
         .filter(|pod| has_uid(pod.metadata.labels.as_ref(), uid))
         .collect();
     let gathered = restart::gather(jobset, &jobs, &pods, recreations);
+    // Where only ended pods are left, nothing is to be told: the daemon has forgotten the group by the time a new pod comes.
     let nodes = pods
         .iter()
+        .filter(|pod| !is_terminal(pod))
         .filter_map(|pod| pod.spec.as_ref()?.node_name.clone())
         .collect();
     let policy = GroupPolicy {
@@ -57,6 +59,11 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
         policy,
         nodes,
     }
+}
+
+fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {

@@ -49,7 +49,7 @@ pub(super) struct Task {
 enum Writing {
     Idle,
     Under(Write),
-    Retry { at: Instant, delay: Duration },
+    Retry { at: Instant },
 }
 
 impl Task {
@@ -63,6 +63,7 @@ impl Task {
         let mut coordinator =
             Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
         let mut writing = Writing::Idle;
+        let mut pause = RETRY.0;
         let mut state = "";
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
@@ -83,7 +84,7 @@ impl Task {
             }
             match (&writing, out.status) {
                 (Writing::Idle, Some(wanted)) => writing = self.begin(&known, wanted),
-                (Writing::Retry { at, .. }, None) if *at <= Instant::now() => writing = Writing::Idle,
+                (Writing::Retry { at }, None) if *at <= Instant::now() => writing = Writing::Idle,
                 _ => {}
             }
 
@@ -94,6 +95,7 @@ impl Task {
                 () = stop.cancelled() => return self.link.forget(),
                 written = finished(&mut writing) => match written {
                     Some(Ok(jobset)) => {
+                        pause = RETRY.0;
                         self.context.stores.wrote_jobset(jobset.clone());
                         known = Arc::new(jobset);
                         writing = Writing::Idle;
@@ -103,7 +105,12 @@ impl Task {
                         writing = Writing::Idle;
                     }
                     Some(Err(WriteError::Gone)) => return self.link.forget(),
-                    Some(Err(WriteError::Api(error))) => writing = retry(&writing, &error),
+                    Some(Err(error @ WriteError::Api(_))) => writing = retry(&error, &mut pause),
+                    // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
+                    Some(Err(error @ WriteError::Pruned)) => {
+                        tracing::error!(%error, "group given up");
+                        return self.link.forget();
+                    }
                     None => writing = Writing::Idle,
                 },
                 () = self.link.changed() => {}
@@ -144,16 +151,12 @@ fn durable_of(jobset: &JobSet) -> Durable {
     )
 }
 
-fn retry(writing: &Writing, error: &kube::Error) -> Writing {
-    let delay = match writing {
-        Writing::Retry { delay, .. } => (*delay * 2).min(RETRY.1),
-        _ => RETRY.0,
-    };
-    tracing::warn!(%error, ?delay, "status not written, will retry");
-    Writing::Retry {
-        at: Instant::now() + delay,
-        delay,
-    }
+/// A pause before the next attempt, twice as long as the one before.
+fn retry(error: &WriteError, pause: &mut Duration) -> Writing {
+    tracing::warn!(%error, ?pause, "status not written, will retry");
+    let at = Instant::now() + *pause;
+    *pause = (*pause * 2).min(RETRY.1);
+    Writing::Retry { at }
 }
 
 /// Resolves when the write is done, with its result, or when it is time to try again, with nothing. Cancel-safe: the write stays where it is.
@@ -161,7 +164,7 @@ async fn finished(writing: &mut Writing) -> Option<Result<JobSet, WriteError>> {
     match writing {
         Writing::Idle => std::future::pending().await,
         Writing::Under(write) => Some(write.as_mut().await),
-        Writing::Retry { at, .. } => {
+        Writing::Retry { at } => {
             tokio::time::sleep_until((*at).into()).await;
             None
         }

@@ -16,6 +16,11 @@ pub(super) enum WriteError {
     /// Somebody else wrote in between: decide anew on what is there now.
     #[error("the JobSet has changed")]
     Conflict(Box<JobSet>),
+    /// The API server has dropped what it does not know: its CustomResourceDefinition lacks `status.inPlaceRestart`.
+    #[error(
+        "the API server drops status.inPlaceRestart: install Lockstep's CustomResourceDefinition of JobSets"
+    )]
+    Pruned,
     /// The JobSet is gone.
     #[error("the JobSet is gone")]
     Gone,
@@ -52,7 +57,11 @@ pub(super) async fn write(
         .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
         .await;
     match patched {
-        Ok(jobset) if jobset.metadata.uid == known.metadata.uid => Ok(jobset),
+        Ok(jobset) if jobset.metadata.uid == known.metadata.uid => {
+            let status = jobset.status.as_ref();
+            let kept = status.is_some_and(|status| status.in_place_restart.is_some());
+            if kept { Ok(jobset) } else { Err(WriteError::Pruned) }
+        }
         Ok(_) => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {

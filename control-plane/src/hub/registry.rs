@@ -111,10 +111,25 @@ impl Registry {
 
     /// Drops what was reported of groups that no task has looked after for this long: their JobSets are not ours, or gone.
     pub fn sweep(&self, older_than: Duration) {
+        let mut dropped = Vec::new();
         self.groups.retain(|_, state| {
             let inner = state.lock();
-            inner.claimed || inner.unclaimed_since.elapsed() < older_than
+            let keep = inner.claimed || inner.unclaimed_since.elapsed() < older_than;
+            if !keep {
+                dropped.extend(inner.reports.keys().cloned());
+            }
+            keep
         });
+        self.forget_workers(dropped);
+    }
+
+    /// Workers that no group keeps reports of any more. Never called with a group locked: nodes come before groups.
+    fn forget_workers(&self, workers: Vec<(String, Incarnation)>) {
+        for (node, incarnation) in workers {
+            if let Some(mut entry) = self.nodes.get_mut(&node) {
+                entry.workers.remove(&incarnation);
+            }
+        }
     }
 
     fn group(&self, uid: &str) -> Arc<GroupState> {
@@ -145,7 +160,8 @@ impl Registry {
 
     /// The stream has ended. Its workers run on, out of sight.
     pub(super) fn disconnect(&self, node: &str, session: u64) {
-        let known = {
+        let groups = {
+            // Held to the end, so that a stream that replaces this one at the same time has the last word.
             let Some(mut entry) = self.nodes.get_mut(node) else {
                 return;
             };
@@ -157,10 +173,10 @@ impl Registry {
                 return;
             }
             entry.session = None;
-            entry.workers.clone()
+            self.unlink(node, &entry.workers);
+            entry.workers.values().cloned().collect()
         };
-        self.unlink(node, &known);
-        self.notify(&known.values().cloned().collect());
+        self.notify(&groups);
     }
 
     /// Workers whose state changed.
@@ -303,11 +319,7 @@ impl GroupLink {
                 }
                 keep
             });
-        for (node, incarnation) in dropped {
-            if let Some(mut entry) = self.registry.nodes.get_mut(&node) {
-                entry.workers.remove(&incarnation);
-            }
-        }
+        self.registry.forget_workers(dropped);
     }
 
     /// Tells the group's nodes what is desired, each only what is new to it.
