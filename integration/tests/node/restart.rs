@@ -76,7 +76,8 @@ async fn simultaneous_deaths_are_one_restart(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
     let before = group.running(4).await?;
     for worker in &before {
-        worker.signal(Signal::SIGKILL)?;
+        // The restart may be faster, and have ended this one already.
+        let _ = worker.signal(Signal::SIGKILL);
     }
     group.restarted_in_place(&before, 1).await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
