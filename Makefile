@@ -45,6 +45,10 @@ binaries: deps
 	$(CARGO) rustc --release --locked -p lockstep-node-daemon --bin lockstep-node-daemon -- $(STATIC)
 	$(CARGO) rustc --profile agent --locked -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
 
+.PHONY: archives
+archives: binaries testbed ## Write the images as OCI archives to target/images, to push to a registry
+	$(TESTBED) save-images $(TARGET)/images
+
 .PHONY: testbed
 testbed: deps
 	$(CARGO) build --locked -p lockstep-integration --bins

@@ -1,6 +1,8 @@
 //! `lockstep-testbed`: brings a cluster up for the shell, and takes it down.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -43,6 +45,11 @@ enum Action {
         images: Vec<Named>,
         #[command(flatten)]
         instance: Instance,
+    },
+    /// Writes the images of Lockstep into a folder, as OCI archives to push to a registry
+    SaveImages {
+        /// The folder, made where it is missing
+        dir: PathBuf,
     },
     /// Shows which clusters there are
     Status,
@@ -106,6 +113,7 @@ async fn act(action: Action) -> anyhow::Result<()> {
         Action::Up { nodes, instance } => up(instance.name, nodes).await,
         Action::Down { instance, all } => down(instance.name, all),
         Action::LoadImages { images, instance } => load_images(&instance.name, &images).await,
+        Action::SaveImages { dir } => save_images(&dir),
         Action::Status => status().await,
         Action::Tools(action) => tools(action).await,
         Action::ExecNode {
@@ -153,6 +161,16 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
         };
         cluster.load_image(&image).await?;
         progress.say(format_args!("{} is on every node", image.name));
+    }
+    Ok(())
+}
+
+fn save_images(dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    for image in [image::control_plane()?, image::node_daemon()?] {
+        let archive = dir.join(image.archive_name());
+        image.write(&archive)?;
+        println!("{}", archive.display());
     }
     Ok(())
 }
