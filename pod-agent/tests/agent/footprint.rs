@@ -45,7 +45,7 @@ fn the_release_binary_is_small_and_static() {
 }
 
 #[test]
-fn idle_it_takes_no_processor_time_and_less_than_3_mb() {
+fn idle_it_takes_less_than_3_mb_and_restarts_leak_nothing() {
     let (binary, release) = binary();
     let (rig, mut daemon) = patient().binary(&binary).running();
     let fds = || {

@@ -133,3 +133,48 @@ fn an_empty_order_is_one_that_is_behind() {
         Some((Phase::Running, 1))
     );
 }
+
+#[test]
+fn a_daemon_may_die_at_any_moment_of_a_restart() {
+    let (rig, mut daemon) =
+        script("echo $LOCKSTEP_RESTART_ATTEMPT; touch up.$LOCKSTEP_RESTART_ATTEMPT; exec sleep 1000")
+            .running();
+    rig.await_file("up.0");
+    let mut generation = 0;
+    for _ in 0..2 {
+        for moment in 0..4 {
+            generation += 1;
+            daemon.send(stop(generation));
+            if moment == 0 {
+                daemon = rig.reconnect(daemon);
+                daemon.send(stop(generation));
+            }
+            daemon.until(Phase::Parked, generation);
+            if moment == 1 {
+                daemon = rig.reconnect(daemon);
+                daemon.until(Phase::Parked, generation);
+            }
+            daemon.send(release(generation));
+            if moment == 2 {
+                daemon = rig.reconnect(daemon);
+                daemon.send(release(generation));
+            }
+            daemon.until(Phase::Running, generation);
+            if moment == 3 {
+                daemon = rig.reconnect(daemon);
+                daemon.until(Phase::Running, generation);
+            }
+            rig.await_file(&format!("up.{generation}"));
+        }
+    }
+    let starts: Vec<u64> = rig
+        .out()
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    assert_eq!(
+        starts,
+        (0..=generation).collect::<Vec<_>>(),
+        "each generation once"
+    );
+}

@@ -25,6 +25,7 @@ pub(crate) struct Setup {
     wrapper: Vec<String>,
     binary: PathBuf,
     own_proc: bool,
+    own_namespace: bool,
 }
 
 /// A running agent. Dropped, it is killed with its whole namespace.
@@ -75,6 +76,7 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
         wrapper: Vec::new(),
         binary: AGENT.into(),
         own_proc: true,
+        own_namespace: true,
     }
 }
 
@@ -101,6 +103,12 @@ impl Setup {
         self
     }
 
+    /// Runs the agent among the processes of the test, not as PID 1.
+    pub(crate) fn without_namespace(mut self) -> Self {
+        self.own_namespace = false;
+        self
+    }
+
     pub(crate) fn start(self) -> Rig {
         let dir = tempfile::tempdir().expect("tempdir");
         self.start_in(dir)
@@ -117,12 +125,17 @@ impl Setup {
             fs::copy(&self.binary, &binary).expect("copy the agent");
         }
 
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--pid", "--fork", "--kill-child"]);
-        if self.own_proc {
+        let mut unshare = Command::new(if self.own_namespace { "unshare" } else { "env" });
+        if self.own_namespace {
+            unshare.args(["--pid", "--fork", "--kill-child"]);
+        }
+        if self.own_namespace && self.own_proc {
             unshare.arg("--mount-proc");
         }
         unshare.args(["--"]).args(&self.wrapper).arg(&binary);
+        if !self.own_namespace {
+            unshare.arg("--allow-not-pid1");
+        }
         unshare
             .arg("--socket")
             .arg(&socket)
@@ -198,6 +211,12 @@ impl Rig {
             other => panic!("not a Register: {other:?}"),
         }
         daemon
+    }
+
+    /// The daemon dies and another one comes.
+    pub(crate) fn reconnect(&self, daemon: Daemon) -> Daemon {
+        drop(daemon);
+        self.accept()
     }
 
     /// Nobody listens any more.

@@ -108,7 +108,8 @@ fn sessions_of_kubectl_exec_live_on() {
     rig.await_file("up.1");
     daemon.send(stop_hard(2));
     daemon.until(Phase::Parked, 2);
-    let left: Vec<String> = rig.others().into_iter().map(|process| process.command).collect();
+    let alive = rig.others().into_iter().filter(|process| !process.zombie);
+    let left: Vec<String> = alive.map(|process| process.command).collect();
     assert_eq!(left, ["sh -c sleep 1003 & touch in; wait", "sleep 1003"]);
     assert!(session.try_wait().expect("wait").is_none());
     drop(rig);
@@ -200,4 +201,29 @@ fn a_big_tree_goes_quickly() {
     println!("211 processes: parked after {:?}", begin.elapsed());
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert_eq!(rig.others(), []);
+}
+
+#[test]
+fn outside_a_container_it_keeps_to_its_own_tree_too() {
+    let text = "(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &)
+        until [ -s daemon ]; do sleep 0.01; done; touch up; exec sleep 1001";
+    let mut bystander = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .expect("sleep");
+    let (mut rig, mut daemon) = script(text).without_namespace().running();
+    rig.await_file("up");
+    let pid = std::fs::read_to_string(rig.path("daemon"))
+        .expect("its pid")
+        .trim()
+        .parse()
+        .expect("a number");
+    kill(Pid::from_raw(pid), None).expect("alive");
+    daemon.send(stop_hard(1));
+    daemon.until(Phase::Parked, 1);
+    assert!(kill(Pid::from_raw(pid), None).is_err());
+    assert!(bystander.try_wait().expect("wait").is_none());
+    assert!(rig.is_alive());
+    bystander.kill().expect("kill");
+    bystander.wait().expect("wait");
 }
