@@ -196,3 +196,26 @@ fn revisions_grow_and_times_are_real() {
     let since = Duration::from_nanos(states.last().expect("running").since_unix_nanos.unsigned_abs());
     assert!(since >= before && since < before + PATIENCE);
 }
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nothing() {
+    // The pipe is full as soon as dd runs; the agent's line about SIGKILL would block.
+    let text = "trap '' TERM
+        dd if=/dev/zero of=/dev/stderr bs=4096 count=1000 status=none &
+        touch up.$LOCKSTEP_RESTART_ATTEMPT; wait";
+    let (rig, mut daemon) = script(text).with_stuck_log().running();
+    rig.await_file("up.0");
+    eventually("dd to be stuck", || {
+        let dd = rig
+            .others()
+            .into_iter()
+            .find(|process| process.command.starts_with("dd "))?;
+        (stat_field(dd.pid, 0)? == "S").then_some(())
+    });
+    for generation in 1..4 {
+        daemon.send(stop_hard(generation));
+        daemon.until(Phase::Parked, generation);
+        daemon.send(release(generation));
+        daemon.until(Phase::Running, generation);
+    }
+}

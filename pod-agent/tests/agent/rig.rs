@@ -26,6 +26,7 @@ pub(crate) struct Setup {
     binary: PathBuf,
     own_proc: bool,
     own_namespace: bool,
+    stuck_log: bool,
 }
 
 /// A running agent. Dropped, it is killed with its whole namespace.
@@ -77,6 +78,7 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
         binary: AGENT.into(),
         own_proc: true,
         own_namespace: true,
+        stuck_log: false,
     }
 }
 
@@ -100,6 +102,12 @@ impl Setup {
     /// Leaves the outer namespace's /proc, which is useless to the agent.
     pub(crate) fn without_proc(mut self) -> Self {
         self.own_proc = false;
+        self
+    }
+
+    /// Gives it a stderr that nobody reads.
+    pub(crate) fn with_stuck_log(mut self) -> Self {
+        self.stuck_log = true;
         self
     }
 
@@ -145,7 +153,11 @@ impl Setup {
             .current_dir(dir.path())
             .stdin(Stdio::null());
         unshare.stdout(fs::File::create(dir.path().join("out")).expect("out"));
-        unshare.stderr(fs::File::create(dir.path().join("err")).expect("err"));
+        if self.stuck_log {
+            unshare.stderr(Stdio::piped());
+        } else {
+            unshare.stderr(fs::File::create(dir.path().join("err")).expect("err"));
+        }
         let unshare = unshare.spawn().expect("unshare");
         Rig {
             dir,
@@ -443,7 +455,7 @@ fn all_pids() -> impl Iterator<Item = i32> {
 }
 
 /// A field of /proc/<pid>/stat, counted from the state.
-fn stat_field(pid: i32, field: usize) -> Option<String> {
+pub(crate) fn stat_field(pid: i32, field: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(field).map(str::to_owned)
 }
