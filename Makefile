@@ -77,7 +77,10 @@ images: binaries cluster-up ## Put the images of Lockstep and of the examples on
 
 .PHONY: install
 install: images ## Install Lockstep on the cluster, with its Helm chart
-	eval "$$($(TESTBED) up)" && $$($(TESTBED) tools path helm) upgrade --install lockstep $(CHART) \
+	@# Helm installs a CRD once and never again touches it.
+	eval "$$($(TESTBED) up)"; \
+	$$($(TESTBED) tools path kubectl) apply --server-side --force-conflicts -f $(CHART)/crds > /dev/null; \
+	$$($(TESTBED) tools path helm) upgrade --install lockstep $(CHART) \
 	  --namespace $(NAMESPACE) --create-namespace --values charts/testbed-values.yaml \
 	  --set-string controller.podAnnotations.build=$$(sha256sum $(TARGET)/release/lockstep-control-plane | cut -c -16) \
 	  --set-string nodeDaemon.podAnnotations.build=$$(cat $(TARGET)/release/lockstep-node-daemon $(TARGET)/agent/lockstep-pod-agent | sha256sum | cut -c -16) \

@@ -51,7 +51,7 @@ pub(crate) fn one(restart: &Restart, number: u32, of: u32) {
             restart.step, restart.step_before
         ),
     ));
-    lines.sort();
+    lines.sort_by_key(|(at, _)| *at);
     println!("{:>10}  {:>8}", "ms", "+ms");
     println!("{:>10}  {:>8}  SIGKILL", "0.0", "");
     let mut last = Duration::ZERO;
