@@ -36,8 +36,15 @@ fn everything_else_is_the_workers_own() {
 
     let direct = tempfile::tempdir().expect("tempdir");
     let file = |name| fs::File::create(direct.path().join(name)).expect("file");
-    let status = Command::new("unshare")
-        .args(["--pid", "--fork", "--mount-proc", "--"])
+    let status = Command::new("env")
+        .args([
+            "--default-signal",
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--",
+        ])
         .args(wrapper)
         .args(worker)
         .current_dir(direct.path())

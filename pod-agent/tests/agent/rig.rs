@@ -133,9 +133,11 @@ impl Setup {
             fs::copy(&self.binary, &binary).expect("copy the agent");
         }
 
-        let mut unshare = Command::new(if self.own_namespace { "unshare" } else { "env" });
+        // Whoever runs the tests may have them ignore signals (nohup, a shell's background job); a container runtime does not.
+        let mut unshare = Command::new("env");
+        unshare.arg("--default-signal");
         if self.own_namespace {
-            unshare.args(["--pid", "--fork", "--kill-child"]);
+            unshare.args(["unshare", "--pid", "--fork", "--kill-child"]);
         }
         if self.own_namespace && self.own_proc {
             unshare.arg("--mount-proc");
