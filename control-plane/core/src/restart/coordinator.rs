@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::{Slot, View};
 use super::{
-    Announcement, Cause, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Incarnation,
-    Observed, Output, Phase, Reason, TerminalAction, Timeline, UnixNanos,
+    Announcement, Cause, Desired, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed,
+    Output, Phase, Reason, Timeline, UnixNanos,
 };
+
+mod evidence;
 
 /// The coordinator of one group.
 #[derive(Debug, Clone)]
@@ -26,8 +28,6 @@ pub struct Coordinator {
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
 }
-
-type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -347,125 +347,6 @@ impl Coordinator {
                         || self.seats.contains_key(*identity)
                         || slot.current.is_some())
             })
-    }
-
-    /// The earliest failure of an incarnation that is released now.
-    fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Option<Cause> {
-        let mut causes: Vec<(Identity, Cause)> = Vec::new();
-        for (identity, slot) in view.slots.iter().filter(|(_, slot)| slot.counts()) {
-            if let Some(cause) = self.evidence_of(identity, slot, observed) {
-                causes.push(((*identity).clone(), cause));
-            }
-        }
-        let deadline = now.plus_millis(observed.policy.timeout_ms);
-        let mut found: Option<&Cause> = None;
-        for (identity, cause) in &causes {
-            let action = cause
-                .exit
-                .and_then(|exit| observed.policy.terminal_action(identity, exit.code));
-            match action {
-                Some(TerminalAction::FailIndex) => {
-                    let pod = self.seats.get(identity).map(|seat| seat.pod_uid.clone());
-                    self.done.insert(identity.clone(), pod.unwrap_or_default());
-                    continue;
-                }
-                Some(TerminalAction::FailJob) => {
-                    self.held.entry(identity.clone()).or_insert(deadline);
-                }
-                Some(TerminalAction::Replace) | None => {}
-            }
-            let at = |cause: &Cause| cause.at.unwrap_or(UnixNanos(i64::MAX));
-            if found.is_none_or(|earliest| at(cause) < at(earliest)) {
-                found = Some(cause);
-            }
-        }
-        for (identity, _) in view.slots.iter().filter(|(_, slot)| slot.worker.ending) {
-            self.held.entry((*identity).clone()).or_insert(deadline);
-        }
-        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. But not for ever.
-        if self.held.values().any(|until| now < *until) {
-            return None;
-        }
-        found.cloned()
-    }
-
-    fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {
-        let cause = |reason, pod: &str, node: &str, exit: Option<Exit>, at: Option<UnixNanos>| Cause {
-            reason,
-            identity: Some(identity.clone()),
-            pod: pod.to_owned(),
-            node: node.to_owned(),
-            exit,
-            at,
-        };
-        let Some(seat) = self.seats.get(identity) else {
-            return self.evidence_without_seat(slot, &cause);
-        };
-        if let Some(report) = observed.reports.get(seat) {
-            match report.phase {
-                Phase::Exited(exit) if report.generation == self.generation => {
-                    let at = Some(report.since);
-                    return Some(cause(
-                        Reason::WorkerExited,
-                        &report.pod_name,
-                        &report.node,
-                        Some(exit),
-                        at,
-                    ));
-                }
-                Phase::Lost(exit) => {
-                    let at = Some(report.since);
-                    return Some(cause(
-                        Reason::ContainerLost,
-                        &report.pod_name,
-                        &report.node,
-                        Some(exit),
-                        at,
-                    ));
-                }
-                _ => {}
-            }
-        }
-        if !slot.worker.pods.iter().any(|pod| pod.uid == seat.pod_uid) {
-            return Some(cause(Reason::PodLost, "", "", None, None));
-        }
-        let (current, report) = slot.current?;
-        (current != seat && report.phase != Phase::Unlinked).then(|| {
-            cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                Some(report.since),
-            )
-        })
-    }
-
-    /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.
-    fn evidence_without_seat(&self, slot: &Slot<'_>, cause: &MakeCause<'_>) -> Option<Cause> {
-        let started = self.started.contains(&slot.worker.stage);
-        let Some((_, report)) = slot.current else {
-            return (started && slot.worker.pods.is_empty())
-                .then(|| cause(Reason::PodLost, "", "", None, None));
-        };
-        let at = Some(report.since);
-        match report.phase {
-            Phase::Fresh if started => Some(cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                at,
-            )),
-            Phase::Exited(exit) if report.generation == self.generation => Some(cause(
-                Reason::WorkerExited,
-                &report.pod_name,
-                &report.node,
-                Some(exit),
-                at,
-            )),
-            _ => None,
-        }
     }
 
     /// Begins a counted restart, in place where that is possible.
