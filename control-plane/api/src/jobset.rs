@@ -4,8 +4,9 @@ use crate::annotations::IN_PLACE_TIMEOUT;
 use crate::conditions::{COMPLETED, FAILED};
 use crate::naming::{job_name, pod_hostname};
 use crate::{
-    CONTROLLER_NAME, Coordinator, FailurePolicy, JobSet, Network, Operator, ReplicatedJob, RestartStrategy,
-    RetentionPolicy, StartupPolicy, StartupPolicyOrder, VolumeClaimPolicy,
+    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, JobSet, Network, Operator,
+    ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy, StartupPolicyOrder,
+    VolumeClaimPolicy,
 };
 
 /// Group of replicatedJobs that name none.
@@ -125,6 +126,13 @@ impl JobSet {
             .startup_policy
             .as_ref()
             .is_some_and(StartupPolicy::is_in_order)
+    }
+
+    /// What each replicatedJob must reach before the next one is created, where the execution policy orders them.
+    pub fn executes_in_order(&self) -> Option<ReplicatedJobsStatus> {
+        let policy = self.spec.execution_policy.as_ref()?;
+        (policy.execution_policy_order == Some(ExecutionPolicyOrder::InOrder))
+            .then(|| policy.replicated_jobs_status.clone().unwrap_or_default())
     }
 
     /// The operator of the success policy; `All` where there is none.

@@ -26,9 +26,9 @@ mod volumes;
 
 pub use jobset::DEFAULT_GROUP_NAME;
 pub use spec::{
-    Coordinator, DependsOn, DependsOnStatus, FailurePolicy, FailurePolicyAction, FailurePolicyRule, JobSet,
-    JobSetSpec, Network, Operator, ReplicatedJob, RestartStrategy, StartupPolicy, StartupPolicyOrder,
-    SuccessPolicy,
+    Coordinator, DependsOn, DependsOnStatus, ExecutionPolicy, ExecutionPolicyOrder, FailurePolicy,
+    FailurePolicyAction, FailurePolicyRule, JobSet, JobSetSpec, Network, Operator, ReplicatedJob,
+    ReplicatedJobsStatus, RestartStrategy, StartupPolicy, StartupPolicyOrder, SuccessPolicy,
 };
 pub use status::{
     InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus, RestartCause,

@@ -42,10 +42,25 @@ fn immutable() -> Value {
     printcolumn = r#"{"name":"Age","jsonPath":".metadata.creationTimestamp","type":"date","description":"Time this JobSet was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "message": "StartupPolicy and DependsOn APIs are mutually exclusive",
-    "rule": "!(has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder' && self.replicatedJobs.exists(x, has(x.dependsOn)))",
-}]))]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "message": "StartupPolicy and DependsOn APIs are mutually exclusive",
+        "rule": "!(has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder' && self.replicatedJobs.exists(x, has(x.dependsOn)))",
+    },
+    {
+        "message": "ExecutionPolicy and DependsOn APIs are mutually exclusive",
+        "rule": "!(has(self.executionPolicy) && self.executionPolicy.executionPolicyOrder == 'InOrder' && self.replicatedJobs.exists(x, has(x.dependsOn)))",
+    },
+    {
+        "message": "ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
+        "rule": "!(has(self.executionPolicy) && self.executionPolicy.executionPolicyOrder == 'InOrder' && has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder')",
+    },
+    {
+        "fieldPath": ".executionPolicy",
+        "message": "Value is immutable",
+        "rule": "has(self.executionPolicy) == has(oldSelf.executionPolicy)",
+    },
+]))]
 pub struct JobSetSpec {
     /// The groups of identical Jobs that make up the set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -71,6 +86,11 @@ pub struct JobSetSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = immutable()))]
     pub startup_policy: Option<StartupPolicy>,
+
+    /// Order in which the replicatedJobs run (KEP-672). Excludes dependsOn and startupPolicy InOrder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = immutable()))]
+    pub execution_policy: Option<ExecutionPolicy>,
 
     /// Stops all Jobs of the set while true.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -293,6 +313,48 @@ string_enum! {
         AnyOrder,
         /// As listed, each when the one before is ready.
         InOrder,
+    }
+}
+
+/// Order in which the replicatedJobs run (KEP-672).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecutionPolicy {
+    /// `AnyOrder` runs all replicatedJobs at once; `InOrder` creates each one, as listed, when all Jobs of the one
+    /// before have reached `replicatedJobsStatus`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "AnyOrder"))]
+    pub execution_policy_order: Option<ExecutionPolicyOrder>,
+
+    /// What all Jobs of a replicatedJob must have reached before the next one is created: `Succeeded`, `Failed`
+    /// (their failure is what the next one waits for, and no matter of the failure policy), `Active` (their pods
+    /// are there) or `Ready`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Succeeded"))]
+    pub replicated_jobs_status: Option<ReplicatedJobsStatus>,
+}
+
+string_enum! {
+    /// Order in which the replicatedJobs run.
+    pub enum ExecutionPolicyOrder {
+        /// All at once.
+        AnyOrder,
+        /// As listed, each when the one before has reached a status.
+        InOrder,
+    }
+}
+
+string_enum! {
+    /// What the Jobs of a replicatedJob can have reached.
+    pub enum ReplicatedJobsStatus {
+        /// All have succeeded.
+        Succeeded,
+        /// All have failed.
+        Failed,
+        /// All have pods that are pending or running, or have had them.
+        Active,
+        /// All are ready, or have ended.
+        Ready,
     }
 }
 

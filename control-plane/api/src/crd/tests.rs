@@ -12,9 +12,14 @@ const CHART_FILE: &str = include_str!("../../../../charts/lockstep/crds/jobset.x
 const UPSTREAM_FILE: &str = include_str!("../../vendor/jobset.x-k8s.io_jobsets.yaml");
 
 /// All that may differ from upstream's definition, documentation apart.
-const DIFFERENCES: [&str; 2] = [
+const DIFFERENCES: [&str; 6] = [
     // Upstream's generator leaves its version.
     "- metadata.annotations",
+    // Execution policy (KEP-672), with its rules.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.executionPolicy",
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: ExecutionPolicy and DependsOn APIs are mutually exclusive",
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: Value is immutable",
     // Restarts in place: the state of the restart coordinator.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.inPlaceRestart",
 ];
@@ -100,6 +105,18 @@ fn compare(path: &str, upstream: &Value, ours: &Value, differences: &mut Vec<Str
                     (None, _) => differences.push(format!("+ {path}")),
                 }
             }
+        }
+        // Rules stand for themselves: their order means nothing.
+        (Value::Array(upstream), Value::Array(ours)) if path.ends_with(".x-kubernetes-validations") => {
+            let rules = |rules: &[Value], without: &[Value], sign: &str| {
+                let only = rules.iter().filter(|rule| !without.contains(rule));
+                let lines = only.map(|rule| {
+                    format!("{sign} {path}: {}", rule["message"].as_str().unwrap_or_default())
+                });
+                lines.collect::<Vec<_>>()
+            };
+            differences.extend(rules(upstream, ours, "-"));
+            differences.extend(rules(ours, upstream, "+"));
         }
         (Value::Array(upstream), Value::Array(ours)) if upstream.len() == ours.len() => {
             for (index, (upstream, ours)) in upstream.iter().zip(ours).enumerate() {
