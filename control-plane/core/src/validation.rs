@@ -8,10 +8,15 @@ use std::{collections::BTreeSet, fmt};
 
 use lockstep_api::{JobSet, ReplicatedJob};
 
+use crate::features::Features;
+
 mod coordinator;
+mod execution_policy;
 mod failure_policy;
 mod in_place;
+mod managed_by;
 mod syntax;
+pub(crate) mod volume_claims;
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +36,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
             value: None,
@@ -39,7 +44,11 @@ impl Violation {
         }
     }
 
-    fn with_value(field: impl Into<String>, value: impl fmt::Debug, message: impl Into<String>) -> Self {
+    pub(crate) fn with_value(
+        field: impl Into<String>,
+        value: impl fmt::Debug,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             field: field.into(),
             value: Some(format!("{value:?}")),
@@ -76,14 +85,17 @@ pub fn message(violations: &[Violation]) -> String {
 
 /// Everything that is wrong with a JobSet as it was created.
 #[must_use]
-pub fn validate(jobset: &JobSet) -> Vec<Violation> {
+pub fn validate(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
     network(jobset, &mut violations);
+    managed_by::validate(jobset, &mut violations);
     replicated_jobs(jobset, &mut violations);
+    execution_policy::validate(jobset, features, &mut violations);
     success_policy(jobset, &mut violations);
-    failure_policy::validate(jobset, &mut violations);
+    failure_policy::validate(jobset, features, &mut violations);
     coordinator::validate(jobset, &mut violations);
-    in_place::validate(jobset, &mut violations);
+    in_place::validate(jobset, features, &mut violations);
+    volume_claims::validate(jobset, &mut violations);
     violations
 }
 
@@ -110,7 +122,7 @@ fn network(jobset: &JobSet, violations: &mut Vec<Violation>) {
     );
 }
 
-fn path(index: usize, below: &str) -> String {
+pub(crate) fn path(index: usize, below: &str) -> String {
     format!("spec.replicatedJobs[{index}]{below}")
 }
 

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use lockstep_api::{FailurePolicyAction, FailurePolicyRule, JobSet};
 
-use super::{Violation, syntax};
+use super::{Violation, path, syntax};
+use crate::features::Features;
 
+/// The API keeps so many counts of a replicatedJob's Jobs.
+const MOST_RESTARTED_REPLICAS: i32 = 1024;
 const LONGEST_NAME: usize = 128;
 const JOB_FAILURE_REASONS: [&str; 5] = [
     "BackoffLimitExceeded",
@@ -15,7 +18,7 @@ const JOB_FAILURE_REASONS: [&str; 5] = [
     "PodFailurePolicy",
 ];
 
-pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
+pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
     let rules = jobset
         .spec
         .failure_policy
@@ -27,13 +30,28 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
             FailurePolicyAction::RestartJob | FailurePolicyAction::RestartJobAndIgnoreMaxRestarts
         )
     };
-    if rules.iter().any(restarts_one_job) {
+    if rules.iter().any(restarts_one_job) && !features.restart_job {
         violations.push(Violation::new(
             "spec.failurePolicy.rules",
             "RestartJob and RestartJobAndIgnoreMaxRestarts failure policy actions are not allowed when RestartJob feature gate is \
              disabled",
         ));
         return;
+    }
+    if rules.iter().any(restarts_one_job)
+        && let Some(index) = jobset
+            .spec
+            .replicated_jobs
+            .iter()
+            .position(|job| job.replicas() > MOST_RESTARTED_REPLICAS)
+    {
+        violations.push(Violation::new(
+            path(index, ".replicas"),
+            format!(
+                "JobSet cannot have a failure policy rule with RestartJob or RestartJobAndIgnoreMaxRestarts action and a replicated \
+                 job with replicas > {MOST_RESTARTED_REPLICAS}"
+            ),
+        ));
     }
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {

@@ -2,15 +2,22 @@
 
 use k8s_openapi::api::batch::v1::JobSpec;
 use lockstep_api::{
-    JobSet, ReplicatedJob,
+    JobSet, ReplicatedJob, RestartStrategy,
     annotations::{self, AnnotationError, Supervise},
 };
 
 use super::{Violation, path};
+use crate::features::Features;
 use crate::jobset::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY};
 
-pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
-    if !jobset.in_place() {
+pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
+    if !features.in_place_restart && jobset.restart_strategy() == RestartStrategy::InPlaceRestart {
+        violations.push(Violation::new(
+            "spec.failurePolicy.restartStrategy",
+            "InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled",
+        ));
+    }
+    if !features.in_place_restart || !jobset.in_place() {
         return;
     }
     for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {

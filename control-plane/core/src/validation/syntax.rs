@@ -69,3 +69,9 @@ pub(super) fn is_rule_name(value: &str) -> bool {
         LazyLock::new(|| pattern("^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"));
     matches(&PATTERN, value)
 }
+
+/// Path of an HTTP URL.
+pub(super) fn is_http_path(value: &str) -> bool {
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"^[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$"));
+    matches(&PATTERN, value)
+}

@@ -11,7 +11,7 @@ fn base() -> JobSet {
 
 /// Field and message of each violation.
 fn violations(jobset: &JobSet) -> Vec<(String, String)> {
-    validate(jobset)
+    validate(jobset, &Features::default())
         .into_iter()
         .map(|violation| (violation.field, violation.message))
         .collect()
@@ -302,7 +302,7 @@ fn messages_name_the_field_and_stay_short() {
             ..Default::default()
         })
     });
-    let text = message(&validate(&js));
+    let text = message(&validate(&js, &Features::default()));
     assert!(
         text.starts_with("jobset is invalid: spec.network.subdomain: Invalid value: \"A\": "),
         "{text}"
@@ -310,6 +310,6 @@ fn messages_name_the_field_and_stay_short() {
     let many = (0..50).fold(base(), |js, index| {
         js.rule(rule(&format!("{index}"), Action::FailJobSet))
     });
-    let text = message(&validate(&many));
+    let text = message(&validate(&many, &Features::default()));
     assert!(text.len() < 1024 && text.ends_with(" more"), "{text}");
 }

@@ -1,0 +1,57 @@
+//! What the admission webhooks say about JobSets: defaults, and what is refused.
+//!
+//! The messages are upstream's. What differs is stricter or more tolerant on purpose: a replicatedJob cannot depend on itself, and
+//! in-place JobSets need not state `backoffLimit` and `podReplacementPolicy`.
+
+mod default;
+mod update;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use lockstep_api::JobSet;
+
+use crate::{
+    features::Features,
+    validation::{self, Violation},
+};
+
+pub use default::default;
+
+#[cfg(test)]
+mod tests;
+
+/// How many random characters the API server appends to `generateName`, and the longest base that it keeps.
+const GENERATED: (&str, usize) = ("abcde", 58);
+
+/// Everything that is wrong with a JobSet that is being created.
+#[must_use]
+pub fn validate_create(jobset: &JobSet, features: &Features) -> Vec<Violation> {
+    validation::validate(&named(jobset), features)
+}
+
+/// Everything that is wrong with the change of a JobSet.
+#[must_use]
+pub fn validate_update(old: &JobSet, new: &JobSet, features: &Features) -> Vec<Violation> {
+    update::validate(old, new, features)
+}
+
+/// Names of the claims that a JobSet makes, which may exist before it.
+#[must_use]
+pub fn claim_names(jobset: &JobSet) -> Vec<String> {
+    validation::volume_claims::names(&named(jobset))
+}
+
+/// What is wrong with a JobSet that is being created, in view of claims of these names that exist.
+#[must_use]
+pub fn validate_claims(jobset: &JobSet, existing: &[PersistentVolumeClaim]) -> Vec<Violation> {
+    validation::volume_claims::against_existing(&named(jobset), existing)
+}
+
+/// The JobSet with a name as long as the one that it will get, where that is generated.
+fn named(jobset: &JobSet) -> JobSet {
+    let mut jobset = jobset.clone();
+    if let (None | Some(""), Some(base)) = (jobset.metadata.name.as_deref(), &jobset.metadata.generate_name) {
+        let base = &base[..base.floor_char_boundary(GENERATED.1)];
+        jobset.metadata.name = Some(format!("{base}{}", GENERATED.0));
+    }
+    jobset
+}

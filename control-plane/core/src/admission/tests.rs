@@ -1,0 +1,326 @@
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PodSchedulingGate, Toleration, VolumeMount};
+use lockstep_api::{
+    ExecutionPolicy, FailurePolicyAction as Action, ReplicatedJob, RetentionPolicy, VolumeClaimPolicy,
+    VolumeClaimTemplate,
+};
+
+use super::*;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job, rule};
+
+fn base() -> JobSet {
+    jobset([replicated_job("a", 1), replicated_job("b", 1)])
+}
+
+fn messages(violations: &[Violation]) -> Vec<String> {
+    violations.iter().map(ToString::to_string).collect()
+}
+
+fn refused(old: &JobSet, new: &JobSet) -> Vec<String> {
+    messages(&validate_update(old, new, &Features::default()))
+}
+
+fn elastic() -> Features {
+    Features {
+        elastic_jobset: true,
+        ..Features::default()
+    }
+}
+
+fn changed(change: impl FnOnce(&mut ReplicatedJob)) -> JobSet {
+    base().with(|js| change(&mut js.spec.replicated_jobs[1]))
+}
+
+#[test]
+fn defaults_fill_what_is_missing_and_keep_what_is_stated() {
+    let mut js = base()
+        .rule(rule("", Action::FailJobSet))
+        .rule(rule("mine", Action::FailJobSet))
+        .rule(rule("", Action::FailJobSet));
+    default(&mut js);
+    let spec = &js.spec;
+    assert_eq!(spec.success_policy.as_ref().unwrap().operator.as_str(), "All");
+    let startup = spec.startup_policy.as_ref().unwrap();
+    assert_eq!(startup.startup_policy_order.as_str(), "AnyOrder");
+    let network = spec.network.as_ref().unwrap();
+    assert_eq!(
+        (network.enable_dns_hostnames, network.publish_not_ready_addresses),
+        (Some(true), Some(true))
+    );
+    assert_eq!(network.subdomain, None);
+    let job = spec.replicated_jobs[0].template.spec.as_ref().unwrap();
+    assert_eq!(job.completion_mode.as_deref(), Some("Indexed"));
+    let pod = job.template.spec.as_ref().unwrap();
+    assert_eq!(pod.restart_policy.as_deref(), Some("OnFailure"));
+    let names = spec.failure_policy.as_ref().unwrap().rules.iter();
+    let names: Vec<_> = names.map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names, ["failurePolicyRule0", "mine", "failurePolicyRule2"]);
+    let once = js.clone();
+    default(&mut js);
+    assert_eq!(js, once);
+}
+
+#[test]
+fn stated_values_stay() {
+    let mut js = changed(|job| {
+        let spec = job.template.spec.as_mut().unwrap();
+        spec.completion_mode = Some("NonIndexed".to_owned());
+        spec.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    })
+    .with(|js| {
+        js.spec.network = Some(lockstep_api::Network {
+            enable_dns_hostnames: Some(false),
+            ..Default::default()
+        });
+    });
+    default(&mut js);
+    let spec = js.spec.replicated_jobs[1].template.spec.as_ref().unwrap();
+    assert_eq!(spec.completion_mode.as_deref(), Some("NonIndexed"));
+    let pod = spec.template.spec.as_ref().unwrap();
+    assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
+    assert_eq!(js.spec.network.unwrap().enable_dns_hostnames, Some(false));
+}
+
+#[test]
+fn replicated_jobs_are_immutable_and_the_change_is_named() {
+    assert_eq!(refused(&base(), &base()), [""; 0]);
+    assert_eq!(
+        refused(&base(), &changed(|job| job.replicas = Some(3))),
+        ["spec.replicatedJobs: Invalid value: \"replicatedJobs[1].replicas\": field is immutable"]
+    );
+    let without = base().with(|js| {
+        js.spec.replicated_jobs.pop();
+    });
+    assert_eq!(refused(&base(), &without).len(), 1);
+    let managed = base().with(|js| js.spec.managed_by = Some("acme.io/x".to_owned()));
+    assert_eq!(
+        refused(&base(), &managed),
+        ["spec.managedBy: Invalid value: \"acme.io/x\": field is immutable"]
+    );
+    let ordered = base().with(|js| js.spec.execution_policy = Some(ExecutionPolicy::default()));
+    assert_eq!(
+        refused(&base(), &ordered),
+        ["spec.executionPolicy: field is immutable"]
+    );
+    assert_eq!(
+        refused(&ordered, &base()),
+        ["spec.executionPolicy: field is immutable"]
+    );
+    let suspended = base().suspended(true);
+    assert_eq!(refused(&base(), &suspended), [""; 0]);
+    assert_eq!(refused(&suspended, &base()), [""; 0]);
+}
+
+#[test]
+fn around_a_suspension_the_pod_templates_may_change_as_far_as_kueue_needs_it() {
+    let injected = changed(|job| {
+        let template = &mut job.template.spec.as_mut().unwrap().template;
+        let meta = template.metadata.get_or_insert_default();
+        meta.labels = Some([("x".to_owned(), "y".to_owned())].into());
+        meta.annotations = Some([("x".to_owned(), "y".to_owned())].into());
+        let pod = template.spec.as_mut().unwrap();
+        pod.node_selector = Some([("zone".to_owned(), "z".to_owned())].into());
+        pod.tolerations = Some(vec![Toleration::default()]);
+        pod.scheduling_gates = Some(vec![PodSchedulingGate::default()]);
+    });
+    assert_eq!(refused(&base(), &injected).len(), 1);
+    assert_eq!(refused(&base().suspended(true), &injected), [""; 0]);
+    assert_eq!(refused(&base(), &injected.clone().suspended(true)), [""; 0]);
+    assert_eq!(refused(&injected, &base().suspended(true)), [""; 0]);
+    let more = injected.with(|js| js.spec.replicated_jobs[1].replicas = Some(2));
+    assert_eq!(refused(&base().suspended(true), &more).len(), 1);
+}
+
+#[test]
+fn elastic_jobsets_change_their_number_of_pods_and_nothing_else() {
+    let indexed = |pods: (i32, i32)| {
+        changed(|job| {
+            let spec = job.template.spec.as_mut().unwrap();
+            spec.completion_mode = Some("Indexed".to_owned());
+            (spec.parallelism, spec.completions) = (Some(pods.0), Some(pods.1));
+        })
+    };
+    let scale = |old: &JobSet, pods| messages(&validate_update(old, &indexed(pods), &elastic()));
+    let old = indexed((1, 1));
+    assert_eq!(refused(&old, &indexed((3, 3))).len(), 1);
+    assert_eq!(scale(&old, (3, 3)), [""; 0]);
+    assert_eq!(
+        scale(&old, (3, 2)),
+        [
+            "spec.replicatedJobs[1].template.spec.completions: Invalid value: 2: completions must be equal to parallelism for Elastic \
+             Indexed Jobs"
+        ]
+    );
+    assert!(scale(&old, (0, 0))[0].contains("parallelism must be >= 1"));
+    let finished = old.clone().status(|status| {
+        let mut draft = crate::status::Draft::new(status, crate::testing::at(0));
+        draft.complete();
+        *status = draft.status;
+    });
+    assert!(scale(&finished, (3, 3))[0].contains("Cannot mutate parallelism or completions"));
+}
+
+#[test]
+fn gates_decide_what_may_be_asked_for() {
+    let off = Features {
+        in_place_restart: false,
+        ..Features::default()
+    };
+    let in_place = base().restarting(lockstep_api::RestartStrategy::InPlaceRestart, 1);
+    assert_eq!(validate_create(&in_place, &Features::default()), []);
+    assert_eq!(
+        messages(&validate_create(&in_place, &off)),
+        [
+            "spec.failurePolicy.restartStrategy: InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is \
+             disabled"
+        ]
+    );
+    let single = base().rule(rule("x", Action::RestartJob));
+    assert!(
+        messages(&validate_create(&single, &off))[0]
+            .contains("not allowed when RestartJob feature gate is disabled")
+    );
+    let on = Features {
+        restart_job: true,
+        ..Features::default()
+    };
+    assert_eq!(validate_create(&single, &on), []);
+    let many = single.with(|js| js.spec.replicated_jobs[0].replicas = Some(1025));
+    assert!(messages(&validate_create(&many, &on))[0].contains("replicas > 1024"));
+}
+
+#[test]
+fn managed_by_is_a_domain_prefixed_path() {
+    let managed = |value: &str| {
+        let js = base().with(|js| js.spec.managed_by = Some(value.to_owned()));
+        messages(&validate_create(&js, &Features::default()))
+    };
+    assert_eq!(managed("acme.io/foo"), [""; 0]);
+    assert!(managed("foo")[0].contains("must be a domain-prefixed path (such as \"acme.io/foo\")"));
+    for bad in ["", "/foo", "acme.io/", "ACME/foo", "acme.io/a b"] {
+        assert_eq!(managed(bad).len(), 1, "{bad}");
+    }
+    assert!(managed(&format!("acme.io/{}", "x".repeat(60)))[0].contains("Too long"));
+}
+
+#[test]
+fn execution_policy_excludes_other_orders() {
+    let in_order = base().with(|js| {
+        js.spec.execution_policy = Some(ExecutionPolicy {
+            execution_policy_order: Some("InOrder".into()),
+            replicated_jobs_status: Some("Failed".into()),
+        });
+    });
+    let found = |js: &JobSet| messages(&validate_create(js, &Features::default()));
+    assert_eq!(found(&in_order), [""; 0]);
+    assert!(found(&in_order.clone().in_order())[0].contains("StartupPolicy APIs are mutually exclusive"));
+    let depends = in_order.clone().with(|js| {
+        js.spec.replicated_jobs[1] = replicated_job("b", 1).depends_on("a", "Ready");
+    });
+    assert!(found(&depends)[0].contains("DependsOn APIs are mutually exclusive"));
+    let in_place = in_order.restarting(lockstep_api::RestartStrategy::InPlaceRestart, 1);
+    assert!(found(&in_place)[0].contains("replicatedJobsStatus"));
+}
+
+#[test]
+fn a_generated_name_is_counted_in_full() {
+    let generated = |base_name: usize| {
+        let js = base().with(|js| {
+            js.metadata.name = None;
+            js.metadata.generate_name = Some("g".repeat(base_name));
+        });
+        validate_create(&js, &Features::default()).len()
+    };
+    assert_eq!(generated(40), 0);
+    assert!(generated(58) > 0);
+}
+
+fn claiming(size: &str) -> JobSet {
+    base().with(|js| {
+        let spec = serde_json::from_value(serde_json::json!({
+            "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}},
+        }));
+        js.spec.volume_claim_policies = vec![VolumeClaimPolicy {
+            templates: vec![VolumeClaimTemplate {
+                metadata: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                    name: Some("data".to_owned()),
+                    ..Default::default()
+                }),
+                spec: Some(spec.unwrap()),
+                ..VolumeClaimTemplate::default()
+            }],
+            retention_policy: None,
+        }];
+        let pod = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        pod.template.spec.as_mut().unwrap().containers[0].volume_mounts = Some(vec![VolumeMount {
+            name: "data".to_owned(),
+            ..VolumeMount::default()
+        }]);
+    })
+}
+
+#[test]
+fn claims_need_a_mount_a_name_of_their_own_and_room() {
+    let found = |js: &JobSet| messages(&validate_create(js, &Features::default()));
+    assert_eq!(found(&claiming("1Gi")), [""; 0]);
+    let unmounted = claiming("1Gi").with(|js| js.spec.replicated_jobs.remove(0).replicas = None);
+    assert!(
+        found(&unmounted)[0].contains("don't have a matching volumeMount: data from VolumeClaimPolicies")
+    );
+    let twice = claiming("1Gi").with(|js| {
+        let again = js.spec.volume_claim_policies[0].clone();
+        js.spec.volume_claim_policies.push(again);
+    });
+    assert_eq!(
+        found(&twice),
+        [
+            "spec.volumeClaimPolicies[1].template[0].name: Invalid value: \"data\": names must be unique for VolumeClaimPolicies \
+             template"
+        ]
+    );
+    let clashing = claiming("1Gi").with(|js| {
+        let pod = js.spec.replicated_jobs[1].template.spec.as_mut().unwrap();
+        pod.template.spec.as_mut().unwrap().volumes = Some(vec![k8s_openapi::api::core::v1::Volume {
+            name: "data".to_owned(),
+            ..Default::default()
+        }]);
+    });
+    assert!(found(&clashing)[0].contains("volume name conflicts with VolumeClaimPolicy template name: data"));
+}
+
+#[test]
+fn a_claim_that_exists_must_fit_and_be_retained() {
+    let js = claiming("1Gi");
+    assert_eq!(claim_names(&js), ["data-js"]);
+    let claim = |size: &str| PersistentVolumeClaim {
+        metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            name: Some("data-js".to_owned()),
+            ..Default::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            volume_name: Some("pv-1".to_owned()),
+            volume_mode: Some("Filesystem".to_owned()),
+            ..claiming(size).spec.volume_claim_policies[0].templates[0]
+                .spec
+                .clone()
+                .unwrap()
+        }),
+        status: None,
+    };
+    let found = messages(&validate_claims(&js, &[claim("1Gi")]));
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].contains("retentionPolicy must be retain when PVC exists"),
+        "{found:?}"
+    );
+    let retained = js.with(|js| {
+        js.spec.volume_claim_policies[0].retention_policy = Some(lockstep_api::VolumeRetentionPolicy {
+            when_deleted: Some(RetentionPolicy::Retain),
+        });
+    });
+    assert_eq!(validate_claims(&retained, &[claim("1Gi")]), []);
+    let found = messages(&validate_claims(&retained, &[claim("2Gi")]));
+    assert!(
+        found[0].contains("spec does not match existing PVC data-js in namespace ns"),
+        "{found:?}"
+    );
+}

@@ -1,0 +1,168 @@
+//! What may change in a JobSet.
+//!
+//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, the part of the pod templates that Kueue and others
+//! set (KEP-2926). The schema guards the policies; this guards the rest.
+
+use lockstep_api::{JobSet, JobSetSpec, ReplicatedJob};
+use serde_json::Value;
+
+use crate::{
+    features::Features,
+    validation::{Violation, path},
+};
+
+const IMMUTABLE: &str = "field is immutable";
+
+pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut masked = new.spec.clone();
+    if features.elastic_jobset {
+        scale(old, &mut masked, &mut violations);
+    }
+    if old.is_suspended() || new.is_suspended() {
+        mask_what_suspension_allows(&old.spec, &mut masked);
+    }
+    if masked.replicated_jobs != old.spec.replicated_jobs {
+        let changed = changes(&old.spec.replicated_jobs, &masked.replicated_jobs);
+        violations.push(Violation::with_value(
+            "spec.replicatedJobs",
+            changed.join(", "),
+            IMMUTABLE,
+        ));
+    }
+    if new.spec.managed_by != old.spec.managed_by {
+        let value = new.spec.managed_by.as_deref().unwrap_or_default();
+        violations.push(Violation::with_value("spec.managedBy", value, IMMUTABLE));
+    }
+    // The schema's rules do not see that a field comes or goes.
+    let presence = [(
+        "spec.executionPolicy",
+        old.spec.execution_policy != new.spec.execution_policy,
+    )];
+    violations.extend(
+        presence
+            .into_iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(field, _)| Violation::new(field, IMMUTABLE)),
+    );
+    violations
+}
+
+/// ElasticJobSet (KEP-463): Indexed Jobs may change their number of pods.
+fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>) {
+    for (index, new) in masked.replicated_jobs.iter_mut().enumerate() {
+        let Some(old_job) = job_spec(&old.spec, &new.name) else {
+            continue;
+        };
+        let Some(job) = new.template.spec.as_mut() else {
+            continue;
+        };
+        if job.completion_mode.as_deref() != Some("Indexed") {
+            continue;
+        }
+        let parallelism_changed = job.parallelism != old_job.parallelism;
+        let completions_changed = job.completions != old_job.completions;
+        let field = |name: &str| path(index, &format!(".template.spec{name}"));
+        if (parallelism_changed || completions_changed) && old.is_finished() {
+            violations.push(Violation::new(
+                field(""),
+                "Cannot mutate parallelism or completions when JobSet is in a terminal state (Completed or Failed)",
+            ));
+        } else {
+            if parallelism_changed && job.parallelism.is_some_and(|value| value < 1) {
+                violations.push(Violation::with_value(
+                    field(".parallelism"),
+                    job.parallelism.unwrap_or_default(),
+                    "parallelism must be >= 1",
+                ));
+            }
+            if completions_changed && job.completions.is_some_and(|value| value < 1) {
+                violations.push(Violation::with_value(
+                    field(".completions"),
+                    job.completions.unwrap_or_default(),
+                    "completions must be >= 1",
+                ));
+            }
+            if (parallelism_changed || completions_changed)
+                && job.parallelism.is_some()
+                && job.completions.is_some()
+                && job.parallelism != job.completions
+            {
+                violations.push(Violation::with_value(
+                    field(".completions"),
+                    job.completions.unwrap_or_default(),
+                    "completions must be equal to parallelism for Elastic Indexed Jobs",
+                ));
+            }
+        }
+        job.parallelism = old_job.parallelism;
+        job.completions = old_job.completions;
+    }
+}
+
+/// Puts the old values where a suspended JobSet, or one that is being suspended or resumed, may have new ones.
+fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
+    for new in &mut masked.replicated_jobs {
+        let (Some(old), Some(new)) = (job_spec(old, &new.name), new.template.spec.as_mut()) else {
+            continue;
+        };
+        let old_meta = old.template.metadata.clone().unwrap_or_default();
+        let meta = new.template.metadata.get_or_insert_default();
+        meta.annotations = old_meta.annotations;
+        meta.labels = old_meta.labels;
+        if old.template.metadata.is_none() && *meta == Default::default() {
+            new.template.metadata = None;
+        }
+        if let (Some(old), Some(new)) = (&old.template.spec, &mut new.template.spec) {
+            new.node_selector.clone_from(&old.node_selector);
+            new.tolerations.clone_from(&old.tolerations);
+            new.scheduling_gates.clone_from(&old.scheduling_gates);
+        }
+    }
+}
+
+fn job_spec<'a>(spec: &'a JobSetSpec, name: &str) -> Option<&'a k8s_openapi::api::batch::v1::JobSpec> {
+    let job = spec.replicated_jobs.iter().find(|job| job.name == name)?;
+    job.template.spec.as_ref()
+}
+
+/// The paths at which two lists of replicatedJobs differ, those of additions and removals included.
+fn changes(old: &[ReplicatedJob], new: &[ReplicatedJob]) -> Vec<String> {
+    let as_value = |jobs: &[ReplicatedJob]| serde_json::to_value(jobs).unwrap_or_default();
+    let mut found = Vec::new();
+    differing(
+        "replicatedJobs".to_owned(),
+        &as_value(old),
+        &as_value(new),
+        &mut found,
+    );
+    found
+}
+
+fn differing(path: String, old: &Value, new: &Value, found: &mut Vec<String>) {
+    /// More than this would be no help.
+    const MOST: usize = 5;
+    if old == new || found.len() >= MOST {
+        return;
+    }
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let added = new.keys().filter(|key| !old.contains_key(*key));
+            for key in old.keys().chain(added) {
+                let (old, new) = (old.get(key), new.get(key));
+                differing(
+                    format!("{path}.{key}"),
+                    old.unwrap_or(&Value::Null),
+                    new.unwrap_or(&Value::Null),
+                    found,
+                );
+            }
+        }
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                differing(format!("{path}[{index}]"), old, new, found);
+            }
+        }
+        _ => found.push(path),
+    }
+}

@@ -1,0 +1,46 @@
+//! `spec.managedBy` is a domain-prefixed path.
+
+use lockstep_api::JobSet;
+
+use super::{Violation, syntax};
+
+const FIELD: &str = "spec.managedBy";
+const LONGEST: usize = 63;
+
+pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let Some(manager) = jobset.spec.managed_by.as_deref() else {
+        return;
+    };
+    match manager.split_once('/') {
+        _ if manager.is_empty() => violations.push(Violation::new(FIELD, "Required value")),
+        None => violations.push(invalid(
+            manager,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        )),
+        Some((domain, path)) => {
+            if domain.is_empty() {
+                violations.push(invalid(domain, "prefix is empty"));
+            } else {
+                violations.extend(syntax::dns1123_subdomain(domain).map(|error| invalid(domain, error)));
+            }
+            if path.is_empty() {
+                violations.push(invalid(path, "path is empty"));
+            } else if !syntax::is_http_path(path) {
+                violations.push(invalid(
+                    path,
+                    "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
+                ));
+            }
+        }
+    }
+    if manager.len() > LONGEST {
+        violations.push(Violation::new(
+            FIELD,
+            format!("Too long: may not be more than {LONGEST} bytes"),
+        ));
+    }
+}
+
+fn invalid(value: &str, message: impl Into<String>) -> Violation {
+    Violation::with_value(FIELD, value, message)
+}
