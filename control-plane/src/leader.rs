@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow};
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
+use lockstep_core::Features;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Identity;
@@ -121,6 +122,7 @@ impl Leader {
             self.client,
             self.stores,
             self.metrics,
+            Features::default(),
             self.reconciler_changes,
             end.clone(),
         );

@@ -13,6 +13,7 @@ use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, watcher};
 use lockstep_api::JobSet;
+use lockstep_core::Features;
 use lockstep_core::reconcile::plan;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,7 @@ pub async fn run(
     client: Client,
     stores: Stores,
     metrics: Arc<Metrics>,
+    features: Features,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -49,6 +51,7 @@ pub async fn run(
         stores,
         applier,
         metrics,
+        features,
         failures: Mutex::default(),
     });
     tokio::join!(reconciler.follow(changes, shutdown), publisher.run());
@@ -59,6 +62,7 @@ struct Reconciler {
     stores: Stores,
     applier: Applier,
     metrics: Arc<Metrics>,
+    features: Features,
     failures: Mutex<HashMap<ObjectRef<JobSet>, u32>>,
 }
 
@@ -90,7 +94,8 @@ impl Reconciler {
     async fn reconcile(&self, jobset: &JobSet) -> Result<Action, ReconcileError> {
         let key = ObjectRef::from_obj(jobset);
         let started = std::time::Instant::now();
-        let Some((observed, unconfirmed)) = self.stores.observe(&key, jiff::Timestamp::now()) else {
+        let Some((observed, unconfirmed)) = self.stores.observe(&key, self.features, jiff::Timestamp::now())
+        else {
             self.forget(&key);
             return Ok(Action::await_change());
         };

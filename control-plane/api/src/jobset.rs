@@ -96,6 +96,16 @@ impl JobSet {
         self.status.as_ref().map_or(0, |status| status.restarts)
     }
 
+    /// How often one Job was recreated on its own.
+    pub fn job_restarts(&self, replicated_job: &str, job_index: usize) -> i32 {
+        let status = self.status.as_ref();
+        let counts = status.and_then(|status| status.replicated_job(replicated_job));
+        counts
+            .and_then(|counts| counts.job_restarts.get(job_index))
+            .copied()
+            .unwrap_or(0)
+    }
+
     /// How often the set may be restarted before it has failed.
     pub fn max_restarts(&self) -> i32 {
         self.spec

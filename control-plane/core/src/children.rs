@@ -28,11 +28,7 @@ pub(crate) struct Children<'a> {
 impl<'a> Children<'a> {
     pub(crate) fn sort(observed: &'a Observed) -> Self {
         let uid = observed.jobset.metadata.uid.as_deref().unwrap_or_default();
-        let restarts = observed
-            .jobset
-            .status
-            .as_ref()
-            .map_or(0, |status| status.restarts);
+        let restarts = observed.jobset.restarts();
         let mut children = Self::default();
         for job in &observed.jobs {
             let job: &Job = job;
@@ -51,7 +47,7 @@ impl<'a> Children<'a> {
             else {
                 continue;
             };
-            if attempt < restarts {
+            if attempt < restarts || is_behind(observed, job) {
                 children.previous.push(job);
             } else if has_condition(job, "Failed") {
                 children.failed.push(job);
@@ -63,6 +59,23 @@ impl<'a> Children<'a> {
         }
         children
     }
+}
+
+/// Whether the failure policy wants this Job made anew on its own. A Job without a readable attempt is left as it is.
+fn is_behind(observed: &Observed, job: &Job) -> bool {
+    let attempt = || {
+        let target = observed
+            .jobset
+            .job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);
+        let attempt: i32 = label(job, labels::JOB_RESTART_ATTEMPT)?.parse().ok()?;
+        Some(attempt < target)
+    };
+    observed.features.restart_job && attempt().unwrap_or(false)
+}
+
+/// Index of the Job in its replicatedJob.
+pub(crate) fn job_index(job: &Job) -> Option<usize> {
+    label(job, labels::JOB_INDEX)?.parse().ok()
 }
 
 fn is_left_behind(job: &Job, jobset: &str) -> bool {

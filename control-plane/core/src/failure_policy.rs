@@ -13,7 +13,8 @@ use lockstep_api::{
 use regex::Regex;
 
 use crate::{
-    children::{failure, label},
+    children::{failure, job_index, label},
+    features::Features,
     validation::INVALID_JOBSET,
 };
 
@@ -36,10 +37,28 @@ pub(crate) enum Decision {
         /// Reason of the event.
         event: String,
     },
+    /// One Job is made anew, the others run on.
+    RestartJob {
+        /// The replicatedJob that the Job belongs to.
+        replicated_job: String,
+        /// Its index there.
+        index: usize,
+        /// Whether this restart counts towards `maxRestarts`.
+        counts: bool,
+        /// What is done, with the name of the Job; message of the event.
+        message: String,
+        /// Reason of the event.
+        event: String,
+    },
 }
 
 /// Decides about the failed Jobs; `None` where none has failed. `counted` is how many restarts count towards `maxRestarts` so far.
-pub(crate) fn decide(jobset: &JobSet, failed: &[&Job], counted: i32) -> Option<Decision> {
+pub(crate) fn decide(
+    jobset: &JobSet,
+    failed: &[&Job],
+    counted: i32,
+    features: &Features,
+) -> Option<Decision> {
     let Some(policy) = &jobset.spec.failure_policy else {
         let message = about(messages::FAILED_JOBS, first(failed)?);
         return Some(Decision::Fail {
@@ -55,6 +74,10 @@ pub(crate) fn decide(jobset: &JobSet, failed: &[&Job], counted: i32) -> Option<D
         Some((rule, job)) => (Some(rule), job, &rule.action),
         None => (None, first(failed)?, &FailurePolicyAction::RestartJobSet),
     };
+    let single = matches!(
+        action,
+        FailurePolicyAction::RestartJob | FailurePolicyAction::RestartJobAndIgnoreMaxRestarts
+    );
     let counts = match action {
         FailurePolicyAction::FailJobSet => {
             let message = about(&events::failure_policy_action_message(action), job);
@@ -65,6 +88,8 @@ pub(crate) fn decide(jobset: &JobSet, failed: &[&Job], counted: i32) -> Option<D
         }
         FailurePolicyAction::RestartJobSet => true,
         FailurePolicyAction::RestartJobSetAndIgnoreMaxRestarts => false,
+        FailurePolicyAction::RestartJob if features.restart_job => true,
+        FailurePolicyAction::RestartJobAndIgnoreMaxRestarts if features.restart_job => false,
         // Refused by validation; here it can only be an object that started under another version.
         unknown => {
             let message = about(&format!("failure policy action {unknown} is not supported"), job);
@@ -81,14 +106,28 @@ pub(crate) fn decide(jobset: &JobSet, failed: &[&Job], counted: i32) -> Option<D
             message,
         });
     }
+    let message = about(&events::failure_policy_action_message(action), job);
+    let event = events::failure_policy_action_reason(action);
+    // A Job that has lost its index cannot be made anew alone.
+    if let Some(index) = job_index(job).filter(|_| single) {
+        return Some(Decision::RestartJob {
+            replicated_job: label(job, labels::REPLICATED_JOB_NAME)
+                .unwrap_or_default()
+                .to_owned(),
+            index,
+            counts,
+            message,
+            event,
+        });
+    }
     Some(Decision::Restart {
         counts,
         reason: rule.map_or_else(
             || reasons::DEFAULT_FAILURE_POLICY.to_owned(),
             |rule| format!("{}{}", reasons::FAILURE_POLICY_PREFIX, rule.name),
         ),
-        message: about(&events::failure_policy_action_message(action), job),
-        event: events::failure_policy_action_reason(action),
+        message,
+        event,
     })
 }
 

@@ -14,7 +14,11 @@ use k8s_openapi::{
 };
 use lockstep_api::{GROUP, InPlaceKind, JobSet, KIND, ReplicatedJob, VERSION, annotations, labels, naming};
 
-use crate::in_place::{self, Group};
+use crate::{
+    features::Features,
+    in_place::{self, Group},
+    volume_claims,
+};
 
 #[cfg(test)]
 mod tests;
@@ -30,13 +34,14 @@ type Map = BTreeMap<String, String>;
 pub(crate) struct Jobs<'a> {
     jobset: &'a JobSet,
     owner: OwnerReference,
+    features: Features,
     group: Option<Group>,
     /// Labels and annotations that all Jobs of the set share.
     common: Map,
 }
 
 impl<'a> Jobs<'a> {
-    pub(crate) fn new(jobset: &'a JobSet) -> Self {
+    pub(crate) fn new(jobset: &'a JobSet, features: Features) -> Self {
         let mut common = Map::new();
         let mut set = |key: &str, value: String| common.insert(key.to_owned(), value);
         set(labels::JOBSET_NAME, jobset.name().to_owned());
@@ -49,7 +54,8 @@ impl<'a> Jobs<'a> {
         Self {
             jobset,
             owner: owner_reference(jobset),
-            group: in_place::group(jobset),
+            features,
+            group: in_place::group(jobset).filter(|_| features.in_place_restart),
             common,
         }
     }
@@ -91,6 +97,7 @@ impl<'a> Jobs<'a> {
         if self.jobset.dns_hostnames() {
             pod.subdomain = Some(self.jobset.subdomain().to_owned());
         }
+        volume_claims::add_volumes(self.jobset, pod);
         if placed_by_node_selector {
             let value = naming::namespaced_job(self.jobset.ns(), &name);
             pod.node_selector
@@ -142,6 +149,11 @@ impl<'a> Jobs<'a> {
             labels::REPLICATED_JOB_REPLICAS,
             replicated_job.replicas().to_string(),
         );
+        if self.features.restart_job {
+            let restarts = usize::try_from(index)
+                .map_or(0, |index| self.jobset.job_restarts(&replicated_job.name, index));
+            set(labels::JOB_RESTART_ATTEMPT, restarts.to_string());
+        }
         set(labels::JOB_INDEX, index.to_string());
         set(labels::JOB_KEY, naming::job_key(self.jobset.ns(), name));
         set(labels::JOB_GLOBAL_INDEX, (before(&|_| true) + index).to_string());
@@ -226,4 +238,14 @@ pub(crate) fn total(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> bool) ->
         .filter(|job| chosen(job))
         .map(|job| i64::from(job.replicas()))
         .sum()
+}
+
+/// How many pods the chosen replicatedJobs have when they run.
+pub(crate) fn total_pods(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> bool) -> i64 {
+    let jobs = jobset.spec.replicated_jobs.iter().filter(|job| chosen(job));
+    jobs.map(|job| {
+        let parallelism = job.template.spec.as_ref().and_then(|spec| spec.parallelism);
+        i64::from(job.replicas()) * i64::from(parallelism.unwrap_or(1))
+    })
+    .sum()
 }

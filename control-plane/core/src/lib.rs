@@ -2,9 +2,13 @@
 //!
 //! [`reconcile::plan`] decides about a JobSet's Jobs, Service and status; [`restart`] about the restarts in place of its workers.
 
+pub mod admission;
 mod children;
 mod depends_on;
+mod elastic;
+mod execution_policy;
 mod failure_policy;
+pub mod features;
 pub mod in_place;
 pub mod jobset;
 mod network;
@@ -19,7 +23,10 @@ mod success_policy;
 #[cfg(test)]
 mod testing;
 mod ttl;
+mod upstream_agent;
 pub mod validation;
+mod volume_claims;
 
+pub use features::Features;
 pub use observed::Observed;
 pub use plan::Plan;

@@ -4,14 +4,22 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Service},
+    api::{
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod, Service},
+    },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use lockstep_api::JobSet;
+use lockstep_api::{JobSet, annotations};
+
+use crate::features::Features;
+
+#[cfg(test)]
+mod tests;
 
 /// A JobSet, what stands around it, and the time.
 ///
-/// `jobs` and `services` are everything in the JobSet's namespace that carries its name in the label
+/// `jobs`, `services` and `claims` are everything in the JobSet's namespace that carries its name in the label
 /// `jobset.sigs.k8s.io/jobset-name`, whoever owns it: names that others hold are not free.
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -21,8 +29,59 @@ pub struct Observed {
     pub jobs: Vec<Arc<Job>>,
     /// Services that carry the JobSet's name.
     pub services: Vec<Arc<Service>>,
+    /// Persistent volume claims that carry the JobSet's name.
+    pub claims: Vec<Arc<PersistentVolumeClaim>>,
+    /// The JobSet's pods, as far as upstream's in-place restart agents are concerned.
+    pub agent_pods: Vec<AgentPod>,
+    /// What is switched on.
+    pub features: Features,
     /// The present.
     pub now: Timestamp,
+}
+
+/// What upstream's in-place restart controller looks at in a pod (KEP-467).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentPod {
+    /// The pod has failed; its replacement may be there already.
+    pub failed: bool,
+    /// The pod has succeeded.
+    pub succeeded: bool,
+    /// The attempt that the pod's agent reports, if it does.
+    pub attempt: Option<i32>,
+    /// How often the container that restarted most has been restarted by kubelet.
+    pub container_restarts: i32,
+}
+
+impl AgentPod {
+    /// What a pod shows. An attempt that is no number, or a negative one, counts as not reported.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let containers = status.into_iter().flat_map(|status| {
+            let init = status.init_container_statuses.iter().flatten();
+            init.chain(status.container_statuses.iter().flatten())
+        });
+        Self {
+            failed: phase == Some("Failed"),
+            succeeded: phase == Some("Succeeded"),
+            attempt: reported_attempt(&pod.metadata),
+            container_restarts: containers
+                .map(|container| container.restart_count)
+                .max()
+                .unwrap_or(0),
+        }
+    }
+}
+
+/// The attempt that upstream's in-place restart agent has written on its pod.
+#[must_use]
+pub fn reported_attempt(pod: &ObjectMeta) -> Option<i32> {
+    let attempt = pod
+        .annotations
+        .as_ref()?
+        .get(annotations::IN_PLACE_RESTART_ATTEMPT)?;
+    attempt.parse().ok().filter(|attempt| *attempt >= 0)
 }
 
 impl Observed {
@@ -39,6 +98,9 @@ impl Observed {
             jobset,
             jobs,
             services,
+            claims: Vec::new(),
+            agent_pods: Vec::new(),
+            features: Features::default(),
             now,
         }
     }

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Service, Toleration},
+    core::v1::{PersistentVolumeClaim, Service, Toleration},
 };
 use lockstep_api::{JobSetStatus, TerminalState};
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ pub struct Plan {
     pub delete_jobs: Vec<JobRef>,
     /// The headless Service to create.
     pub create_service: Option<Box<Service>>,
+    /// Persistent volume claims to create.
+    pub create_claims: Vec<PersistentVolumeClaim>,
     /// Jobs to create.
     pub create_jobs: Vec<Job>,
     /// Changes to running Jobs.
@@ -41,6 +43,7 @@ impl Plan {
         let Self {
             delete_jobs,
             create_service,
+            create_claims,
             create_jobs,
             change_jobs,
             delete_jobset,
@@ -51,6 +54,7 @@ impl Plan {
         } = self;
         delete_jobs.is_empty()
             && create_service.is_none()
+            && create_claims.is_empty()
             && create_jobs.is_empty()
             && change_jobs.is_empty()
             && !delete_jobset
@@ -65,6 +69,17 @@ pub struct JobRef {
     pub name: String,
     /// UID, a precondition of every write.
     pub uid: String,
+}
+
+impl JobRef {
+    /// Names a Job.
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        Self {
+            name: job.metadata.name.clone().unwrap_or_default(),
+            uid: job.metadata.uid.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// A change to a Job that exists.
@@ -83,6 +98,8 @@ pub enum Change {
     Suspend,
     /// Start its pods, from an updated template.
     Resume(Box<Resume>),
+    /// Run this many pods, and count as many completions.
+    Scale(i32),
 }
 
 /// The part of a Job's pod template that may have changed while its JobSet was suspended (KEP-2926), merged with what the Job has.

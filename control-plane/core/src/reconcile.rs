@@ -7,17 +7,19 @@
 //! 5. all Jobs ready: no longer restarting
 //! 6. something failed: failure policy, and no further
 //! 7. something succeeded: success policy, and no further if it is met
-//! 8. Service, missing Jobs, suspend or resume
+//! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents report
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
-    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, RestartStrategy,
+    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
+    ReplicatedJobStatus, RestartStrategy,
     conditions::{self, messages, reasons},
     labels,
 };
 
 use crate::{
     children::{Children, label},
+    elastic, execution_policy,
     failure_policy::{self, Decision},
     in_place::{self, Group},
     jobset::Jobs,
@@ -27,7 +29,9 @@ use crate::{
     resume, startup,
     startup::Graph,
     status::{self, Draft, NewCondition},
-    success_policy, ttl, validation,
+    success_policy, ttl, upstream_agent,
+    upstream_agent::Verdict,
+    validation, volume_claims,
 };
 
 #[cfg(test)]
@@ -72,13 +76,13 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     let jobset = &*observed.jobset;
     // A JobSet that runs was found valid before, if perhaps by other rules.
     if children.owned == 0 {
-        let violations = validation::validate(jobset);
+        let violations = validation::validate(jobset, &observed.features);
         if !violations.is_empty() {
             draft.fail(validation::INVALID_JOBSET, &validation::message(&violations));
             return;
         }
     }
-    let group = in_place::group(jobset);
+    let group = in_place::group(jobset).filter(|_| observed.features.in_place_restart);
     if draft.is_first() {
         tell_why_not_supervised(group.as_ref(), draft);
     }
@@ -87,7 +91,9 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
     // Restarts in place and by recreation are counted together, by the group's coordinator.
-    let coordinated = group.is_some_and(|group| group.kind != InPlaceKind::UpstreamAgent);
+    let has_upstream_agents = group.is_some() && upstream_agent::reports(&observed.agent_pods);
+    let coordinated =
+        !has_upstream_agents && group.is_some_and(|group| group.kind != InPlaceKind::UpstreamAgent);
     if coordinated && let Some(message) = gave_up(&draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;
@@ -96,22 +102,63 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         Some(in_place) if coordinated => in_place.restarts,
         _ => draft.status.restarts_count_towards_max,
     };
-    if let Some(decision) = failure_policy::decide(jobset, &children.failed, counted) {
-        apply(decision, coordinated, draft);
+    let counted = counted.saturating_add(restarts_of_single_jobs(&counts));
+    let failed: Vec<&Job> = children
+        .failed
+        .iter()
+        .copied()
+        .filter(|job| {
+            let name = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
+            !execution_policy::awaits_failure(jobset, name, &counts)
+        })
+        .collect();
+    if let Some(decision) = failure_policy::decide(jobset, &failed, counted, &observed.features) {
+        apply(jobset, decision, coordinated, draft);
         return;
     }
-    if !children.succeeded.is_empty() && success_policy::is_met(jobset, children) {
+    if !children.succeeded.is_empty() && success_policy::is_met(jobset, children, &counts) {
         draft.complete();
         return;
     }
     plan.create_service = network::missing_service(observed).map(Box::new);
+    plan.create_claims = volume_claims::missing(observed);
+    if observed.features.elastic_jobset {
+        plan.change_jobs = elastic::changes(jobset, children);
+    }
     let graph = Graph::compile(jobset);
-    create_jobs(jobset, &graph, children, draft, plan);
+    create_jobs(observed, &graph, children, draft, plan);
     startup::report(jobset, &counts, draft);
     if jobset.is_suspended() {
         suspend(children, draft, plan);
     } else {
         resume(jobset, &graph, children, draft, plan);
+    }
+    if has_upstream_agents {
+        follow_upstream_agents(observed, children, draft);
+    }
+}
+
+/// How many restarts of single Jobs count towards `maxRestarts`.
+fn restarts_of_single_jobs(counts: &[ReplicatedJobStatus]) -> i32 {
+    let all = counts
+        .iter()
+        .flat_map(|counts| &counts.job_restarts_count_towards_max);
+    all.fold(0, |sum: i32, restarts| sum.saturating_add(*restarts))
+}
+
+/// Acts on what the agents that the JobSet brings along report (KEP-467).
+fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>) {
+    let jobset = &*observed.jobset;
+    let created = |replicated_job: &ReplicatedJob| {
+        let jobs = children.active.iter().chain(&children.succeeded);
+        jobs.into_iter()
+            .any(|job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str()))
+    };
+    match upstream_agent::judge(jobset, &draft.status, &observed.agent_pods, created) {
+        Verdict::Wait => {}
+        Verdict::GiveUp => draft.fail(reasons::REACHED_MAX_RESTARTS, messages::REACHED_MAX_RESTARTS),
+        Verdict::Current(attempt) => draft.status.current_in_place_restart_attempt = Some(attempt),
+        Verdict::Previous(attempt) => draft.status.previous_in_place_restart_attempt = Some(attempt),
     }
 }
 
@@ -145,8 +192,27 @@ fn gave_up(status: &JobSetStatus) -> Option<String> {
     })
 }
 
-fn apply(decision: Decision, coordinated: bool, draft: &mut Draft<'_>) {
+fn apply(jobset: &JobSet, decision: Decision, coordinated: bool, draft: &mut Draft<'_>) {
     match decision {
+        Decision::RestartJob {
+            replicated_job,
+            index,
+            counts,
+            message,
+            event,
+        } => {
+            let replicas = jobset
+                .replicated_job(&replicated_job)
+                .map_or(0, ReplicatedJob::replicas);
+            let all = draft.status.replicated_jobs_status.iter_mut();
+            for status in all.filter(|status| status.name == replicated_job) {
+                count_restart(&mut status.job_restarts, index, replicas);
+                if counts {
+                    count_restart(&mut status.job_restarts_count_towards_max, index, replicas);
+                }
+            }
+            draft.event(Severity::Warning, &event, message);
+        }
         Decision::Fail { reason, message } => draft.fail(reason, &message),
         Decision::Restart {
             counts,
@@ -171,6 +237,17 @@ fn apply(decision: Decision, coordinated: bool, draft: &mut Draft<'_>) {
     }
 }
 
+/// Counts one more restart of a Job, in a list with one number for each.
+fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
+    let length = usize::try_from(replicas).unwrap_or(0).max(index + 1);
+    if restarts.len() < length {
+        restarts.resize(length, 0);
+    }
+    if let Some(count) = restarts.get_mut(index) {
+        *count = count.saturating_add(1);
+    }
+}
+
 /// New workers join a generation of their own (restart protocol, rule 11).
 fn recreate_group(in_place: &mut InPlaceRestartStatus, counts: bool) {
     in_place.generation += 1;
@@ -180,18 +257,19 @@ fn recreate_group(in_place: &mut InPlaceRestartStatus, counts: bool) {
 }
 
 fn create_jobs(
-    jobset: &JobSet,
+    observed: &Observed,
     graph: &Graph<'_>,
     children: &Children<'_>,
     draft: &Draft<'_>,
     plan: &mut Plan,
 ) {
+    let jobset = &*observed.jobset;
     let waits_for_all =
         jobset.restart_strategy() == RestartStrategy::BlockingRecreate && !children.previous.is_empty();
     if waits_for_all {
         return;
     }
-    let jobs = Jobs::new(jobset);
+    let jobs = Jobs::new(jobset, observed.features);
     let counts = &draft.status.replicated_jobs_status;
     for stage in graph
         .stages
@@ -213,7 +291,7 @@ fn suspend(children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
         .iter()
         .filter(|job| !is_deleting(job) && !status::is_suspended(job));
     plan.change_jobs.extend(running.map(|job| JobChange {
-        job: job_ref(job),
+        job: JobRef::of(job),
         change: Change::Suspend,
     }));
     draft.set_condition(&NewCondition {
@@ -241,7 +319,7 @@ fn resume(
                 && label(job, labels::REPLICATED_JOB_NAME) == Some(stage.replicated_job.name.as_str())
         });
         plan.change_jobs.extend(suspended.map(|job| JobChange {
-            job: job_ref(job),
+            job: JobRef::of(job),
             change: Change::Resume(Box::new(resume::merge(job, stage.replicated_job))),
         }));
     }
@@ -259,17 +337,10 @@ fn resume(
 fn to_delete(jobs: &[&Job]) -> Vec<JobRef> {
     jobs.iter()
         .filter(|job| !is_deleting(job))
-        .map(|job| job_ref(job))
+        .map(|job| JobRef::of(job))
         .collect()
 }
 
 fn is_deleting(job: &Job) -> bool {
     job.metadata.deletion_timestamp.is_some()
-}
-
-fn job_ref(job: &Job) -> JobRef {
-    JobRef {
-        name: job.metadata.name.clone().unwrap_or_default(),
-        uid: job.metadata.uid.clone().unwrap_or_default(),
-    }
 }

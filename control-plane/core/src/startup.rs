@@ -6,6 +6,7 @@
 //! | asked for by | gates of a replicatedJob | while the JobSet is suspended |
 //! |---|---|---|
 //! | `dependsOn` (see [`crate::depends_on`]) | the replicatedJobs it names: ready or complete | hold |
+//! | `executionPolicy: InOrder` (see [`crate::execution_policy`]) | all earlier replicatedJobs: what the policy says | hold |
 //! | `startupPolicy: InOrder` | all earlier replicatedJobs: ready | do not hold, for the Jobs are created suspended |
 //! | neither | none | |
 
@@ -15,7 +16,7 @@ use lockstep_api::{
 };
 
 use crate::{
-    depends_on,
+    depends_on, execution_policy,
     plan::Severity,
     status::{Draft, NewCondition},
 };
@@ -51,6 +52,10 @@ pub(crate) enum Milestone {
     Ready,
     /// Each of its Jobs has succeeded.
     Complete,
+    /// Each of its Jobs has failed.
+    Failed,
+    /// Each of its Jobs has pods, or has succeeded or failed.
+    Active,
 }
 
 impl<'a> Graph<'a> {
@@ -59,6 +64,7 @@ impl<'a> Graph<'a> {
         let in_order = jobset.starts_in_order();
         let stages = all.iter().enumerate().map(|(index, replicated_job)| {
             let mut gates = depends_on::gates(jobset, replicated_job);
+            gates.extend(execution_policy::gates(jobset, replicated_job));
             if in_order {
                 let earlier = all.iter().take(index);
                 gates.extend(earlier.map(|on| Gate {
@@ -107,6 +113,8 @@ fn has_reached(replicated_job: &ReplicatedJob, milestone: Milestone, counts: &[R
             let reached = match milestone {
                 Milestone::Ready => counts.ready + counts.succeeded + counts.failed,
                 Milestone::Complete => counts.succeeded,
+                Milestone::Failed => counts.failed,
+                Milestone::Active => counts.active + counts.succeeded + counts.failed,
             };
             reached == replicated_job.replicas()
         })

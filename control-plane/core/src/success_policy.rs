@@ -1,9 +1,10 @@
 //! When a JobSet has completed.
 
-use lockstep_api::{JobSet, Operator, labels};
+use lockstep_api::{JobSet, Operator, ReplicatedJobStatus, labels};
 
 use crate::{
     children::{Children, label},
+    execution_policy,
     jobset::total,
 };
 
@@ -11,7 +12,7 @@ use crate::{
 mod tests;
 
 /// Whether enough of the Jobs that count have succeeded: all of them, or any one. Asked once some Job has.
-pub(crate) fn is_met(jobset: &JobSet, children: &Children<'_>) -> bool {
+pub(crate) fn is_met(jobset: &JobSet, children: &Children<'_>, states: &[ReplicatedJobStatus]) -> bool {
     let targets = jobset
         .spec
         .success_policy
@@ -26,7 +27,9 @@ pub(crate) fn is_met(jobset: &JobSet, children: &Children<'_>) -> bool {
         .count();
     match jobset.success_operator() {
         Operator::Any => succeeded >= 1,
-        Operator::All | Operator::Other(_) => i64::try_from(succeeded)
-            .is_ok_and(|succeeded| succeeded >= total(jobset, |job| counts(&job.name))),
+        Operator::All | Operator::Other(_) => i64::try_from(succeeded).is_ok_and(|succeeded| {
+            let must_succeed = |name: &str| execution_policy::must_succeed(jobset, name, states);
+            succeeded >= total(jobset, |job| counts(&job.name) && must_succeed(&job.name))
+        }),
     }
 }

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
@@ -87,6 +87,37 @@ impl Applier {
         Ok(())
     }
 
+    /// Creates claims. One that is there already will do, whoever made it.
+    pub(super) async fn create_claims(
+        &self,
+        key: &Key,
+        claims: Vec<PersistentVolumeClaim>,
+    ) -> Result<(), ApplyError> {
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(claims, |claim| self.create_claim(&api, key, claim))
+            .await;
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    async fn create_claim(
+        &self,
+        api: &Api<PersistentVolumeClaim>,
+        key: &Key,
+        claim: PersistentVolumeClaim,
+    ) -> Result<(), ApplyError> {
+        self.metrics.wrote("PersistentVolumeClaim", "create");
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => self.stores.wrote_claim(key, created),
+            Err(error) if is_status(&error, 409) => self.stores.wrote_claim(key, claim),
+            Err(error) => {
+                let name = claim.metadata.name.unwrap_or_default();
+                return Err(ApplyError::CreateClaim { name, error });
+            }
+        }
+        Ok(())
+    }
+
     pub(super) async fn create_jobs(
         &self,
         jobset: &JobSet,
@@ -153,6 +184,11 @@ impl Applier {
                 self.metrics.wrote("Job", "suspend");
                 api.patch(&job.name, &params, &Patch::Merge(suspend(&job))).await
             }
+            Change::Scale(pods) => {
+                self.metrics.wrote("Job", "scale");
+                api.patch(&job.name, &params, &Patch::Merge(scaled(&job, pods)))
+                    .await
+            }
             Change::Resume(mut resume) => {
                 if resume.clear_start_time {
                     self.metrics.wrote("Job", "status");
@@ -169,7 +205,7 @@ impl Applier {
         };
         match patched {
             Ok(patched) => {
-                tracing::info!(job = job.name, "job suspended or resumed");
+                tracing::info!(job = job.name, "job suspended, resumed or scaled");
                 self.stores.wrote_job(key, patched);
                 Ok(())
             }
@@ -181,6 +217,10 @@ impl Applier {
 
 fn suspend(job: &JobRef) -> Value {
     json!({"metadata": {"uid": job.uid}, "spec": {"suspend": true}})
+}
+
+fn scaled(job: &JobRef, pods: i32) -> Value {
+    json!({"metadata": {"uid": job.uid}, "spec": {"parallelism": pods, "completions": pods}})
 }
 
 fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {

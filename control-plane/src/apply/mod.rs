@@ -40,6 +40,14 @@ pub enum ApplyError {
         /// What the API server said.
         error: kube::Error,
     },
+    /// A persistent volume claim could not be created.
+    #[error("persistent volume claim {name:?} creation failed with error: {error}")]
+    CreateClaim {
+        /// Name of the claim.
+        name: String,
+        /// What the API server said.
+        error: kube::Error,
+    },
     /// Another write failed.
     #[error("{what}: {error}")]
     Write {
@@ -102,6 +110,11 @@ impl Applier {
         if let Some(service) = plan.create_service {
             let created = self.create_service(&key, *service).await;
             self.tell_of_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created);
+            created?;
+        }
+        if !plan.create_claims.is_empty() {
+            let created = self.create_claims(&key, plan.create_claims).await;
+            self.tell_of_failure(jobset, reasons::PVC_CREATION_FAILED, &created);
             created?;
         }
         if !plan.create_jobs.is_empty() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{InPlaceKind, JobSet};
 use lockstep_core::in_place;
+use lockstep_core::observed::reported_attempt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -90,7 +91,7 @@ impl Manager {
             .stores
             .jobsets
             .get(&key)
-            .filter(|jobset| is_group(jobset));
+            .filter(|jobset| is_group(jobset) && !self.reports_by_annotation(&key));
         match (jobset, self.groups.get(&key)) {
             (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
             (Some(jobset), _) => {
@@ -100,6 +101,12 @@ impl Manager {
             (None, Some(_)) => self.end(&key),
             (None, None) => {}
         }
+    }
+
+    /// Whether the JobSet's pods bring an agent of upstream's along that the JobSet itself does not show.
+    fn reports_by_annotation(&self, key: &ObjectRef<JobSet>) -> bool {
+        let pods = self.context.stores.pods_of(key);
+        pods.iter().any(|pod| reported_attempt(&pod.metadata).is_some())
     }
 
     fn start(&mut self, key: ObjectRef<JobSet>, jobset: &JobSet) {

@@ -145,7 +145,24 @@ pub(super) struct Follow<K: Resource<DynamicType = ()> + Clone + 'static> {
     pub(super) cache: Arc<Cache<K>>,
     pub(super) writer: Writer<K>,
     pub(super) owner: fn(&K) -> Option<ObjectRef<JobSet>>,
-    pub(super) told: Vec<Notifier<ObjectRef<JobSet>>>,
+    pub(super) told: Vec<Told<K>>,
+}
+
+/// Somebody who is told which JobSets are concerned.
+pub(super) struct Told<K> {
+    pub(super) notifier: Notifier<ObjectRef<JobSet>>,
+    /// Which objects are of interest. A complete list always is.
+    pub(super) of: fn(&K) -> bool,
+}
+
+impl<K> Told<K> {
+    /// One who is told of every object.
+    pub(super) fn all(notifier: &Notifier<ObjectRef<JobSet>>) -> Self {
+        Self {
+            notifier: notifier.clone(),
+            of: |_| true,
+        }
+    }
 }
 
 impl<K> Follow<K>
@@ -167,8 +184,14 @@ where
                         health.recovered(self.kind, self.cache.store.len());
                     }
                     let concerned = self.cache.apply(&mut self.writer, &event, self.owner);
-                    for notifier in &self.told {
-                        notifier.extend(concerned.iter().cloned());
+                    for told in &self.told {
+                        let of_interest = match &event {
+                            Event::Apply(object) | Event::Delete(object) => (told.of)(object),
+                            Event::Init | Event::InitApply(_) | Event::InitDone => true,
+                        };
+                        if of_interest {
+                            told.notifier.extend(concerned.iter().cloned());
+                        }
                     }
                 }
                 Err(error) => health.failed(self.kind, &error),

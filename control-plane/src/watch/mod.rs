@@ -16,22 +16,23 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_api::{JobSet, labels};
-use lockstep_core::Observed;
+use lockstep_core::observed::{AgentPod, reported_attempt};
+use lockstep_core::{Features, Observed};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use follow::{Cache, Follow, backoff, jobset_of};
+use follow::{Cache, Follow, Told, backoff, jobset_of};
 use notify::Notifier;
 
 /// Who wants to know which JobSets to look at again.
 pub struct Watchers {
-    /// Told of JobSets, and of their Jobs and Services.
+    /// Told of JobSets, of their Jobs, Services and claims, and of pods in which upstream's in-place restart agent reports.
     pub reconciler: Notifier<ObjectRef<JobSet>>,
     /// Told of JobSets, and of their Jobs and pods.
     pub groups: Notifier<ObjectRef<JobSet>>,
@@ -54,6 +55,7 @@ struct Caches {
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
     services: Arc<Cache<Service>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
 }
 
 impl Stores {
@@ -64,12 +66,14 @@ impl Stores {
             jobs,
             pods,
             services,
+            claims,
         } = &*self.caches;
         tokio::join!(
             jobsets.wait_until_ready(),
             jobs.wait_until_ready(),
             pods.wait_until_ready(),
-            services.wait_until_ready()
+            services.wait_until_ready(),
+            claims.wait_until_ready()
         );
     }
 
@@ -81,8 +85,9 @@ impl Stores {
             jobs,
             pods,
             services,
+            claims,
         } = &*self.caches;
-        jobsets.is_ready() && jobs.is_ready() && pods.is_ready() && services.is_ready()
+        jobsets.is_ready() && jobs.is_ready() && pods.is_ready() && services.is_ready() && claims.is_ready()
     }
 
     /// The pods that belong to a JobSet of this name, by their label.
@@ -99,14 +104,29 @@ impl Stores {
 
     /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.
     #[must_use]
-    pub fn observe(&self, key: &ObjectRef<JobSet>, now: jiff::Timestamp) -> Option<(Observed, bool)> {
+    pub fn observe(
+        &self,
+        key: &ObjectRef<JobSet>,
+        features: Features,
+        now: jiff::Timestamp,
+    ) -> Option<(Observed, bool)> {
         let caches = &*self.caches;
         let seen = vec![self.jobsets.get(key)?];
         let (jobset, unconfirmed) = caches.jobsets.recent.complete(key, seen);
         let (jobs, more) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
         let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
-        let observed = Observed::new(jobset.into_iter().next()?, jobs, services, now);
-        Some((observed, unconfirmed || more || yet_more))
+        let jobset = jobset.into_iter().next()?;
+        let mut observed = Observed::new(jobset, jobs, services, now);
+        observed.features = features;
+        let mut even_more = false;
+        if !observed.jobset.spec.volume_claim_policies.is_empty() {
+            (observed.claims, even_more) = caches.claims.recent.complete(key, caches.claims.seen(key));
+        }
+        if observed.jobset.in_place() {
+            let pods = caches.pods.seen(key);
+            observed.agent_pods = pods.iter().map(|pod| AgentPod::of(pod)).collect();
+        }
+        Some((observed, unconfirmed || more || yet_more || even_more))
     }
 
     /// Remembers a JobSet that this process has written, so that it is seen before the watch brings it.
@@ -128,6 +148,12 @@ impl Stores {
         prune::service(&mut service);
         self.caches.services.recent.put(key.clone(), Arc::new(service));
     }
+
+    /// Remembers a claim that this process has written, or found to exist.
+    pub fn wrote_claim(&self, key: &ObjectRef<JobSet>, mut claim: PersistentVolumeClaim) {
+        prune::claim(&mut claim);
+        self.caches.claims.recent.put(key.clone(), Arc::new(claim));
+    }
 }
 
 /// Starts the watches, as tasks of `tasks` that end with `shutdown`.
@@ -141,6 +167,7 @@ pub fn start(
     let (jobs, job_writer) = Cache::<Job>::new();
     let (pods, pod_writer) = Cache::<Pod>::new();
     let (services, service_writer) = Cache::<Service>::new();
+    let (claims, claim_writer) = Cache::<PersistentVolumeClaim>::new();
     let stores = Stores {
         jobsets: jobsets.store.clone(),
         jobs: jobs.store.clone(),
@@ -150,16 +177,15 @@ pub fn start(
             jobs: Arc::clone(&jobs),
             pods: Arc::clone(&pods),
             services: Arc::clone(&services),
+            claims: Arc::clone(&claims),
         }),
     };
-    let both = || vec![watchers.reconciler.clone(), watchers.groups.clone()];
-
     let follow = Follow {
         kind: "JobSet",
         cache: jobsets,
         writer: jobset_writer,
         owner: |jobset| Some(ObjectRef::from_obj(jobset)),
-        told: both(),
+        told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
     };
     tasks.spawn(follow.run(
         readable::jobsets(client).modify(prune::jobset).boxed(),
@@ -170,10 +196,14 @@ pub fn start(
         cache: jobs,
         writer: job_writer,
         owner: jobset_of,
-        told: both(),
+        told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
     };
     tasks.spawn(follow.run(children(client).modify(prune::job).boxed(), shutdown.clone()));
-    let told = vec![watchers.groups.clone()];
+    let agents = Told {
+        notifier: watchers.reconciler.clone(),
+        of: |pod: &Pod| reported_attempt(&pod.metadata).is_some(),
+    };
+    let told = vec![Told::all(&watchers.groups), agents];
     let follow = Follow {
         kind: "Pod",
         cache: pods,
@@ -182,7 +212,7 @@ pub fn start(
         told,
     };
     tasks.spawn(follow.run(children(client).modify(prune::pod).boxed(), shutdown.clone()));
-    let told = vec![watchers.reconciler.clone()];
+    let told = vec![Told::all(&watchers.reconciler)];
     let follow = Follow {
         kind: "Service",
         cache: services,
@@ -191,6 +221,15 @@ pub fn start(
         told,
     };
     tasks.spawn(follow.run(children(client).modify(prune::service).boxed(), shutdown.clone()));
+    let told = vec![Told::all(&watchers.reconciler)];
+    let follow = Follow {
+        kind: "PersistentVolumeClaim",
+        cache: claims,
+        writer: claim_writer,
+        owner: jobset_of,
+        told,
+    };
+    tasks.spawn(follow.run(children(client).modify(prune::claim).boxed(), shutdown.clone()));
     stores
 }
 

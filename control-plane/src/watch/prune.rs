@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, Service};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{JobSet, annotations, labels};
 
@@ -31,6 +31,13 @@ pub(super) fn service(service: &mut Service) {
     metadata(&mut service.metadata);
     service.spec = None;
     service.status = None;
+}
+
+/// Keeps the name of a persistent volume claim.
+pub(super) fn claim(claim: &mut PersistentVolumeClaim) {
+    metadata(&mut claim.metadata);
+    claim.spec = None;
+    claim.status = None;
 }
 
 /// Keeps of a pod: metadata (of the annotations those that are not labels too), node and container names, phase, conditions and the
@@ -67,10 +74,12 @@ pub(super) fn pod(pod: &mut Pod) {
             message: whole.message,
             conditions: whole.conditions,
             container_statuses: whole.container_statuses,
+            init_container_statuses: whole.init_container_statuses,
             start_time: whole.start_time,
             ..PodStatus::default()
         };
-        for container in status.container_statuses.iter_mut().flatten() {
+        let init = status.init_container_statuses.iter_mut().flatten();
+        for container in init.chain(status.container_statuses.iter_mut().flatten()) {
             container.image = String::new();
             container.image_id = String::new();
             container.resources = None;

@@ -110,9 +110,8 @@ fn compare(path: &str, upstream: &Value, ours: &Value, differences: &mut Vec<Str
         (Value::Array(upstream), Value::Array(ours)) if path.ends_with(".x-kubernetes-validations") => {
             let rules = |rules: &[Value], without: &[Value], sign: &str| {
                 let only = rules.iter().filter(|rule| !without.contains(rule));
-                let lines = only.map(|rule| {
-                    format!("{sign} {path}: {}", rule["message"].as_str().unwrap_or_default())
-                });
+                let lines = only
+                    .map(|rule| format!("{sign} {path}: {}", rule["message"].as_str().unwrap_or_default()));
                 lines.collect::<Vec<_>>()
             };
             differences.extend(rules(upstream, ours, "-"));

@@ -325,3 +325,111 @@ fn a_job_with_a_broken_attempt_is_neither_counted_nor_deleted() {
     assert_eq!((plan.delete_jobs.len(), plan.finished), (0, None));
     assert_eq!(plan.create_jobs.len(), 1);
 }
+
+#[test]
+fn restart_job_makes_the_failed_job_anew_and_leaves_the_others() {
+    let js = two()
+        .restarting(RestartStrategy::Recreate, 1)
+        .rule(rule("one", Action::RestartJob));
+    let mut cluster = Cluster::new(js);
+    cluster.features.restart_job = true;
+    cluster.settle();
+    report_all(&mut cluster, Fate::Ready);
+    cluster.settle();
+    let other = cluster.jobs["js-a-0"].metadata.uid.clone();
+    let attempt = |cluster: &Cluster, job: &str| {
+        label(&cluster.jobs[job], labels::JOB_RESTART_ATTEMPT)
+            .unwrap()
+            .to_owned()
+    };
+    cluster.report("js-a-1", Fate::Failed);
+    cluster.settle();
+    let status = cluster.jobset.status.clone().unwrap();
+    let of_a = status.replicated_job("a").unwrap();
+    assert_eq!(of_a.job_restarts, [0, 1]);
+    assert_eq!(of_a.job_restarts_count_towards_max, [0, 1]);
+    assert_eq!((status.restarts, status.restarts_count_towards_max), (0, 0));
+    assert_eq!(cluster.jobs["js-a-0"].metadata.uid, other);
+    assert_eq!(
+        (attempt(&cluster, "js-a-0"), attempt(&cluster, "js-a-1")),
+        ("0".to_owned(), "1".to_owned())
+    );
+    assert_eq!(event_reasons(&cluster), ["RestartJobFailurePolicyAction"]);
+    // Restarts of single Jobs count together with those of the set.
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    assert_eq!(
+        condition(&cluster, "Failed"),
+        Some(("True", "ReachedMaxRestarts"))
+    );
+}
+
+#[test]
+fn restart_job_that_ignores_max_restarts_does_not_count() {
+    let js = two()
+        .restarting(RestartStrategy::Recreate, 0)
+        .rule(rule("one", Action::RestartJobAndIgnoreMaxRestarts));
+    let mut cluster = Cluster::new(js);
+    cluster.features.restart_job = true;
+    for restarts in 1..4 {
+        cluster.settle();
+        cluster.report("js-a-1", Fate::Failed);
+        cluster.settle();
+        let status = cluster.jobset.status.as_ref().unwrap();
+        let of_a = status.replicated_job("a").unwrap();
+        assert_eq!(of_a.job_restarts, [0, restarts]);
+        assert!(of_a.job_restarts_count_towards_max.is_empty());
+    }
+}
+
+#[test]
+fn an_elastic_jobset_scales_the_jobs_that_run() {
+    let mut cluster = Cluster::new(two());
+    cluster.settle();
+    report_all(&mut cluster, Fate::Ready);
+    let scale = |js: &mut JobSet| {
+        let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        (spec.parallelism, spec.completions) = (Some(3), Some(3));
+    };
+    scale(&mut cluster.jobset);
+    cluster.settle();
+    assert_eq!(cluster.jobs["js-a-0"].spec.as_ref().unwrap().parallelism, Some(1));
+    cluster.features.elastic_jobset = true;
+    cluster.settle();
+    assert!(
+        cluster
+            .jobs
+            .values()
+            .all(|job| job.spec.as_ref().unwrap().parallelism == Some(3))
+    );
+}
+
+#[test]
+fn agents_that_report_by_annotation_are_told_in_the_status() {
+    let js = two().restarting(RestartStrategy::InPlaceRestart, 1);
+    let jobs = || [0, 1].map(|index| child(&js, "a", index, Fate::Ready));
+    let status = |attempts: [i32; 2]| {
+        let mut observed = observe(&js, jobs());
+        observed.agent_pods = attempts
+            .map(|attempt| crate::observed::AgentPod {
+                attempt: Some(attempt),
+                ..Default::default()
+            })
+            .to_vec();
+        *plan(&observed).status.unwrap()
+    };
+    assert_eq!(status([0, 0]).current_in_place_restart_attempt, Some(0));
+    assert_eq!(status([0, 1]).previous_in_place_restart_attempt, Some(0));
+    let over = status([0, 2]);
+    assert_eq!(over.terminal_state, Some(TerminalState::Failed));
+    assert_eq!(over.in_place_restart, None);
+}
+
+#[test]
+fn without_its_gate_nothing_restarts_in_place() {
+    let mut cluster = Cluster::new(two().restarting(RestartStrategy::InPlaceRestart, 1));
+    cluster.features.in_place_restart = false;
+    let plan = cluster.reconcile();
+    assert_eq!(plan.finished, Some(TerminalState::Failed));
+    assert!(plan.events[0].message.contains("feature gate is disabled"));
+}

@@ -20,7 +20,7 @@ fn met(operator: &str, targets: &[&str], succeeded: &[(&str, i32)]) -> bool {
         child(&js, job.0, job.1, fate)
     });
     let observed = observe(&js, jobs);
-    is_met(&js, &Children::sort(&observed))
+    is_met(&js, &Children::sort(&observed), &[])
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn without_a_policy_all_jobs_must_succeed() {
     let js = jobset([replicated_job("a", 2)]);
     let met = |fates: [Fate; 2]| {
         let observed = observe(&js, [child(&js, "a", 0, fates[0]), child(&js, "a", 1, fates[1])]);
-        is_met(&js, &Children::sort(&observed))
+        is_met(&js, &Children::sort(&observed), &[])
     };
     assert!(!met([Fate::Succeeded, Fate::Ready]));
     assert!(met([Fate::Succeeded, Fate::Succeeded]));

@@ -4,13 +4,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Service},
+    api::{
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Service},
+    },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use lockstep_api::JobSet;
 
 use super::{Fate, at, set_fate};
 use crate::{
+    features::Features,
     observed::Observed,
     plan::{Change, Event, Plan},
     reconcile::plan,
@@ -22,6 +26,8 @@ pub(crate) struct Cluster {
     pub(crate) jobset: JobSet,
     pub(crate) jobs: BTreeMap<String, Job>,
     pub(crate) services: Vec<Service>,
+    pub(crate) claims: Vec<PersistentVolumeClaim>,
+    pub(crate) features: Features,
     pub(crate) events: Vec<Event>,
     pub(crate) now: Timestamp,
     pub(crate) deleted: bool,
@@ -34,6 +40,8 @@ impl Cluster {
             jobset,
             jobs: BTreeMap::new(),
             services: Vec::new(),
+            claims: Vec::new(),
+            features: Features::default(),
             events: Vec::new(),
             now: at(0),
             deleted: false,
@@ -42,12 +50,15 @@ impl Cluster {
     }
 
     pub(crate) fn observe(&self) -> Observed {
-        Observed::new(
+        let mut observed = Observed::new(
             Arc::new(self.jobset.clone()),
             self.jobs.values().cloned().map(Arc::new).collect(),
             self.services.iter().cloned().map(Arc::new).collect(),
             self.now,
-        )
+        );
+        observed.claims = self.claims.iter().cloned().map(Arc::new).collect();
+        observed.features = self.features;
+        observed
     }
 
     /// Decides once, carries the plan out, and returns it.
@@ -78,6 +89,7 @@ impl Cluster {
             found.metadata.deletion_timestamp = Some(Time(self.now));
         }
         self.services.extend(plan.create_service.as_deref().cloned());
+        self.claims.extend(plan.create_claims.iter().cloned());
         for job in &plan.create_jobs {
             let mut job = job.clone();
             self.next_uid += 1;
@@ -99,6 +111,10 @@ impl Cluster {
             match &change.change {
                 Change::Suspend => spec.suspend = Some(true),
                 Change::Resume(_) => spec.suspend = Some(false),
+                Change::Scale(pods) => {
+                    spec.parallelism = Some(*pods);
+                    spec.completions = Some(*pods);
+                }
             }
         }
         self.deleted |= plan.delete_jobset;

@@ -25,7 +25,7 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         cache: Arc::clone(cache),
         writer,
         owner: jobset_of::<Job>,
-        told: vec![notifier],
+        told: vec![Told::all(&notifier)],
     };
     follow
         .run(stream::iter(events.into_iter().map(Ok)), CancellationToken::new())

@@ -35,7 +35,7 @@ fn any_jobset() -> impl Strategy<Value = JobSet> {
         Just(RestartStrategy::BlockingRecreate),
         Just(RestartStrategy::InPlaceRestart)
     ];
-    (0..3_i32, strategy, 0..3_u8, any::<bool>()).prop_map(|(max_restarts, strategy, order, any)| {
+    (0..3_i32, strategy, 0..6_u8, any::<bool>()).prop_map(|(max_restarts, strategy, order, any)| {
         let b = replicated_job("b", 2);
         let (b, in_order) = match order {
             0 => (b.depends_on("a", "Ready"), false),
@@ -45,6 +45,24 @@ fn any_jobset() -> impl Strategy<Value = JobSet> {
         let js =
             jobset([replicated_job("a", 2), b, replicated_job("c", 1)]).restarting(strategy, max_restarts);
         let js = if in_order { js.in_order() } else { js };
+        let status = match order {
+            3 => Some("Succeeded"),
+            4 => Some("Active"),
+            5 => Some("Ready"),
+            _ => None,
+        };
+        let js = js.with(|js| {
+            js.spec.execution_policy = status.map(|status| lockstep_api::ExecutionPolicy {
+                execution_policy_order: Some("InOrder".into()),
+                replicated_jobs_status: Some(status.into()),
+            });
+        });
+        let single = order == 2 && strategy_allows_single_jobs(&js);
+        let js = if single {
+            js.rule(rule("one", Action::RestartJob))
+        } else {
+            js
+        };
         js.with(|js| {
             js.spec.success_policy = any.then(|| lockstep_api::SuccessPolicy {
                 operator: "Any".into(),
@@ -52,6 +70,18 @@ fn any_jobset() -> impl Strategy<Value = JobSet> {
             });
         })
     })
+}
+
+fn strategy_allows_single_jobs(js: &JobSet) -> bool {
+    js.restart_strategy() != RestartStrategy::InPlaceRestart
+}
+
+/// A cluster with every feature.
+fn featured(js: JobSet) -> Cluster {
+    let mut cluster = Cluster::new(js);
+    cluster.features.restart_job = true;
+    cluster.features.elastic_jobset = true;
+    cluster
 }
 
 fn happen(cluster: &mut Cluster, happening: &Happening) {
@@ -73,6 +103,16 @@ fn happen(cluster: &mut Cluster, happening: &Happening) {
     }
 }
 
+/// Whether the failure policy has asked for this Job alone to be made anew.
+fn is_behind(cluster: &Cluster, job: &str) -> bool {
+    let label = |key| label(&cluster.jobs[job], key).unwrap();
+    let index = label(labels::JOB_INDEX).parse().unwrap();
+    let wanted = cluster
+        .jobset
+        .job_restarts(label(labels::REPLICATED_JOB_NAME), index);
+    label(labels::JOB_RESTART_ATTEMPT).parse::<i32>().unwrap() < wanted
+}
+
 fn check_one_step(cluster: &mut Cluster) {
     let before = cluster.jobset.status.clone().unwrap_or_default();
     let finished = cluster.jobset.is_finished();
@@ -88,7 +128,7 @@ fn check_one_step(cluster: &mut Cluster) {
     assert_eq!(plan(&observed), decided);
     for job in &decided.delete_jobs {
         assert!(
-            finished || attempt(&job.name) < before.restarts,
+            finished || attempt(&job.name) < before.restarts || is_behind(cluster, &job.name),
             "deletes a Job that should live: {job:?}"
         );
     }
@@ -112,7 +152,7 @@ proptest! {
         js in any_jobset(),
         history in prop::collection::vec(happening(), 0..60),
     ) {
-        let mut cluster = Cluster::new(js);
+        let mut cluster = featured(js);
         for happening in &history {
             happen(&mut cluster, happening);
         }
@@ -135,12 +175,13 @@ proptest! {
         js in any_jobset(),
         history in prop::collection::vec(happening(), 0..30),
     ) {
-        let mut cluster = Cluster::new(js);
+        let mut cluster = featured(js);
         for happening in &history {
             happen(&mut cluster, happening);
         }
         cluster.jobset.spec.suspend = Some(false);
-        for fate in [Fate::Ready, Fate::Ready, Fate::Ready, Fate::Succeeded] {
+        use Fate::{Ready, Succeeded};
+        for fate in [Ready, Ready, Ready, Succeeded, Succeeded, Succeeded] {
             cluster.settle();
             report_all(&mut cluster, fate);
         }
