@@ -1,18 +1,30 @@
 //! The control plane against a real API server and a real Job controller, without nodes: pods are what a test says they are.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod agents;
+mod clients;
 mod control_plane;
+mod examples;
+mod fields;
 mod fixture;
 mod in_place;
 mod invalid;
 mod lifecycle;
+mod order;
+mod policies;
 mod restarts;
 mod scene;
 mod takeover;
 
 fn main() -> std::process::ExitCode {
     let cases = [
+        agents::cases(),
+        clients::cases(),
+        examples::cases(),
+        fields::cases(),
         lifecycle::cases(),
+        order::cases(),
+        policies::cases(),
         restarts::cases(),
         invalid::cases(),
         in_place::cases(),

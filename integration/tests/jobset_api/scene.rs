@@ -166,26 +166,45 @@ impl Scene {
 
     /// Plays kubelet: every pod of the Job gets this phase.
     pub(crate) async fn pods_become(&self, job: &str, phase: &str) -> Result<()> {
+        let ready = if phase == "Running" { "True" } else { "False" };
+        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        self.pods_show(job, &status).await
+    }
+
+    /// Plays kubelet: the worker of every pod of the Job has ended with this code.
+    pub(crate) async fn pods_exit(&self, job: &str, code: i32) -> Result<()> {
+        let status = json!({
+            "phase": "Failed",
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "containerStatuses": [{
+                "name": "worker", "image": "none", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": code}},
+            }],
+        });
+        self.pods_show(job, &status).await
+    }
+
+    async fn pods_show(&self, job: &str, status: &Value) -> Result<()> {
         let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
-        eventually(&format!("the pods of {job} are {phase}"), PATIENCE, async || {
-            let pods = self.api::<Pod>().list(&of_job).await?.items;
-            let pods: Vec<Pod> = pods
-                .into_iter()
-                .filter(|pod| pod.meta().deletion_timestamp.is_none())
-                .collect();
-            ensure!(!pods.is_empty(), "no pod yet");
-            for pod in pods {
-                let ready = if phase == "Running" { "True" } else { "False" };
-                let status = json!({"status": {
-                    "phase": phase,
-                    "conditions": [{"type": "Ready", "status": ready}],
-                }});
-                let api = self.api::<Pod>();
-                api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
-                    .await?;
-            }
-            Ok(())
-        })
+        eventually(
+            &format!("the pods of {job} show {status}"),
+            PATIENCE,
+            async || {
+                let pods = self.api::<Pod>().list(&of_job).await?.items;
+                let pods: Vec<Pod> = pods
+                    .into_iter()
+                    .filter(|pod| pod.meta().deletion_timestamp.is_none())
+                    .collect();
+                ensure!(!pods.is_empty(), "no pod yet");
+                for pod in pods {
+                    let api = self.api::<Pod>();
+                    let status = Patch::Merge(json!({"status": status}));
+                    api.patch_status(&pod.name_any(), &PatchParams::default(), &status)
+                        .await?;
+                }
+                Ok(())
+            },
+        )
         .await
     }
 
