@@ -13,6 +13,7 @@ pub mod in_place;
 pub mod jobset;
 mod network;
 pub mod observed;
+pub mod placement;
 pub mod plan;
 pub mod reconcile;
 pub mod restart;

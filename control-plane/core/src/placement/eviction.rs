@@ -1,0 +1,58 @@
+//! Which followers are in the wrong place.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Member, Role};
+
+/// Type of the condition that an evicted pod gets, so that a podFailurePolicy can tell this from a failure.
+pub const CONDITION: &str = "DisruptionTarget";
+/// Its reason.
+pub const REASON: &str = "ExclusivePlacementViolation";
+/// Its message.
+pub const MESSAGE: &str = "Pod violated JobSet exclusive placement policy";
+
+/// What must be known before any follower of a Job can be said to be in the wrong place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question<'a> {
+    /// The node that the leader is on.
+    pub node: &'a str,
+    /// Which of its labels names the domain.
+    pub topology: &'a str,
+}
+
+/// What to find out about a Job with these pods; `None`: nothing, for there is no follower to judge, or no leader to judge it by.
+#[must_use]
+pub fn question(pods: &[Member]) -> Option<Question<'_>> {
+    pods.iter().find(|pod| is_follower(pod))?;
+    let mut leaders = pods.iter().filter(|pod| pod.alive && pod.role == Role::Leader);
+    let (leader, None) = (leaders.next()?, leaders.next()) else {
+        return None;
+    };
+    Some(Question {
+        node: leader.node.as_deref()?,
+        topology: &leader.topology,
+    })
+}
+
+/// The followers of a Job that do not select the domain of their leader.
+#[must_use]
+pub fn misplaced<'a>(pods: &'a [Member], domain: &str) -> Vec<&'a Member> {
+    if question(pods).is_none() {
+        return Vec::new();
+    }
+    pods.iter()
+        .filter(|pod| is_follower(pod) && pod.selected.as_deref() != Some(domain))
+        .collect()
+}
+
+fn is_follower(pod: &Member) -> bool {
+    pod.alive && pod.role == Role::Follower
+}
+
+pub(super) fn is_marked(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == CONDITION && condition.status == "True")
+}
