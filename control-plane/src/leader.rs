@@ -19,9 +19,11 @@ use crate::group::{Announcer, Manager};
 use crate::hub::{self, Registry, StaticToken};
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
+use crate::placement::{Controller, Placement};
 use crate::reconcile;
 use crate::tls;
 use crate::watch::Stores;
+use crate::watch::members::JobUid;
 use crate::watch::notify::Notified;
 
 /// What a leader works with.
@@ -32,6 +34,7 @@ pub(crate) struct Leader {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
+    pub(crate) placement_changes: Notified<JobUid>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -116,6 +119,13 @@ impl Leader {
         let groups = manager.run(self.group_changes);
         parts.spawn(async move {
             groups.await;
+            Ok(())
+        });
+        let placement = Placement::new(self.client.clone(), &self.stores);
+        let placement = Controller::new(placement, Arc::clone(&self.metrics));
+        let placement = placement.run(self.placement_changes, end.clone());
+        parts.spawn(async move {
+            placement.await;
             Ok(())
         });
         let reconcile = reconcile::run(

@@ -8,6 +8,7 @@ mod leader;
 pub mod lease;
 pub mod logging;
 pub mod metrics;
+pub mod placement;
 pub mod reconcile;
 pub mod runtime;
 pub mod serve;

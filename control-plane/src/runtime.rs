@@ -38,8 +38,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let (reconciler, reconciler_changes) = notify::channel();
     let (groups, group_changes) = notify::channel();
+    let (placement, placement_changes) = notify::channel();
+    let watchers = Watchers {
+        reconciler,
+        groups,
+        placement,
+    };
     let mut watches = JoinSet::new();
-    let stores = watch::start(&client, &Watchers { reconciler, groups }, &mut watches, &shutdown);
+    let stores = watch::start(&client, &watchers, &mut watches, &shutdown);
 
     let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
     parts.spawn(signals(shutdown.clone()));
@@ -56,6 +62,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         metrics,
         reconciler_changes,
         group_changes,
+        placement_changes,
         shutdown: shutdown.clone(),
     };
     parts.spawn(leader.lead());

@@ -7,6 +7,7 @@
 //! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
 
 mod follow;
+pub mod members;
 pub mod notify;
 mod prune;
 mod readable;
@@ -28,6 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use follow::{Cache, Follow, Told, backoff, jobset_of};
+use members::{JobUid, MembersByJob};
 use notify::Notifier;
 
 /// Who wants to know which JobSets to look at again.
@@ -36,6 +38,8 @@ pub struct Watchers {
     pub reconciler: Notifier<ObjectRef<JobSet>>,
     /// Told of JobSets, and of their Jobs and pods.
     pub groups: Notifier<ObjectRef<JobSet>>,
+    /// Told of Jobs with exclusive placement whose pods have changed.
+    pub placement: Notifier<JobUid>,
 }
 
 /// The caches. Cheap to clone; all clones read the same.
@@ -56,6 +60,7 @@ struct Caches {
     pods: Arc<Cache<Pod>>,
     services: Arc<Cache<Service>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
+    members: Arc<MembersByJob>,
 }
 
 impl Stores {
@@ -67,6 +72,7 @@ impl Stores {
             pods,
             services,
             claims,
+            ..
         } = &*self.caches;
         tokio::join!(
             jobsets.wait_until_ready(),
@@ -86,6 +92,7 @@ impl Stores {
             pods,
             services,
             claims,
+            ..
         } = &*self.caches;
         jobsets.is_ready() && jobs.is_ready() && pods.is_ready() && services.is_ready() && claims.is_ready()
     }
@@ -94,6 +101,12 @@ impl Stores {
     #[must_use]
     pub fn pods_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<Pod>> {
         self.caches.pods.seen(jobset)
+    }
+
+    /// The pods of Jobs with exclusive placement.
+    #[must_use]
+    pub fn members(&self) -> Arc<MembersByJob> {
+        Arc::clone(&self.caches.members)
     }
 
     /// The Jobs that belong to a JobSet of this name, by their label, as the watch shows them.
@@ -168,6 +181,7 @@ pub fn start(
     let (pods, pod_writer) = Cache::<Pod>::new();
     let (services, service_writer) = Cache::<Service>::new();
     let (claims, claim_writer) = Cache::<PersistentVolumeClaim>::new();
+    let members = Arc::new(MembersByJob::default());
     let stores = Stores {
         jobsets: jobsets.store.clone(),
         jobs: jobs.store.clone(),
@@ -178,6 +192,7 @@ pub fn start(
             pods: Arc::clone(&pods),
             services: Arc::clone(&services),
             claims: Arc::clone(&claims),
+            members: Arc::clone(&members),
         }),
     };
     let follow = Follow {
@@ -211,7 +226,17 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    tasks.spawn(follow.run(children(client).modify(prune::pod).boxed(), shutdown.clone()));
+    let placement = watchers.placement.clone();
+    // Placement reads more of the few pods that ask for it than is kept of all.
+    let see = move |event: &watcher::Result<watcher::Event<Pod>>| {
+        if let Ok(event) = event {
+            placement.extend(members.apply(event));
+        }
+    };
+    tasks.spawn(follow.run(
+        children(client).inspect(see).modify(prune::pod).boxed(),
+        shutdown.clone(),
+    ));
     let told = vec![Told::all(&watchers.reconciler)];
     let follow = Follow {
         kind: "Service",

@@ -22,9 +22,9 @@ pub struct Question<'a> {
 
 /// What to find out about a Job with these pods; `None`: nothing, for there is no follower to judge, or no leader to judge it by.
 #[must_use]
-pub fn question(pods: &[Member]) -> Option<Question<'_>> {
-    pods.iter().find(|pod| is_follower(pod))?;
-    let mut leaders = pods.iter().filter(|pod| pod.alive && pod.role == Role::Leader);
+pub fn question<'a>(pods: impl Iterator<Item = &'a Member> + Clone) -> Option<Question<'a>> {
+    pods.clone().find(|pod| is_follower(pod))?;
+    let mut leaders = pods.filter(|pod| pod.alive && pod.role == Role::Leader);
     let (leader, None) = (leaders.next()?, leaders.next()) else {
         return None;
     };
@@ -34,14 +34,18 @@ pub fn question(pods: &[Member]) -> Option<Question<'_>> {
     })
 }
 
-/// The followers of a Job that do not select the domain of their leader.
+/// The followers of a Job that do not select the domain of their leader. None where `asked` is no longer the question: then `domain` is
+/// not the answer.
 #[must_use]
-pub fn misplaced<'a>(pods: &'a [Member], domain: &str) -> Vec<&'a Member> {
-    if question(pods).is_none() {
+pub fn misplaced<'a>(
+    pods: impl Iterator<Item = &'a Member> + Clone,
+    asked: Question<'_>,
+    domain: &str,
+) -> Vec<&'a Member> {
+    if question(pods.clone()) != Some(asked) {
         return Vec::new();
     }
-    pods.iter()
-        .filter(|pod| is_follower(pod) && pod.selected.as_deref() != Some(domain))
+    pods.filter(|pod| is_follower(pod) && pod.selected.as_deref() != Some(domain))
         .collect()
 }
 

@@ -6,9 +6,14 @@ use super::*;
 
 const DOMAIN: &str = "r1";
 
+/// The misplaced pods where the leader is in [`DOMAIN`].
+fn evicted(pods: &[Member]) -> Vec<&Member> {
+    question(pods.iter()).map_or_else(Vec::new, |asked| misplaced(pods.iter(), asked, DOMAIN))
+}
+
 fn names(pods: &[Pod]) -> Vec<String> {
     let members: Vec<Member> = pods.iter().filter_map(Member::of).collect();
-    misplaced(&members, DOMAIN)
+    evicted(&members)
         .into_iter()
         .map(|pod| pod.name.clone())
         .collect()
@@ -25,7 +30,7 @@ fn a_follower_that_selects_another_domain_or_none_is_misplaced() {
     ];
     assert_eq!(names(&pods), ["js-w-0-2-x", "js-w-0-3-x", "js-w-0-4-x"]);
     let members: Vec<Member> = pods.iter().filter_map(Member::of).collect();
-    let asked = question(&members).map(|question| (question.node, question.topology));
+    let asked = question(members.iter()).map(|question| (question.node, question.topology));
     assert_eq!(asked, Some(("n", RACK)));
 }
 
@@ -54,7 +59,20 @@ fn what_is_going_or_over_is_left_alone_and_nothing_is_asked() {
     ];
     assert_eq!(names(&pods), Vec::<String>::new());
     let members: Vec<Member> = pods.iter().filter_map(Member::of).collect();
-    assert_eq!(question(&members), None);
+    assert_eq!(question(members.iter()), None);
+}
+
+#[test]
+fn an_answer_about_another_leader_condemns_nobody() {
+    let members = [
+        member(&on(pod("0"), "n2")),
+        member(&selecting(pod("1"), RACK, "r2")),
+    ];
+    let asked = Question {
+        node: "n1",
+        topology: RACK,
+    };
+    assert_eq!(misplaced(members.iter(), asked, DOMAIN), Vec::<&Member>::new());
 }
 
 fn any_member() -> impl Strategy<Value = Member> {
@@ -78,23 +96,23 @@ fn any_member() -> impl Strategy<Value = Member> {
 proptest! {
     #[test]
     fn no_well_placed_pod_is_ever_evicted(pods in prop::collection::vec(any_member(), 0..12)) {
-        let evicted = misplaced(&pods, DOMAIN);
-        for pod in &evicted {
+        let chosen = evicted(&pods);
+        for pod in &chosen {
             prop_assert!(pod.alive && pod.role == Role::Follower);
             prop_assert_ne!(pod.selected.as_deref(), Some(DOMAIN));
         }
         let leaders: Vec<_> = pods.iter().filter(|pod| pod.alive && pod.role == Role::Leader).collect();
         let known = leaders.len() == 1 && leaders[0].node.is_some();
-        prop_assert!(known || evicted.is_empty());
+        prop_assert!(known || chosen.is_empty());
     }
 
     #[test]
     fn evicting_once_is_enough(pods in prop::collection::vec(any_member(), 0..12)) {
-        let evicted: Vec<String> = misplaced(&pods, DOMAIN).into_iter().map(|pod| pod.uid.clone()).collect();
+        let chosen: Vec<String> = evicted(&pods).into_iter().map(|pod| pod.uid.clone()).collect();
         let mut after = pods.clone();
         for pod in &mut after {
-            pod.alive &= !(evicted.contains(&pod.uid) && pod.role == Role::Follower);
+            pod.alive &= !(chosen.contains(&pod.uid) && pod.role == Role::Follower);
         }
-        prop_assert_eq!(misplaced(&after, DOMAIN), Vec::<&Member>::new());
+        prop_assert_eq!(evicted(&after), Vec::<&Member>::new());
     }
 }

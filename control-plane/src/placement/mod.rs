@@ -1,0 +1,137 @@
+//! Exclusive placement of pods: what the pod webhook answers, and the controller that puts right what went wrong.
+//!
+//! What is decided stands in [`lockstep_core::placement`]. Pods that do not ask for it cost no request.
+
+mod controller;
+mod domains;
+mod evict;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use lockstep_api::labels;
+use lockstep_core::placement::{self, LeaderSearch, Member, Refusal};
+use thiserror::Error;
+
+use crate::watch::Stores;
+use crate::watch::members::{JobUid, MembersByJob};
+
+pub use controller::Controller;
+pub use domains::DomainError;
+
+use domains::Domains;
+
+#[cfg(test)]
+mod tests;
+
+/// Why a pod is not let through. The text is what the user sees.
+#[derive(Debug, Error)]
+pub enum PlacementError {
+    /// It may not be created, or not yet.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It cannot be told where its leader is.
+    #[error(transparent)]
+    Domain(#[from] Arc<DomainError>),
+    /// Its leader could not be looked for.
+    #[error("looking for the leader pod: {0}")]
+    Api(#[from] kube::Error),
+}
+
+/// Places pods. Cheap to clone; all clones share what they know.
+#[derive(Clone)]
+pub struct Placement {
+    client: Client,
+    members: Arc<MembersByJob>,
+    domains: Domains,
+}
+
+impl Placement {
+    /// Placement by what the watch of pods shows and, where that lags, by what the API server says.
+    #[must_use]
+    pub fn new(client: Client, stores: &Stores) -> Self {
+        Self {
+            domains: Domains::new(client.clone()),
+            client,
+            members: stores.members(),
+        }
+    }
+
+    /// What the mutating webhook changes in a pod that is being created; `None`: nothing.
+    ///
+    /// A follower whose leader has no place yet is left as it is: [`Placement::validate`] refuses it.
+    ///
+    /// # Errors
+    /// The leader is scheduled, but its domain cannot be told; or the API server does not answer.
+    pub async fn mutate(&self, pod: &Pod) -> Result<Option<Pod>, PlacementError> {
+        let domain = match LeaderSearch::of_follower(pod) {
+            Ok(Some(search)) => self.domain(namespace(pod), &search).await?,
+            Ok(None) | Err(_) => None,
+        };
+        Ok(placement::mutate(pod, domain.as_deref()))
+    }
+
+    /// Whether the pod may be created now.
+    ///
+    /// # Errors
+    /// It may not; or the API server does not answer.
+    pub async fn validate(&self, pod: &Pod) -> Result<(), PlacementError> {
+        let Some(search) = placement::admission(pod)? else {
+            return Ok(());
+        };
+        match self.leader(namespace(pod), &search).await?.node {
+            Some(_) => Ok(()),
+            None => Err(Refusal::NotScheduled.into()),
+        }
+    }
+
+    /// The domain of the leader, if it has one yet.
+    async fn domain(
+        &self,
+        namespace: &str,
+        search: &LeaderSearch<'_>,
+    ) -> Result<Option<Arc<str>>, PlacementError> {
+        let leader = match self.leader(namespace, search).await {
+            Ok(leader) => leader,
+            Err(PlacementError::Refused(reason)) => {
+                tracing::debug!(namespace, jobset = search.jobset, %reason, "no leader to follow yet");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(node) = leader.node else { return Ok(None) };
+        Ok(Some(self.domains.of(&node, search.topology).await?))
+    }
+
+    async fn leader(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Member, PlacementError> {
+        let mut candidates = search
+            .job
+            .map(|job| self.members.leaders(&JobUid::new(job)))
+            .unwrap_or_default();
+        if candidates.is_empty() {
+            candidates = self.ask(namespace, search).await?;
+        }
+        Ok(search.choose(&candidates)?.clone())
+    }
+
+    /// The leaders of Jobs of this name. A leader is created just before its followers, so the watch may not show it yet.
+    async fn ask(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
+        let selector = [
+            (labels::JOBSET_NAME, search.jobset),
+            (labels::REPLICATED_JOB_NAME, search.replicated_job),
+            (labels::JOB_INDEX, search.job_index),
+            (labels::BATCH_JOB_COMPLETION_INDEX, "0"),
+        ]
+        .map(|(key, value)| format!("{key}={value}"))
+        .join(",");
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let found = pods.list(&ListParams::default().labels(&selector)).await?;
+        Ok(found.items.iter().filter_map(Member::of).collect())
+    }
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}
