@@ -1,9 +1,20 @@
 //! Command line of the control plane. Every flag is an environment variable too: `--hub-tls-dir` is `LOCKSTEP_HUB_TLS_DIR`.
+//!
+//! The flags of the upstream controller are taken as Go programs take them: with one dash or two, and the last one wins. What a flag does
+//! not say may be said by the file of `--config`; [`crate::settings`] puts both together.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+mod address;
+mod go;
+mod zap;
+
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
+
+pub use address::BindAddress;
+pub use go::FeatureGate;
+pub use zap::{StacktraceLevel, TimeEncoding, Zap, ZapEncoder, ZapLevel};
 
 #[cfg(test)]
 mod tests;
@@ -15,46 +26,117 @@ const DEFAULT_NAMESPACE: &str = "lockstep-system";
 
 /// Reconciles JobSets and restarts their workers in place.
 ///
-/// The API server is found through KUBECONFIG, or in a cluster through the pod's ServiceAccount.
+/// The API server is found through --kubeconfig or KUBECONFIG, or in a cluster through the pod's ServiceAccount.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "lockstep-control-plane", version)]
+#[command(name = "lockstep-control-plane", version, args_override_self = true)]
 pub struct Args {
-    /// Address of the metrics endpoint (plain HTTP), `0` to have none.
-    #[arg(long, env = "LOCKSTEP_METRICS_BIND_ADDRESS", default_value = ":8080")]
-    pub metrics_bind_address: BindAddress,
+    /// File with a Configuration (config.jobset.x-k8s.io/v1alpha1). Flags win over it.
+    #[arg(long, env = "LOCKSTEP_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
-    /// Address of the health endpoints /healthz and /readyz, `0` to have none.
-    #[arg(long, env = "LOCKSTEP_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
-    pub health_probe_bind_address: BindAddress,
+    /// File that says how to reach the API server.
+    #[arg(long, env = "LOCKSTEP_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Address of the metrics endpoint, `0` to have none [default: :8443]
+    ///
+    /// It speaks TLS to those who may get the URL /metrics, and plain HTTP to the loopback interface.
+    #[arg(long, env = "LOCKSTEP_METRICS_BIND_ADDRESS", value_name = "ADDRESS")]
+    pub metrics_bind_address: Option<BindAddress>,
+
+    /// Address of the health endpoints /healthz and /readyz, `0` to have none [default: :8081]
+    #[arg(long, env = "LOCKSTEP_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
+    pub health_probe_bind_address: Option<BindAddress>,
+
+    /// Whether replicas elect one among them that acts [default: true]
+    #[arg(long, env = "LOCKSTEP_LEADER_ELECT", value_parser = go::boolean, value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub leader_elect: Option<bool>,
 
     /// Accepted for compatibility; requests are limited by how many are under way, not by rate.
-    #[arg(long, env = "LOCKSTEP_KUBE_API_QPS", default_value_t = 500.0)]
-    pub kube_api_qps: f32,
+    #[arg(
+        long,
+        env = "LOCKSTEP_KUBE_API_QPS",
+        value_name = "NUMBER",
+        allow_negative_numbers = true
+    )]
+    pub kube_api_qps: Option<f32>,
 
     /// Accepted for compatibility, like --kube-api-qps.
-    #[arg(long, env = "LOCKSTEP_KUBE_API_BURST", default_value_t = 500)]
-    pub kube_api_burst: u32,
+    #[arg(
+        long,
+        env = "LOCKSTEP_KUBE_API_BURST",
+        value_name = "NUMBER",
+        allow_negative_numbers = true
+    )]
+    pub kube_api_burst: Option<i32>,
+
+    /// Features to turn on or off: InPlaceRestart, RestartJob, ElasticJobSet.
+    #[arg(
+        long,
+        env = "LOCKSTEP_FEATURE_GATES",
+        value_name = "NAME=BOOL,...",
+        value_delimiter = ','
+    )]
+    pub feature_gates: Vec<FeatureGate>,
+
+    /// Port of the admission webhooks [default: 9443]
+    #[arg(long, env = "LOCKSTEP_WEBHOOK_PORT", value_name = "PORT")]
+    pub webhook_port: Option<u16>,
+
+    /// Directory with tls.crt and tls.key for the webhooks. By default the control plane makes certificates and keeps them new.
+    #[arg(long, env = "LOCKSTEP_WEBHOOK_CERT_DIR", value_name = "DIR")]
+    pub webhook_cert_dir: Option<PathBuf>,
+
+    /// Serve no webhooks; defaults are applied and mistakes found by the controller alone.
+    #[arg(long, env = "LOCKSTEP_DISABLE_WEBHOOKS", value_parser = go::boolean, value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub disable_webhooks: bool,
+
+    /// Whether to install the CustomResourceDefinition of JobSets, or bring it up to date, at the start.
+    #[arg(long, env = "LOCKSTEP_MANAGE_CRDS", value_parser = go::boolean, value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
+    pub manage_crds: bool,
 
     /// Address that node daemons connect to.
-    #[arg(long, env = "LOCKSTEP_HUB_BIND_ADDRESS", default_value = "0.0.0.0:9444")]
+    #[arg(
+        long,
+        env = "LOCKSTEP_HUB_BIND_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9444"
+    )]
     pub hub_bind_address: BindAddress,
 
     /// File with the token that node daemons must present.
-    #[arg(long, env = "LOCKSTEP_HUB_TOKEN_FILE")]
+    #[arg(long, env = "LOCKSTEP_HUB_TOKEN_FILE", value_name = "FILE")]
     pub hub_token_file: Option<PathBuf>,
 
     /// Directory of the hub's CA (ca.crt, ca.key), made there if missing. By default they live in a Secret in
     /// the cluster.
-    #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR")]
+    #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR", value_name = "DIR")]
     pub hub_tls_dir: Option<PathBuf>,
 
     /// Namespace of the product. By default that of the pod, or lockstep-system.
     #[arg(long, env = "LOCKSTEP_NAMESPACE", default_value_t = default_namespace(Path::new(POD_NAMESPACE)))]
     pub namespace: String,
 
-    /// Form of the log on standard error.
-    #[arg(long, env = "LOCKSTEP_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
+    /// Form of the log on standard error [default: text]
+    #[arg(long, env = "LOCKSTEP_LOG_FORMAT", value_enum)]
+    pub log_format: Option<LogFormat>,
+
+    /// The log, as upstream's flags say it.
+    #[command(flatten)]
+    pub zap: Zap,
+}
+
+impl Args {
+    /// Reads a command line as Go programs take it, the program's name first.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the help or version that it asks for.
+    pub fn from_command_line(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(go::two_dashes(args))
+    }
 }
 
 /// Form of the log.
@@ -64,30 +146,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// An address to listen on, as Go programs take it: `host:port`, `:port` for all interfaces, `0` for nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BindAddress(pub Option<SocketAddr>);
-
-impl std::str::FromStr for BindAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.is_empty() || text == "0" {
-            return Ok(Self(None));
-        }
-        let address = match text.strip_prefix(':') {
-            Some(port) => port
-                .parse()
-                .ok()
-                .map(|port| SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)),
-            None => text.replace("localhost:", "127.0.0.1:").parse().ok(),
-        };
-        address
-            .map(|address| Self(Some(address)))
-            .ok_or_else(|| format!("{text:?} is not host:port, :port or 0"))
-    }
 }
 
 fn default_namespace(file: &Path) -> String {

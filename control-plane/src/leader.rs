@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Identity;
 
-use crate::args::Args;
 use crate::group::{Announcer, Manager};
 use crate::hub::{self, Registry, StaticToken};
-use crate::lease::Leadership;
+use crate::lease::{Leadership, ensure_namespace};
 use crate::metrics::Metrics;
 use crate::placement::{Controller, Placement};
 use crate::reconcile;
+use crate::settings::Settings;
 use crate::tls;
 use crate::watch::Stores;
 use crate::watch::members::JobUid;
@@ -28,7 +28,7 @@ use crate::watch::notify::Notified;
 
 /// What a leader works with.
 pub(crate) struct Leader {
-    pub(crate) args: Args,
+    pub(crate) settings: Settings,
     pub(crate) client: Client,
     pub(crate) stores: Stores,
     pub(crate) metrics: Arc<Metrics>,
@@ -74,7 +74,13 @@ impl Leader {
             .ok()
             .or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
         let identity = identity.ok_or_else(|| anyhow!("neither POD_NAME nor the host's name can be read"))?;
-        Ok(Leadership::acquire(self.client.clone(), &self.args.namespace, &identity).await?)
+        let (client, election) = (&self.client, &self.settings.leader_election);
+        ensure_namespace(client, &self.settings.namespace).await?;
+        Ok(if election.enabled {
+            Leadership::acquire(client, election, &identity).await?
+        } else {
+            Leadership::without_election(client, election, &identity).await?
+        })
     }
 
     async fn start(
@@ -83,7 +89,7 @@ impl Leader {
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) -> anyhow::Result<()> {
-        match (self.args.hub_bind_address.0, &self.args.hub_token_file) {
+        match (self.settings.hub.address, &self.settings.hub.token_file) {
             (Some(address), Some(file)) => {
                 let token = std::fs::read_to_string(file)
                     .with_context(|| format!("--hub-token-file {}", file.display()))?;
@@ -144,9 +150,9 @@ impl Leader {
     }
 
     async fn hub_identity(&self) -> anyhow::Result<Identity> {
-        Ok(match &self.args.hub_tls_dir {
+        Ok(match &self.settings.hub.tls_dir {
             Some(dir) => tls::from_dir(dir)?,
-            None => tls::from_cluster(&self.client, &self.args.namespace).await?,
+            None => tls::from_cluster(&self.client, &self.settings.namespace).await?,
         })
     }
 }

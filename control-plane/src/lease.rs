@@ -1,6 +1,6 @@
 //! Leadership: one replica acts, and its epoch fences the ones before it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,36 +12,40 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Name of the Lease, in the product's namespace.
-pub const LEASE: &str = "lockstep-control-plane";
-/// Seconds that a lease is held without renewal.
-const DURATION: u64 = 15;
-/// Seconds before its end at which it is renewed.
-const GRACE: u64 = 5;
+use crate::settings::LeaderElection;
+
+/// Who writes the epoch.
+const FIELD_MANAGER: &str = "lockstep-control-plane";
 
 /// Why leadership could not be had or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
     /// The lease manager failed.
-    #[error("lease {LEASE}: {0}")]
+    #[error("lease: {0}")]
     Manager(#[from] LeaseManagerError),
     /// The API server refused.
-    #[error("lease {LEASE}: {0}")]
+    #[error("lease: {0}")]
     Api(#[from] Box<kube::Error>),
     /// The lease has no usable resourceVersion.
-    #[error("lease {LEASE}: resourceVersion {0:?} is not a number")]
+    #[error("lease: resourceVersion {0:?} is not a number")]
     Version(Option<String>),
     /// Another replica holds it now, or it could not be renewed in time.
-    #[error("lease {LEASE} was lost")]
+    #[error("the lease was lost")]
     Lost,
 }
 
-/// A lease that is held, and renewed in a task of its own.
+/// The right to act.
 pub struct Leadership {
     /// The epoch: the Lease's resourceVersion after the acquisition, higher than that of every leader before.
     pub epoch: Epoch,
+    held: Option<Held>,
+}
+
+/// A lease that is held, and renewed in a task of its own.
+struct Held {
     held: watch::Receiver<bool>,
     leases: Api<Lease>,
+    election: LeaderElection,
     identity: String,
     task: JoinHandle<Result<LeaseManager, LeaseManagerError>>,
 }
@@ -53,51 +57,68 @@ impl Leadership {
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
-    pub async fn acquire(client: kube::Client, namespace: &str, identity: &str) -> Result<Self, LeaseError> {
-        ensure_namespace(&client, namespace).await?;
-        let manager = LeaseManagerBuilder::new(client.clone(), LEASE)
+    pub async fn acquire(
+        client: &kube::Client,
+        election: &LeaderElection,
+        identity: &str,
+    ) -> Result<Self, LeaseError> {
+        let LeaderElection { lease, namespace, .. } = election;
+        ensure_namespace(client, namespace).await?;
+        let manager = LeaseManagerBuilder::new(client.clone(), lease)
             .with_namespace(namespace)
             .with_identity(identity)
-            .with_duration(DURATION)
-            .with_grace(GRACE)
+            .with_duration(election.duration.as_secs())
+            .with_grace(election.grace.as_secs())
             .build()
             .await?;
         let (mut held, task) = manager.watch().await;
         if !*held.borrow_and_update() {
-            tracing::info!(lease = LEASE, namespace, identity, "waiting for leadership");
+            tracing::info!(lease, namespace, identity, "waiting for leadership");
             held.wait_for(|held| *held).await.map_err(|_| LeaseError::Lost)?;
         }
         // A write of our own: a process that was killed and comes back under the same identity finds its lease held, and must not share the
         // epoch of its former life.
-        let claim = json!({"metadata": {"annotations": {"lockstep.dev/leader-process": uuid::Uuid::new_v4().to_string()}}});
-        let leases: Api<Lease> = Api::namespaced(client, namespace);
-        let lease = leases
-            .patch(LEASE, &PatchParams::default(), &Patch::Merge(&claim))
-            .await
-            .map_err(Box::new)?;
-        let version = lease.metadata.resource_version;
-        let epoch = version
-            .as_deref()
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| LeaseError::Version(version.clone()))?;
-        tracing::info!(epoch, identity, "leading");
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let epoch = new_epoch(&leases, lease, &PatchParams::default(), Patch::Merge).await?;
+        tracing::info!(epoch = epoch.0, identity, "leading");
         Ok(Self {
-            epoch: Epoch(epoch),
-            held,
-            leases,
-            identity: identity.to_owned(),
-            task,
+            epoch,
+            held: Some(Held {
+                held,
+                leases,
+                election: election.clone(),
+                identity: identity.to_owned(),
+                task,
+            }),
         })
     }
 
-    /// Resolves when the lease is lost, or could not be seen to be ours for as long as it lasts: then another replica may hold it. Cancel-safe.
+    /// Leads at once, whoever holds the lease: somebody else sees to it that no other replica acts. The Lease is written all the same, since
+    /// the epoch comes from it; who holds it is left as it is.
+    ///
+    /// # Errors
+    /// [`LeaseError`] where the API server refuses.
+    pub async fn without_election(
+        client: &kube::Client,
+        election: &LeaderElection,
+        identity: &str,
+    ) -> Result<Self, LeaseError> {
+        let LeaderElection { lease, namespace, .. } = election;
+        ensure_namespace(client, namespace).await?;
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let epoch = new_epoch(&leases, lease, &params, Patch::Apply).await?;
+        tracing::info!(epoch = epoch.0, identity, "leading without election");
+        Ok(Self { epoch, held: None })
+    }
+
+    /// Resolves when the lease is lost, or could not be seen to be ours for as long as it lasts: then another replica may hold it. Never
+    /// without election. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseError {
-        tokio::select! {
-            // An ended sender means that the renewing task is gone: as good as lost.
-            _ = self.held.wait_for(|held| !*held) => {}
-            () = unseen(&self.leases, &self.identity) => {}
+        match &mut self.held {
+            Some(held) => held.lost().await,
+            None => std::future::pending().await,
         }
-        LeaseError::Lost
     }
 
     /// Gives the lease up, so that another replica need not wait for its end.
@@ -105,15 +126,59 @@ impl Leadership {
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
     pub async fn release(self) -> Result<(), LeaseError> {
-        drop(self.held);
-        if let Ok(manager) = self.task.await {
+        let Some(Held { held, task, .. }) = self.held else {
+            return Ok(());
+        };
+        drop(held);
+        if let Ok(manager) = task.await {
             manager?.release().await?;
         }
         Ok(())
     }
 }
 
-async fn ensure_namespace(client: &kube::Client, namespace: &str) -> Result<(), LeaseError> {
+impl Held {
+    async fn lost(&mut self) -> LeaseError {
+        tokio::select! {
+            // An ended sender means that the renewing task is gone: as good as lost.
+            _ = self.held.wait_for(|held| !*held) => {}
+            () = unseen(&self.leases, &self.election, &self.identity) => {}
+        }
+        LeaseError::Lost
+    }
+}
+
+/// Writes the Lease, so that its resourceVersion is higher than that of every leader before.
+async fn new_epoch<P>(
+    leases: &Api<Lease>,
+    name: &str,
+    params: &PatchParams,
+    patch: P,
+) -> Result<Epoch, LeaseError>
+where
+    P: FnOnce(serde_json::Value) -> Patch<serde_json::Value>,
+{
+    let claim = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "annotations": {"lockstep.dev/leader-process": uuid::Uuid::new_v4().to_string()}},
+    });
+    let lease = leases
+        .patch(name, params, &patch(claim))
+        .await
+        .map_err(Box::new)?;
+    let version = lease.metadata.resource_version;
+    match version.as_deref().and_then(|text| text.parse().ok()) {
+        Some(epoch) => Ok(Epoch(epoch)),
+        None => Err(LeaseError::Version(version)),
+    }
+}
+
+/// Makes a namespace that is not there: out of a cluster nobody else does.
+///
+/// # Errors
+/// [`LeaseError`] where the API server refuses.
+pub async fn ensure_namespace(client: &kube::Client, namespace: &str) -> Result<(), LeaseError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     match namespaces.get_opt(namespace).await {
         Ok(Some(_)) => return Ok(()),
@@ -138,13 +203,13 @@ async fn ensure_namespace(client: &kube::Client, namespace: &str) -> Result<(), 
 
 /// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is
 /// away.
-async fn unseen(leases: &Api<Lease>, identity: &str) {
-    let (duration, every) = (Duration::from_secs(DURATION), Duration::from_secs(GRACE));
+async fn unseen(leases: &Api<Lease>, election: &LeaderElection, identity: &str) {
+    let (duration, every) = (election.duration, election.grace);
     let mut seen = Instant::now();
     while seen.elapsed() < duration {
         tokio::time::sleep(every).await;
         let asked = Instant::now();
-        match tokio::time::timeout(every, leases.get(LEASE)).await {
+        match tokio::time::timeout(every, leases.get(&election.lease)).await {
             Ok(Ok(lease)) if holder(&lease) == Some(identity) => seen = asked,
             Ok(Ok(lease)) => {
                 tracing::error!(holder = holder(&lease), "another replica holds the lease");

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod args;
+pub mod config;
 pub mod group;
 pub mod hub;
 mod leader;
@@ -12,5 +13,6 @@ pub mod placement;
 pub mod reconcile;
 pub mod runtime;
 pub mod serve;
+pub mod settings;
 pub mod tls;
 pub mod watch;

@@ -2,16 +2,16 @@
 
 use tracing_subscriber::EnvFilter;
 
-use crate::args::LogFormat;
+use crate::args::{LogFormat, ZapLevel};
 
-/// Logs to standard error from here on. `RUST_LOG` chooses what, `info` by default.
+/// Logs to standard error from here on. `level` chooses what, or else `RUST_LOG`, by default `info`.
 ///
 /// # Errors
 /// Where `RUST_LOG` cannot be read or a log is set up already.
-pub fn init(format: LogFormat) -> anyhow::Result<()> {
-    let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
-        Ok(directives) => EnvFilter::try_new(directives)?,
-        Err(_) => EnvFilter::try_new("info,kube=warn")?,
+pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
+    let filter = match (level, std::env::var(EnvFilter::DEFAULT_ENV)) {
+        (None, Ok(directives)) => EnvFilter::try_new(directives)?,
+        (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?,
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

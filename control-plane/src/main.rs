@@ -1,16 +1,18 @@
 //! The control plane of Lockstep.
 
-use clap::Parser;
-use lockstep_control_plane::{args::Args, logging, runtime};
+use lockstep_control_plane::args::Args;
+use lockstep_control_plane::settings::Settings;
+use lockstep_control_plane::{logging, runtime};
 
 fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    logging::init(args.log_format)?;
+    let args = Args::from_command_line(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    logging::init(args.zap.format(args.log_format), args.zap.zap_log_level)?;
+    let settings = Settings::new(args)?;
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
-        .block_on(runtime::run(args))
+        .block_on(runtime::run(settings))
 }

@@ -8,18 +8,20 @@
 //!    └─ keys ─> both                     └─> hub ──> node daemons
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Args;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::serve;
+use crate::settings::Settings;
 use crate::watch::notify;
 use crate::watch::{self, Watchers};
 
@@ -27,10 +29,8 @@ use crate::watch::{self, Watchers};
 ///
 /// # Errors
 /// What failed.
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = kube::Config::infer()
-        .await
-        .context("no API server is configured")?;
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    let config = connection(settings.kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let client = Client::try_from(config)?;
     let shutdown = CancellationToken::new();
@@ -49,14 +49,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
     parts.spawn(signals(shutdown.clone()));
-    if let Some(address) = args.health_probe_bind_address.0 {
-        parts.spawn(serve::health(address, stores.clone(), shutdown.clone()));
-    }
-    if let Some(address) = args.metrics_bind_address.0 {
+    parts.spawn(serve::health(
+        settings.health.clone(),
+        stores.clone(),
+        shutdown.clone(),
+    ));
+    if let Some(address) = settings.metrics.address {
         parts.spawn(serve::metrics(address, Arc::clone(&metrics), shutdown.clone()));
     }
     let leader = Leader {
-        args,
+        settings,
         client,
         stores,
         metrics,
@@ -71,6 +73,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     while watches.join_next().await.is_some() {}
     tracing::info!("control plane ends");
     result
+}
+
+/// How to reach the API server: as the file says, or else the environment.
+async fn connection(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    let Some(file) = kubeconfig else {
+        return kube::Config::infer().await.context("no API server is configured");
+    };
+    let wrong = || format!("--kubeconfig {}", file.display());
+    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .with_context(wrong)
 }
 
 /// Waits for all parts to end. The first that ends, in whatever way, takes the others with it.

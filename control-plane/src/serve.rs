@@ -12,13 +12,18 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::settings::Health;
 use crate::watch::Stores;
 
-/// Serves `/healthz` (the process runs) and `/readyz` (the caches are filled) until `shutdown`.
+/// Serves whether the process runs (`/healthz`) and whether the caches are filled (`/readyz`), until `shutdown`.
 ///
 /// # Errors
 /// Where the address cannot be bound.
-pub async fn health(address: SocketAddr, stores: Stores, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn health(settings: Health, stores: Stores, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Some(address) = settings.address else {
+        shutdown.cancelled().await;
+        return Ok(());
+    };
     let ready = move || {
         let ready = stores.is_ready();
         async move {
@@ -30,8 +35,8 @@ pub async fn health(address: SocketAddr, stores: Stores, shutdown: CancellationT
         }
     };
     let router = Router::new()
-        .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(ready));
+        .route(&settings.liveness, get(|| async { "ok" }))
+        .route(&settings.readiness, get(ready));
     serve("health", address, router, shutdown).await
 }
 

@@ -1,21 +1,72 @@
 use super::*;
 
 fn args(args: &[&str]) -> Result<Args, clap::Error> {
-    Args::try_parse_from(["lockstep-control-plane"].iter().chain(args))
+    Args::from_command_line(["lockstep-control-plane"].iter().chain(args).map(Into::into))
 }
 
 #[test]
 fn the_defaults_work_alone() {
     let args = args(&[]).unwrap();
     assert_eq!(
-        args.health_probe_bind_address,
-        BindAddress(Some("[::]:8081".parse().unwrap()))
-    );
-    assert_eq!(
         args.hub_bind_address,
         BindAddress(Some("0.0.0.0:9444".parse().unwrap()))
     );
-    assert_eq!(args.log_format, LogFormat::Text);
+    assert_eq!((args.leader_elect, args.disable_webhooks), (None, false));
+    assert_eq!(args.zap.format(args.log_format), LogFormat::Text);
+}
+
+#[test]
+fn flags_are_taken_as_go_programs_take_them() {
+    for flags in [
+        &["--leader-elect"][..],
+        &["-leader-elect"],
+        &["--leader-elect=true"],
+        &["-leader-elect=1"],
+        &["--leader-elect=false", "--leader-elect=T"],
+    ] {
+        assert_eq!(args(flags).unwrap().leader_elect, Some(true), "{flags:?}");
+    }
+    assert_eq!(args(&["-leader-elect=F"]).unwrap().leader_elect, Some(false));
+    let error = args(&["--leader-elect=perhaps"]).unwrap_err().to_string();
+    assert!(error.contains("it must be true or false"), "{error}");
+    assert_eq!(args(&["-kube-api-qps", "-1"]).unwrap().kube_api_qps, Some(-1.0));
+    let error = args(&["-nonsense"]).unwrap_err().to_string();
+    assert!(error.contains("--nonsense"), "{error}");
+    assert_eq!(
+        args(&["-h"]).unwrap_err().kind(),
+        clap::error::ErrorKind::DisplayHelp
+    );
+}
+
+#[test]
+fn the_log_flags_of_upstreams_deployments_are_taken() {
+    let of = |flags: &[&str]| {
+        let args = args(flags).unwrap();
+        let level = args.zap.zap_log_level.map(ZapLevel::filter);
+        (args.zap.format(args.log_format), level)
+    };
+    let debug = "info,lockstep_control_plane=debug,kube=warn";
+    assert_eq!(of(&["--zap-log-level=2"]), (LogFormat::Text, Some(debug)));
+    assert_eq!(of(&["--zap-log-level=error"]), (LogFormat::Text, Some("error")));
+    assert_eq!(of(&["--zap-encoder=json"]), (LogFormat::Json, None));
+    assert_eq!(
+        of(&["--zap-encoder=console", "--log-format=json"]),
+        (LogFormat::Text, None)
+    );
+    assert_eq!(of(&["--zap-devel=false"]), (LogFormat::Json, None));
+    assert_eq!(
+        of(&["--zap-devel=false", "--log-format=text"]),
+        (LogFormat::Text, None)
+    );
+    let ignored = [
+        "--zap-devel",
+        "--zap-stacktrace-level=error",
+        "--zap-time-encoding=rfc3339nano",
+    ];
+    assert_eq!(of(&ignored), (LogFormat::Text, None));
+    for wrong in ["--zap-log-level=0", "--zap-log-level=loud", "--zap-encoder=xml"] {
+        assert!(args(&[wrong]).is_err(), "{wrong}");
+    }
 }
 
 #[test]

@@ -1,0 +1,353 @@
+//! What the control plane is told to do: the command line and the file of `--config`, put together and checked.
+//!
+//! Promises: a flag (or its environment variable) wins over the file, and the file over the defaults, which are upstream's; every mistake is
+//! reported by the name of its field.
+
+mod syntax;
+mod tls;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockstep_core::features::{Features, UnknownFeature};
+use thiserror::Error;
+
+use crate::args::{Args, BindAddress, FeatureGate};
+use crate::config::{self, ConfigError, Configuration};
+
+pub use tls::TlsOptions;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the leader's Lease.
+const LEASE: &str = "lockstep-control-plane";
+const METRICS_PORT: u16 = 8443;
+const HEALTH_PORT: u16 = 8081;
+const WEBHOOK_PORT: u16 = 9443;
+const WEBHOOK_SERVICE: &str = "jobset-webhook-service";
+const WEBHOOK_SECRET: &str = "jobset-webhook-server-cert";
+/// Where certificates are looked for that others make, as upstream has it.
+const WEBHOOK_CERT_DIR: &str = "/tmp/k8s-webhook-server/serving-certs";
+const METRICS_CERT_DIR: &str = "/tmp/k8s-metrics-server/serving-certs";
+
+/// Why the control plane cannot be run like this.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// The file of `--config`.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A feature that does not exist.
+    #[error("{source_of}: {error}")]
+    Feature {
+        /// The flag, or the field of the file.
+        source_of: &'static str,
+        /// Which.
+        error: UnknownFeature,
+    },
+    /// A value that cannot be.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// The field of the file.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl SettingsError {
+    fn invalid(field: &'static str, message: impl Into<String>) -> Self {
+        Self::Invalid {
+            field,
+            message: message.into(),
+        }
+    }
+}
+
+/// What the control plane is told to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// File that says how to reach the API server; otherwise the environment does.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the product.
+    pub namespace: String,
+    /// Which features are on.
+    pub features: Features,
+    /// Whether to install and upgrade the CustomResourceDefinition.
+    pub manage_crds: bool,
+    /// How replicas agree on the one that acts.
+    pub leader_election: LeaderElection,
+    /// The health endpoints.
+    pub health: Health,
+    /// The metrics endpoint.
+    pub metrics: Metrics,
+    /// The admission webhooks; none are served without.
+    pub webhooks: Option<Webhooks>,
+    /// TLS of the metrics endpoint and the webhooks.
+    pub tls: TlsOptions,
+    /// Where node daemons connect.
+    pub hub: Hub,
+}
+
+/// How replicas agree on the one that acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether they do. Otherwise this process acts whatever others do.
+    pub enabled: bool,
+    /// Name of the Lease.
+    pub lease: String,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// For how long the lease is held without renewal.
+    pub duration: Duration,
+    /// How long before its end it is renewed.
+    pub grace: Duration,
+}
+
+/// The health endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Address to listen on.
+    pub address: Option<SocketAddr>,
+    /// Path of the readiness endpoint.
+    pub readiness: String,
+    /// Path of the liveness endpoint.
+    pub liveness: String,
+}
+
+/// The metrics endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Address to listen on.
+    pub address: Option<SocketAddr>,
+    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate is made.
+    pub cert_dir: Option<PathBuf>,
+}
+
+/// The admission webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Address to listen on.
+    pub address: SocketAddr,
+    /// Where their certificate comes from.
+    pub certificates: WebhookCertificates,
+}
+
+/// Where the webhooks' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebhookCertificates {
+    /// The control plane makes it, keeps it in a Secret and tells the API server.
+    Managed {
+        /// Name of the webhooks' Service.
+        service: String,
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// Somebody else puts tls.crt and tls.key into this directory, and tells the API server.
+    Directory(PathBuf),
+}
+
+/// Where node daemons connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hub {
+    /// Address to listen on.
+    pub address: Option<SocketAddr>,
+    /// File with the token that they must present.
+    pub token_file: Option<PathBuf>,
+    /// Directory of the hub's CA; otherwise a Secret.
+    pub tls_dir: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Reads the file of `--config`, where there is one, and puts it together with the flags.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for the first mistake.
+    pub fn new(args: Args) -> Result<Self, SettingsError> {
+        let file = match &args.config {
+            Some(file) => Configuration::read(file)?,
+            None => Configuration::default(),
+        };
+        let certificates = file.internal_cert_management.unwrap_or_default();
+        let managed = certificates.enable.unwrap_or(true);
+        Ok(Self {
+            features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
+            manage_crds: args.manage_crds,
+            leader_election: leader_election(
+                file.leader_election.unwrap_or_default(),
+                args.leader_elect,
+                &args.namespace,
+            )?,
+            health: health(file.health.unwrap_or_default(), args.health_probe_bind_address)?,
+            metrics: metrics(
+                file.metrics.unwrap_or_default(),
+                args.metrics_bind_address,
+                managed,
+            ),
+            webhooks: if args.disable_webhooks {
+                None
+            } else {
+                Some(webhooks(
+                    file.webhook.unwrap_or_default(),
+                    certificates,
+                    args.webhook_port,
+                    args.webhook_cert_dir,
+                )?)
+            },
+            tls: TlsOptions::new(&file.tls.unwrap_or_default())?,
+            hub: Hub {
+                address: args.hub_bind_address.0,
+                token_file: args.hub_token_file,
+                tls_dir: args.hub_tls_dir,
+            },
+            kubeconfig: args.kubeconfig,
+            namespace: args.namespace,
+        })
+    }
+}
+
+fn features(
+    file: std::collections::BTreeMap<String, bool>,
+    flags: Vec<FeatureGate>,
+) -> Result<Features, SettingsError> {
+    let mut features = Features::default();
+    for (name, enabled) in file {
+        let wrong = |error| SettingsError::Feature {
+            source_of: "featureGates",
+            error,
+        };
+        features.set(&name, enabled).map_err(wrong)?;
+    }
+    for FeatureGate { name, enabled } in flags {
+        let wrong = |error| SettingsError::Feature {
+            source_of: "--feature-gates",
+            error,
+        };
+        features.set(&name, enabled).map_err(wrong)?;
+    }
+    Ok(features)
+}
+
+fn leader_election(
+    file: config::LeaderElection,
+    flag: Option<bool>,
+    namespace: &str,
+) -> Result<LeaderElection, SettingsError> {
+    let given = |time: Option<Duration>, default| {
+        time.filter(|time| !time.is_zero())
+            .unwrap_or(Duration::from_secs(default))
+    };
+    let duration = given(file.lease_duration, 15);
+    let renew_deadline = given(file.renew_deadline, 10);
+    let retry_period = given(file.retry_period, 2);
+    if duration <= renew_deadline {
+        return Err(SettingsError::invalid(
+            "leaderElection.leaseDuration",
+            "leaseDuration must be greater than renewDeadline",
+        ));
+    }
+    if renew_deadline <= retry_period.mul_f64(1.2) {
+        return Err(SettingsError::invalid(
+            "leaderElection.renewDeadline",
+            "renewDeadline must be greater than retryPeriod*JitterFactor",
+        ));
+    }
+    // The Lease counts in whole seconds.
+    if duration.as_secs() < 2 {
+        return Err(SettingsError::invalid(
+            "leaderElection.leaseDuration",
+            "leaseDuration must be at least 2s",
+        ));
+    }
+    if let Some(lock) = non_empty(file.resource_lock).filter(|lock| lock != "leases") {
+        return Err(SettingsError::invalid(
+            "leaderElection.resourceLock",
+            format!("{lock:?} is not supported, use \"leases\""),
+        ));
+    }
+    let duration = Duration::from_secs(duration.as_secs());
+    Ok(LeaderElection {
+        enabled: flag.or(file.leader_elect).unwrap_or(true),
+        lease: non_empty(file.resource_name).unwrap_or_else(|| LEASE.to_owned()),
+        namespace: non_empty(file.resource_namespace).unwrap_or_else(|| namespace.to_owned()),
+        duration,
+        grace: Duration::from_secs(duration.saturating_sub(renew_deadline).as_secs().max(1)),
+    })
+}
+
+fn health(file: config::Health, flag: Option<BindAddress>) -> Result<Health, SettingsError> {
+    let path = |name: Option<String>, default: &str| {
+        let name = non_empty(name);
+        format!("/{}", name.as_deref().unwrap_or(default).trim_start_matches('/'))
+    };
+    let health = Health {
+        address: address(flag.or(file.health_probe_bind_address), HEALTH_PORT),
+        readiness: path(file.readiness_endpoint_name, "readyz"),
+        liveness: path(file.liveness_endpoint_name, "healthz"),
+    };
+    if health.readiness == health.liveness {
+        let message = format!("{} is the liveness endpoint already", health.readiness);
+        return Err(SettingsError::invalid("health.readinessEndpointName", message));
+    }
+    Ok(health)
+}
+
+fn metrics(file: config::Metrics, flag: Option<BindAddress>, managed: bool) -> Metrics {
+    let default = || (!managed).then(|| METRICS_CERT_DIR.to_owned());
+    Metrics {
+        address: address(flag.or(file.bind_address), METRICS_PORT),
+        cert_dir: non_empty(file.cert_dir).or_else(default).map(PathBuf::from),
+    }
+}
+
+fn webhooks(
+    file: config::Webhook,
+    certificates: config::InternalCertManagement,
+    port: Option<u16>,
+    cert_dir: Option<PathBuf>,
+) -> Result<Webhooks, SettingsError> {
+    let host = match non_empty(file.host).as_deref() {
+        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Some("localhost") => IpAddr::from([127, 0, 0, 1]),
+        Some(host) => host
+            .parse()
+            .map_err(|_| SettingsError::invalid("webhook.host", format!("{host:?} is not an IP address")))?,
+    };
+    let certificates = match cert_dir {
+        Some(dir) => WebhookCertificates::Directory(dir),
+        None if certificates.enable.unwrap_or(true) => {
+            let service = non_empty(certificates.webhook_service_name);
+            let secret = non_empty(certificates.webhook_secret_name);
+            let service = service.unwrap_or_else(|| WEBHOOK_SERVICE.to_owned());
+            let secret = secret.unwrap_or_else(|| WEBHOOK_SECRET.to_owned());
+            syntax::service_name(&service).map_err(|message| {
+                SettingsError::invalid("internalCertManagement.webhookServiceName", message)
+            })?;
+            syntax::secret_name(&secret).map_err(|message| {
+                SettingsError::invalid("internalCertManagement.webhookSecretName", message)
+            })?;
+            WebhookCertificates::Managed { service, secret }
+        }
+        None => {
+            let dir = non_empty(file.cert_dir).unwrap_or_else(|| WEBHOOK_CERT_DIR.to_owned());
+            WebhookCertificates::Directory(PathBuf::from(dir))
+        }
+    };
+    Ok(Webhooks {
+        address: SocketAddr::new(host, port.or(file.port).unwrap_or(WEBHOOK_PORT)),
+        certificates,
+    })
+}
+
+fn non_empty(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// The address that is given, or that port of all interfaces.
+fn address(given: Option<BindAddress>, port: u16) -> Option<SocketAddr> {
+    match given {
+        Some(BindAddress(address)) => address,
+        None => Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+    }
+}
