@@ -16,8 +16,9 @@ use tonic::transport::Identity;
 
 use crate::group::{Announcer, Manager};
 use crate::hub::{self, Registry, StaticToken};
-use crate::lease::{Leadership, ensure_namespace};
+use crate::lease::Leadership;
 use crate::metrics::Metrics;
+use crate::namespace;
 use crate::placement::{Controller, Placement};
 use crate::reconcile;
 use crate::settings::Settings;
@@ -75,7 +76,7 @@ impl Leader {
             .or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
         let identity = identity.ok_or_else(|| anyhow!("neither POD_NAME nor the host's name can be read"))?;
         let (client, election) = (&self.client, &self.settings.leader_election);
-        ensure_namespace(client, &self.settings.namespace).await?;
+        namespace::ensure(client, &self.settings.namespace).await?;
         Ok(if election.enabled {
             Leadership::acquire(client, election, &identity).await?
         } else {

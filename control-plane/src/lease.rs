@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use lockstep_core::restart::Epoch;
 use serde_json::json;
@@ -12,6 +11,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::namespace;
 use crate::settings::LeaderElection;
 
 /// Who writes the epoch.
@@ -63,7 +63,7 @@ impl Leadership {
         identity: &str,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
-        ensure_namespace(client, namespace).await?;
+        namespace::ensure(client, namespace).await.map_err(Box::new)?;
         let manager = LeaseManagerBuilder::new(client.clone(), lease)
             .with_namespace(namespace)
             .with_identity(identity)
@@ -104,7 +104,7 @@ impl Leadership {
         identity: &str,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
-        ensure_namespace(client, namespace).await?;
+        namespace::ensure(client, namespace).await.map_err(Box::new)?;
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let epoch = new_epoch(&leases, lease, &params, Patch::Apply).await?;
@@ -171,33 +171,6 @@ where
     match version.as_deref().and_then(|text| text.parse().ok()) {
         Some(epoch) => Ok(Epoch(epoch)),
         None => Err(LeaseError::Version(version)),
-    }
-}
-
-/// Makes a namespace that is not there: out of a cluster nobody else does.
-///
-/// # Errors
-/// [`LeaseError`] where the API server refuses.
-pub async fn ensure_namespace(client: &kube::Client, namespace: &str) -> Result<(), LeaseError> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    match namespaces.get_opt(namespace).await {
-        Ok(Some(_)) => return Ok(()),
-        // In a cluster the namespace is there, and reading it may not be allowed.
-        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(()),
-        Ok(None) => {}
-        Err(error) => return Err(LeaseError::Api(Box::new(error))),
-    }
-    let object = Namespace {
-        metadata: ObjectMeta {
-            name: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..Namespace::default()
-    };
-    match namespaces.create(&PostParams::default(), &object).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) => Err(LeaseError::Api(Box::new(error))),
     }
 }
 

@@ -9,6 +9,7 @@ mod leader;
 pub mod lease;
 pub mod logging;
 pub mod metrics;
+mod namespace;
 pub mod placement;
 pub mod reconcile;
 pub mod runtime;

@@ -54,9 +54,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         stores.clone(),
         shutdown.clone(),
     ));
-    if let Some(address) = settings.metrics.address {
-        parts.spawn(serve::metrics(address, Arc::clone(&metrics), shutdown.clone()));
-    }
+    parts.spawn(serve::metrics(
+        settings.metrics.clone(),
+        settings.tls.clone(),
+        client.clone(),
+        Arc::clone(&metrics),
+        shutdown.clone(),
+    ));
     let leader = Leader {
         settings,
         client,

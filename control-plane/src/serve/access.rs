@@ -1,0 +1,154 @@
+//! Who may read the metrics: the API server says so, and is believed for a while.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use kube::{Client, Error};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// How long the API server is believed that somebody may, and that somebody may not.
+const BELIEVED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(10));
+/// How many tokens are remembered.
+const REMEMBERED: usize = 256;
+/// Questions to the API server at the same time.
+const PARALLELISM: usize = 4;
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is answered.
+    Allowed,
+    /// The token is nobody's.
+    Unknown,
+    /// This user may not.
+    Denied(String),
+}
+
+/// Knows who may read the metrics.
+pub(super) struct Access {
+    client: Client,
+    /// By the digest of the token, so that tokens are not kept.
+    known: Mutex<HashMap<[u8; 32], Known>>,
+    questions: Semaphore,
+}
+
+struct Known {
+    verdict: Verdict,
+    until: Instant,
+}
+
+impl Access {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            known: Mutex::default(),
+            questions: Semaphore::new(PARALLELISM),
+        }
+    }
+
+    /// Whether the bearer of this token may get the URL `/metrics`.
+    pub(super) async fn check(&self, token: &str) -> Result<Verdict, Error> {
+        let digest = Sha256::digest(token.as_bytes()).into();
+        if let Some(verdict) = self.remembered(&digest) {
+            return Ok(verdict);
+        }
+        // Never closed, so a permit always comes.
+        let _permit = self.questions.acquire().await;
+        if let Some(verdict) = self.remembered(&digest) {
+            return Ok(verdict);
+        }
+        let verdict = match self.user(token).await? {
+            Some(user) => self.may_read(user).await?,
+            None => Verdict::Unknown,
+        };
+        self.remember(digest, verdict.clone());
+        Ok(verdict)
+    }
+
+    async fn user(&self, token: &str) -> Result<Option<UserInfo>, Error> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: token.to_owned(),
+                audiences: None,
+            },
+            ..TokenReview::default()
+        };
+        let reviews: Api<TokenReview> = Api::all(self.client.clone());
+        let status = reviews.create(&PostParams::default(), &review).await?.status;
+        let status = status.filter(|status| status.authenticated == Some(true));
+        Ok(status.and_then(|status| status.user))
+    }
+
+    async fn may_read(&self, user: UserInfo) -> Result<Verdict, Error> {
+        let name = user.username.clone().unwrap_or_default();
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: user.username,
+                groups: user.groups,
+                uid: user.uid,
+                extra: user.extra,
+                non_resource_attributes: Some(NonResourceAttributes {
+                    path: Some("/metrics".to_owned()),
+                    verb: Some("get".to_owned()),
+                }),
+                resource_attributes: None,
+            },
+            ..SubjectAccessReview::default()
+        };
+        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let status = reviews.create(&PostParams::default(), &review).await?.status;
+        Ok(if status.is_some_and(|status| status.allowed) {
+            Verdict::Allowed
+        } else {
+            Verdict::Denied(name)
+        })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<[u8; 32], Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remembered(&self, digest: &[u8; 32]) -> Option<Verdict> {
+        let known = self.locked();
+        let known = known.get(digest).filter(|known| Instant::now() < known.until)?;
+        Some(known.verdict.clone())
+    }
+
+    fn remember(&self, digest: [u8; 32], verdict: Verdict) {
+        let now = Instant::now();
+        let mut known = self.locked();
+        if known.len() >= REMEMBERED {
+            known.retain(|_, known| now < known.until);
+        }
+        if known.len() >= REMEMBERED {
+            let soonest = known
+                .iter()
+                .min_by_key(|(_, known)| known.until)
+                .map(|(digest, _)| *digest);
+            soonest.map(|digest| known.remove(&digest));
+        }
+        let believed = if verdict == Verdict::Allowed {
+            BELIEVED.0
+        } else {
+            BELIEVED.1
+        };
+        known.insert(
+            digest,
+            Known {
+                verdict,
+                until: now + believed,
+            },
+        );
+    }
+}

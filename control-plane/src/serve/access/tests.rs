@@ -1,0 +1,92 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+/// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts questions.
+pub(in crate::serve) fn api_server() -> (Client, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let answer = service_fn(move |request: Request<Body>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async move {
+            let bytes = request.into_body().collect_bytes().await?;
+            let question: Value = serde_json::from_slice(&bytes).unwrap();
+            let body = serde_json::to_vec(&reply(&question)).unwrap();
+            Ok::<_, Error>(Response::new(Body::from(body)))
+        }
+    });
+    (Client::new(answer, "default"), asked)
+}
+
+fn reply(question: &Value) -> Value {
+    let mut answer = question.clone();
+    answer["metadata"] = json!({});
+    answer["status"] = match question["kind"].as_str() {
+        Some("TokenReview") => match question["spec"]["token"].as_str().unwrap() {
+            known @ ("reader" | "stranger") => {
+                json!({"authenticated": true, "user": {"username": known, "groups": ["people"]}})
+            }
+            _ => json!({"authenticated": false}),
+        },
+        _ => {
+            assert_eq!(
+                question["spec"]["nonResourceAttributes"],
+                json!({"path": "/metrics", "verb": "get"})
+            );
+            assert_eq!(question["spec"]["groups"], json!(["people"]));
+            json!({"allowed": question["spec"]["user"] == "reader"})
+        }
+    };
+    answer
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_api_server_decides_and_is_believed_for_a_while() {
+    let (client, asked) = api_server();
+    let access = Access::new(client);
+    let denied = Verdict::Denied("stranger".to_owned());
+    for (token, verdict, questions) in [
+        ("reader", Verdict::Allowed, 2),
+        ("reader", Verdict::Allowed, 0),
+        ("stranger", denied.clone(), 2),
+        ("stranger", denied.clone(), 0),
+        ("nobody", Verdict::Unknown, 1),
+        ("nobody", Verdict::Unknown, 0),
+    ] {
+        let before = asked.load(Ordering::Relaxed);
+        assert_eq!(access.check(token).await.unwrap(), verdict, "{token}");
+        assert_eq!(asked.load(Ordering::Relaxed) - before, questions, "{token}");
+    }
+    tokio::time::advance(BELIEVED.1).await;
+    let before = asked.load(Ordering::Relaxed);
+    access.check("reader").await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), before);
+    access.check("stranger").await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), before + 2);
+    tokio::time::advance(BELIEVED.0).await;
+    access.check("reader").await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), before + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn guessing_fills_no_memory() {
+    let (client, _) = api_server();
+    let access = Access::new(client);
+    access.check("reader").await.unwrap();
+    for guess in 0..2 * REMEMBERED {
+        assert_eq!(access.check(&guess.to_string()).await.unwrap(), Verdict::Unknown);
+    }
+    assert_eq!(access.locked().len(), REMEMBERED);
+    let reader: [u8; 32] = Sha256::digest(b"reader").into();
+    assert_eq!(
+        access.remembered(&reader),
+        Some(Verdict::Allowed),
+        "guesses displace guesses"
+    );
+}

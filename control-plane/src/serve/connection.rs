@@ -1,0 +1,90 @@
+//! One connection to the metrics endpoint: TLS or plain text, told apart by its first byte.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::certificate::Certificate;
+
+/// First byte of a TLS connection: a handshake record.
+const HANDSHAKE_RECORD: u8 = 0x16;
+/// How long a client may take to say something, and to agree on encryption.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a connection may be idle.
+const IDLE: Duration = Duration::from_secs(120);
+/// What is said in plain text to another machine, in Go's words.
+const TLS_ONLY: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// What is served to whom.
+pub(super) struct Server {
+    pub(super) certificate: Certificate,
+    /// In plain text, to those who are trusted.
+    pub(super) plain: Router,
+    /// Over TLS.
+    pub(super) secure: Router,
+}
+
+impl Server {
+    /// Serves one connection until its end, or until it has answered what is under way at the shutdown.
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        mut stream: TcpStream,
+        trusted: bool,
+        shutdown: CancellationToken,
+    ) {
+        // Answers are awaited: they must not wait for more to send.
+        let _ = stream.set_nodelay(true);
+        let mut first = [0];
+        match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
+            Ok(Ok(1)) => {}
+            _ => return,
+        }
+        if first == [HANDSHAKE_RECORD] {
+            let acceptor = match self.certificate.config().await {
+                Ok(config) => TlsAcceptor::from(config),
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "metrics endpoint: no certificate");
+                    return;
+                }
+            };
+            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => http(stream, self.secure.clone(), shutdown).await,
+                Ok(Err(error)) => tracing::debug!(%error, "no TLS with a reader of the metrics"),
+                Err(_) => {}
+            }
+        } else if trusted {
+            http(stream, self.plain.clone(), shutdown).await;
+        } else {
+            // Whether it arrives is no concern of ours.
+            let _ = stream.write_all(TLS_ONLY).await;
+            let _ = stream.shutdown().await;
+        }
+    }
+}
+
+async fn http(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, shutdown: CancellationToken) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection to the metrics endpoint broke");
+    }
+}

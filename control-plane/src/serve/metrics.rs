@@ -1,0 +1,147 @@
+//! `/metrics`: over TLS for those who may read it, in plain HTTP for the loopback interface.
+//!
+//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what comes in plain text from another machine
+//! is refused; a slow client holds up nobody, and no more than [`MOST_CONNECTIONS`] are served at once. At the shutdown, requests under way
+//! are answered.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::access::{Access, Verdict};
+use super::certificate::Certificate;
+use super::connection::Server;
+use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::settings::{self, TlsOptions};
+
+#[cfg(test)]
+mod tests;
+
+/// Connections at the same time.
+const MOST_CONNECTIONS: usize = 64;
+/// How long requests under way may take at the shutdown.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serves `/metrics` until `shutdown`.
+///
+/// # Errors
+/// Where the address cannot be bound, or no certificate can be made.
+pub async fn metrics(
+    settings: settings::Metrics,
+    tls: TlsOptions,
+    client: Client,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let Some(address) = settings.address else {
+        shutdown.cancelled().await;
+        return Ok(());
+    };
+    let certificate = Certificate::new(settings.cert_dir, tls).context("metrics endpoint: certificate")?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("metrics endpoint: {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "metrics endpoint listens");
+    run(listener, certificate, Access::new(client), metrics, &shutdown).await;
+    Ok(())
+}
+
+async fn run(
+    listener: TcpListener,
+    certificate: Certificate,
+    access: Access,
+    metrics: Arc<Metrics>,
+    shutdown: &CancellationToken,
+) {
+    let plain = Router::new()
+        .route("/metrics", get(encode))
+        .with_state(Arc::clone(&metrics));
+    let secure = Router::new()
+        .route("/metrics", get(for_those_who_may))
+        .with_state(Arc::new((access, metrics)));
+    let server = Arc::new(Server {
+        certificate,
+        plain,
+        secure,
+    });
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                Ok((stream, peer)) => {
+                    let trusted = is_loopback(peer.ip());
+                    connections.spawn(Arc::clone(&server).serve(stream, trusted, shutdown.clone()));
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: some come back.
+                    tracing::warn!(%error, "a connection to the metrics endpoint could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = shutdown.cancelled() => break,
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, all).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+/// Whether it is this machine (or this pod) that asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
+fn is_loopback(peer: IpAddr) -> bool {
+    peer.to_canonical().is_loopback()
+}
+
+async fn encode(State(metrics): State<Arc<Metrics>>) -> Response {
+    text(&metrics)
+}
+
+async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, headers: HeaderMap) -> Response {
+    let (access, metrics) = &*state;
+    let Some(token) = bearer(&headers) else {
+        return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
+    };
+    match access.check(token).await {
+        Ok(Verdict::Allowed) => text(metrics),
+        Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
+        Ok(Verdict::Denied(user)) => {
+            let message = format!("Authorization denied for user {user}");
+            (StatusCode::FORBIDDEN, message).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a reader of the metrics could not be checked");
+            (StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed").into_response()
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .trim()
+        .split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn text(metrics: &Metrics) -> Response {
+    match metrics.encode() {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
