@@ -114,7 +114,10 @@ impl<'a> Jobs<'a> {
     }
 
     fn default_spec(&self, spec: &mut JobSpec) {
-        spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
+        // An Indexed Job needs its completions; the API server fills them in where parallelism is missing too.
+        if spec.completions.is_some() || spec.parallelism.is_none() {
+            spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
+        }
         if let Some(group) = &self.group {
             // Without agents nobody restarts the workers together: the first failure must reach the failure policy.
             let plain = group.kind == InPlaceKind::Plain;

@@ -241,3 +241,18 @@ fn a_template_cannot_mark_its_own_pods_for_the_daemons() {
     assert_eq!(annotation(meta, annotations::IN_PLACE), None);
     assert_eq!(annotation(meta, annotations::SUPERVISE), None);
 }
+
+#[test]
+fn a_job_without_completions_is_not_made_one_that_needs_them() {
+    let mode = |parallelism, completions| {
+        let js = jobset([replicated_job("a", 1).job_spec(|spec| {
+            spec.parallelism = parallelism;
+            spec.completions = completions;
+        })]);
+        let job = Jobs::new(&js, Features::default()).make(&js.spec.replicated_jobs[0], 0);
+        job.spec.unwrap().completion_mode
+    };
+    assert_eq!(mode(None, None).as_deref(), Some("Indexed"));
+    assert_eq!(mode(Some(2), Some(2)).as_deref(), Some("Indexed"));
+    assert_eq!(mode(Some(2), None), None);
+}
