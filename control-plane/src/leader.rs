@@ -9,7 +9,6 @@ use anyhow::{Context as _, anyhow};
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_core::Features;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Identity;
@@ -116,18 +115,20 @@ impl Leader {
             write_events.await;
             Ok(())
         });
-        let manager = Manager::new(
-            self.client.clone(),
-            self.stores.clone(),
-            Arc::clone(registry),
-            announcer,
-            end.clone(),
-        );
-        let groups = manager.run(self.group_changes);
-        parts.spawn(async move {
-            groups.await;
-            Ok(())
-        });
+        if self.settings.features.in_place_restart {
+            let manager = Manager::new(
+                self.client.clone(),
+                self.stores.clone(),
+                Arc::clone(registry),
+                announcer,
+                end.clone(),
+            );
+            let groups = manager.run(self.group_changes);
+            parts.spawn(async move {
+                groups.await;
+                Ok(())
+            });
+        }
         let placement = Placement::new(self.client.clone(), &self.stores);
         let placement = Controller::new(placement, Arc::clone(&self.metrics));
         let placement = placement.run(self.placement_changes, end.clone());
@@ -139,7 +140,7 @@ impl Leader {
             self.client,
             self.stores,
             self.metrics,
-            Features::default(),
+            self.settings.features,
             self.reconciler_changes,
             end.clone(),
         );

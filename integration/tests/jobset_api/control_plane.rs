@@ -4,7 +4,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,7 +27,8 @@ pub(crate) struct ControlPlane {
 
 struct Shared {
     program: PathBuf,
-    kubeconfig: PathBuf,
+    kubeconfig: std::sync::Mutex<PathBuf>,
+    dir: PathBuf,
     log: PathBuf,
     health: SocketAddr,
     metrics: SocketAddr,
@@ -43,7 +44,8 @@ impl ControlPlane {
         Ok(Self {
             shared: Arc::new(Shared {
                 program,
-                kubeconfig,
+                kubeconfig: std::sync::Mutex::new(kubeconfig),
+                dir: dir.to_owned(),
                 log,
                 health,
                 metrics,
@@ -60,7 +62,8 @@ impl ControlPlane {
             .args(["--health-probe-bind-address", &shared.health.to_string()])
             .args(["--metrics-bind-address", &shared.metrics.to_string()])
             .args(["--hub-bind-address", "0", "--namespace", "lockstep-system"])
-            .env("KUBECONFIG", &shared.kubeconfig)
+            .args(["--feature-gates", "RestartJob=true,ElasticJobSet=true"])
+            .env("KUBECONFIG", self.kubeconfig())
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -71,6 +74,25 @@ impl ControlPlane {
         let before = shared.child.lock().await.replace(child);
         ensure!(before.is_none(), "it runs already");
         Ok(())
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        let kubeconfig = &self.shared.kubeconfig;
+        kubeconfig.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has it reach the API server by another kubeconfig when it is started next; returns the one before.
+    pub(crate) fn go_through(&self, kubeconfig: PathBuf) -> PathBuf {
+        let before = &self.shared.kubeconfig;
+        std::mem::replace(
+            &mut before.lock().unwrap_or_else(PoisonError::into_inner),
+            kubeconfig,
+        )
+    }
+
+    /// Where it keeps its files.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.shared.dir
     }
 
     /// kill -9.

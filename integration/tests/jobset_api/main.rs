@@ -5,6 +5,7 @@ mod agents;
 mod clients;
 mod control_plane;
 mod examples;
+mod faults;
 mod fields;
 mod fixture;
 mod in_place;
@@ -12,6 +13,7 @@ mod invalid;
 mod lifecycle;
 mod order;
 mod policies;
+mod proxy;
 mod restarts;
 mod scene;
 mod takeover;
@@ -21,6 +23,7 @@ fn main() -> std::process::ExitCode {
         agents::cases(),
         clients::cases(),
         examples::cases(),
+        faults::cases(),
         fields::cases(),
         lifecycle::cases(),
         order::cases(),
