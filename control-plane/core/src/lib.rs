@@ -15,6 +15,7 @@ mod network;
 pub mod observed;
 pub mod placement;
 pub mod plan;
+pub mod pod;
 pub mod reconcile;
 pub mod restart;
 mod resume;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{InPlaceKind, JobSet};
 use lockstep_core::in_place;
-use lockstep_core::observed::reported_attempt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -106,7 +105,7 @@ impl Manager {
     /// Whether the JobSet's pods bring an agent of upstream's along that the JobSet itself does not show.
     fn reports_by_annotation(&self, key: &ObjectRef<JobSet>) -> bool {
         let pods = self.context.stores.pods_of(key);
-        pods.iter().any(|pod| reported_attempt(&pod.metadata).is_some())
+        pods.iter().any(|pod| pod.summary.agent.attempt.is_some())
     }
 
     fn start(&mut self, key: ObjectRef<JobSet>, jobset: &JobSet) {

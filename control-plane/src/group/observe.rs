@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, labels};
 use lockstep_core::restart::{self, Durable, Gathered, Observed};
 
 use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
-use crate::watch::Stores;
+use crate::watch::{Stores, WatchedPod};
 
 /// The API server's part, with what the hub needs of it.
 pub(super) struct View {
@@ -28,17 +27,17 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
         .into_iter()
         .filter(|job| has_uid(job.metadata.labels.as_ref(), uid))
         .collect();
-    let pods: Vec<Arc<Pod>> = stores
+    let pods: Vec<Arc<WatchedPod>> = stores
         .pods_of(&key)
         .into_iter()
-        .filter(|pod| has_uid(pod.metadata.labels.as_ref(), uid))
+        .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
         .collect();
-    let gathered = restart::gather(jobset, &jobs, &pods, recreations);
+    let pods = || pods.iter().map(|pod| &pod.summary);
+    let gathered = restart::gather(jobset, &jobs, pods(), recreations);
     // Where only ended pods are left, nothing is to be told: the daemon has forgotten the group by the time a new pod comes.
-    let nodes = pods
-        .iter()
-        .filter(|pod| !is_terminal(pod))
-        .filter_map(|pod| pod.spec.as_ref()?.node_name.clone())
+    let nodes = pods()
+        .filter(|pod| !pod.is_terminal())
+        .filter_map(|pod| pod.node.clone())
         .collect();
     let policy = GroupPolicy {
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
@@ -59,11 +58,6 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
         policy,
         nodes,
     }
-}
-
-fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {

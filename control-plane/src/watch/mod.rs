@@ -9,13 +9,14 @@
 mod follow;
 pub mod members;
 pub mod notify;
+mod pod;
 mod prune;
 mod readable;
 pub mod recent;
 
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::runtime::WatchStreamExt;
@@ -23,7 +24,6 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_api::{JobSet, labels};
-use lockstep_core::observed::{AgentPod, reported_attempt};
 use lockstep_core::{Features, Observed};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,11 @@ use tokio_util::sync::CancellationToken;
 use follow::{Cache, Follow, Told, backoff, jobset_of};
 use members::{JobUid, MembersByJob};
 use notify::Notifier;
+
+pub use pod::WatchedPod;
+
+/// Objects that are listed at once. They are whole before they are pruned, and some are large.
+const PAGE: u32 = 100;
 
 /// Who wants to know which JobSets to look at again.
 pub struct Watchers {
@@ -49,15 +54,13 @@ pub struct Stores {
     pub jobsets: Store<JobSet>,
     /// All Jobs that carry the label `jobset.sigs.k8s.io/jobset-name`.
     pub jobs: Store<Job>,
-    /// All pods that carry that label, without what nobody reads.
-    pub pods: Store<Pod>,
     caches: Arc<Caches>,
 }
 
 struct Caches {
     jobsets: Arc<Cache<JobSet>>,
     jobs: Arc<Cache<Job>>,
-    pods: Arc<Cache<Pod>>,
+    pods: Arc<Cache<WatchedPod>>,
     services: Arc<Cache<Service>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     members: Arc<MembersByJob>,
@@ -99,7 +102,7 @@ impl Stores {
 
     /// The pods that belong to a JobSet of this name, by their label.
     #[must_use]
-    pub fn pods_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<Pod>> {
+    pub fn pods_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<WatchedPod>> {
         self.caches.pods.seen(jobset)
     }
 
@@ -137,7 +140,7 @@ impl Stores {
         }
         if observed.jobset.in_place() {
             let pods = caches.pods.seen(key);
-            observed.agent_pods = pods.iter().map(|pod| AgentPod::of(pod)).collect();
+            observed.agent_pods = pods.iter().map(|pod| pod.summary.agent.clone()).collect();
         }
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
@@ -178,14 +181,13 @@ pub fn start(
 ) -> Stores {
     let (jobsets, jobset_writer) = Cache::<JobSet>::new();
     let (jobs, job_writer) = Cache::<Job>::new();
-    let (pods, pod_writer) = Cache::<Pod>::new();
+    let (pods, pod_writer) = Cache::<WatchedPod>::new();
     let (services, service_writer) = Cache::<Service>::new();
     let (claims, claim_writer) = Cache::<PersistentVolumeClaim>::new();
     let members = Arc::new(MembersByJob::default());
     let stores = Stores {
         jobsets: jobsets.store.clone(),
         jobs: jobs.store.clone(),
-        pods: pods.store.clone(),
         caches: Arc::new(Caches {
             jobsets: Arc::clone(&jobsets),
             jobs: Arc::clone(&jobs),
@@ -216,14 +218,14 @@ pub fn start(
     tasks.spawn(follow.run(children(client).modify(prune::job).boxed(), shutdown.clone()));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
-        of: |pod: &Pod| reported_attempt(&pod.metadata).is_some(),
+        of: |pod: &WatchedPod| pod.summary.agent.attempt.is_some(),
     };
     let told = vec![Told::all(&watchers.groups), agents];
     let follow = Follow {
         kind: "Pod",
         cache: pods,
         writer: pod_writer,
-        owner: jobset_of,
+        owner: WatchedPod::jobset,
         told,
     };
     let placement = watchers.placement.clone();
@@ -234,7 +236,7 @@ pub fn start(
         }
     };
     tasks.spawn(follow.run(
-        children(client).inspect(see).modify(prune::pod).boxed(),
+        children(client).inspect(see).map_ok(pod::watched).boxed(),
         shutdown.clone(),
     ));
     let told = vec![Told::all(&watchers.reconciler)];
@@ -271,6 +273,8 @@ where
         + Sync
         + 'static,
 {
-    let config = watcher::Config::default().labels(labels::JOBSET_NAME);
+    let config = watcher::Config::default()
+        .labels(labels::JOBSET_NAME)
+        .page_size(PAGE);
     watcher(Api::<K>::all(client.clone()), config).backoff(backoff())
 }

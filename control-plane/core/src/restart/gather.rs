@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
-use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::{JobSet, ReplicatedJob, labels};
 
 use super::{Identity, PodFact, Policy, TerminalAction, TerminalRule, Worker};
 use crate::in_place;
+use crate::pod::PodSummary;
 
 /// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
 const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
@@ -32,7 +32,12 @@ pub struct Gathered {
 
 /// Joins a JobSet with its Jobs and pods. `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
 #[must_use]
-pub fn gather(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>], recreations: i32) -> Gathered {
+pub fn gather<'a>(
+    jobset: &JobSet,
+    jobs: &[Arc<Job>],
+    pods: impl IntoIterator<Item = &'a PodSummary>,
+    recreations: i32,
+) -> Gathered {
     let mut gathered = Gathered {
         policy: policy(jobset, jobs),
         ..Gathered::default()
@@ -128,37 +133,22 @@ fn stage(
 }
 
 /// Puts one pod where it belongs.
-fn place(pod: &Pod, recreations: i32, gathered: &mut Gathered) {
-    let labels = pod.metadata.labels.as_ref();
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or_default();
-    let live = !matches!(phase, "Failed" | "Succeeded");
-    let (Some(uid), Some(attempt)) = (pod.metadata.uid.clone(), attempt(labels)) else {
-        return;
-    };
+fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
+    let live = !pod.is_terminal();
+    let Some(attempt) = pod.recreation else { return };
     if attempt < recreations {
         gathered.old_pods += usize::from(live);
         return;
     }
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    gathered.pods.insert(uid.clone(), node.clone());
-    let label = |key: &str| labels.and_then(|labels| labels.get(key));
-    let Some(job) = label(labels::BATCH_JOB_NAME) else {
+    gathered.pods.insert(pod.uid.clone(), pod.node.clone());
+    let (Some(job), Some(index)) = (&pod.job, pod.index) else {
         return;
     };
-    let Some(index) = label(labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse::<u32>().ok())
-    else {
-        return;
-    };
-    let name = pod.metadata.name.clone().unwrap_or_default();
     let fact = PodFact {
-        uid,
-        name,
-        node,
-        running: phase == "Running",
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        node: pod.node.clone(),
+        running: pod.running,
     };
     let from = Identity {
         job: job.clone(),
@@ -171,7 +161,7 @@ fn place(pod: &Pod, recreations: i32, gathered: &mut Gathered) {
         .range_mut(from..)
         .take_while(|(identity, _)| of_pod(identity))
     {
-        worker.completed |= phase == "Succeeded";
+        worker.completed |= pod.agent.succeeded;
         if live {
             worker.pods.push(fact.clone());
         }

@@ -1,0 +1,64 @@
+//! What is read of a pod. It is what the control plane keeps of each: there can be very many.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::labels;
+
+use crate::observed::AgentPod;
+
+#[cfg(test)]
+mod tests;
+
+/// A pod of a JobSet, as far as restarts are concerned. Its placement is read by [`crate::placement::Member`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSummary {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// UID of the JobSet.
+    pub jobset_uid: Option<String>,
+    /// The restart attempt of the JobSet that the pod was created for.
+    pub recreation: Option<i32>,
+    /// Name of its Job.
+    pub job: Option<String>,
+    /// Its completion index.
+    pub index: Option<u32>,
+    /// The node that it is bound to.
+    pub node: Option<String>,
+    /// Whether its containers run.
+    pub running: bool,
+    /// What concerns upstream's in-place restart agent, and how it ended.
+    pub agent: AgentPod,
+}
+
+impl PodSummary {
+    /// Reads a pod. Numbers that cannot be read are missing.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let labels = pod.metadata.labels.as_ref();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        Self {
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            jobset_uid: label(labels, labels::JOBSET_UID).map(str::to_owned),
+            recreation: label(labels, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok()),
+            job: label(labels, labels::BATCH_JOB_NAME).map(str::to_owned),
+            index: label(labels, labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse().ok()),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            running: phase == Some("Running"),
+            agent: AgentPod::of(pod),
+        }
+    }
+
+    /// Whether the pod has ended, well or not.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.agent.failed || self.agent.succeeded
+    }
+}
+
+fn label<'a>(labels: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
+    labels?.get(key).map(String::as_str)
+}

@@ -1,0 +1,61 @@
+use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
+
+use super::*;
+
+fn pod(phase: &str, labels: &[(&str, &str)]) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some("js-w-0-1-x".to_owned());
+    pod.metadata.uid = Some("uid".to_owned());
+    pod.metadata.labels = Some(
+        labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+    );
+    pod.spec = Some(PodSpec {
+        node_name: Some("n".to_owned()),
+        ..PodSpec::default()
+    });
+    pod.status = Some(PodStatus {
+        phase: Some(phase.to_owned()),
+        ..PodStatus::default()
+    });
+    pod
+}
+
+#[test]
+fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
+    let labels = [
+        (labels::JOBSET_UID, "js"),
+        (labels::RESTART_ATTEMPT, "2"),
+        (labels::BATCH_JOB_NAME, "js-w-0"),
+        (labels::BATCH_JOB_COMPLETION_INDEX, "1"),
+    ];
+    let expected = PodSummary {
+        name: "js-w-0-1-x".to_owned(),
+        uid: "uid".to_owned(),
+        jobset_uid: Some("js".to_owned()),
+        recreation: Some(2),
+        job: Some("js-w-0".to_owned()),
+        index: Some(1),
+        node: Some("n".to_owned()),
+        running: true,
+        agent: AgentPod::default(),
+    };
+    assert_eq!(PodSummary::of(&pod("Running", &labels)), expected);
+    let ended = |phase| PodSummary::of(&pod(phase, &labels));
+    assert!(ended("Succeeded").is_terminal() && ended("Succeeded").agent.succeeded);
+    assert!(ended("Failed").is_terminal() && !ended("Failed").running);
+    assert!(!expected.is_terminal() && !ended("Pending").is_terminal());
+}
+
+#[test]
+fn numbers_that_cannot_be_read_are_missing() {
+    let nonsense = [
+        (labels::RESTART_ATTEMPT, "two"),
+        (labels::BATCH_JOB_COMPLETION_INDEX, "-1"),
+    ];
+    let summary = PodSummary::of(&pod("Running", &nonsense));
+    assert_eq!((summary.recreation, summary.index), (None, None));
+    assert_eq!(PodSummary::of(&Pod::default()), PodSummary::default());
+}
