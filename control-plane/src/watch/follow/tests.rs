@@ -27,6 +27,8 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         owner: jobset_of::<Job>,
         told: vec![Told::all(&notifier)],
     };
+    // What was told ends with the last who can tell.
+    drop(notifier);
     follow
         .run(stream::iter(events.into_iter().map(Ok)), CancellationToken::new())
         .await;
