@@ -12,6 +12,7 @@ mod in_place;
 mod invalid;
 mod lifecycle;
 mod order;
+mod placement;
 mod policies;
 mod proxy;
 mod restarts;
@@ -27,6 +28,7 @@ fn main() -> std::process::ExitCode {
         fields::cases(),
         lifecycle::cases(),
         order::cases(),
+        placement::cases(),
         policies::cases(),
         restarts::cases(),
         invalid::cases(),
