@@ -17,6 +17,9 @@ use crate::settings::LeaderElection;
 /// Who writes the epoch.
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 
+/// Annotation of the Lease: the process that leads. The latest to take the lease wins over others of its identity.
+const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
+
 /// Why leadership could not be had or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
@@ -47,6 +50,8 @@ struct Held {
     leases: Api<Lease>,
     election: LeaderElection,
     identity: String,
+    /// Names this process: another one on the same host may have the same identity.
+    process: String,
     task: JoinHandle<Result<LeaseManager, LeaseManagerError>>,
 }
 
@@ -79,7 +84,8 @@ impl Leadership {
         // A write of our own: a process that was killed and comes back under the same identity finds its lease held, and must not share the
         // epoch of its former life.
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        let epoch = new_epoch(&leases, lease, &PatchParams::default(), Patch::Merge).await?;
+        let process = uuid::Uuid::new_v4().to_string();
+        let epoch = new_epoch(&leases, lease, &process, &PatchParams::default(), Patch::Merge).await?;
         tracing::info!(epoch = epoch.0, identity, "leading");
         Ok(Self {
             epoch,
@@ -88,6 +94,7 @@ impl Leadership {
                 leases,
                 election: election.clone(),
                 identity: identity.to_owned(),
+                process,
                 task,
             }),
         })
@@ -107,7 +114,8 @@ impl Leadership {
         namespace::ensure(client, namespace).await.map_err(Box::new)?;
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let epoch = new_epoch(&leases, lease, &params, Patch::Apply).await?;
+        let process = uuid::Uuid::new_v4().to_string();
+        let epoch = new_epoch(&leases, lease, &process, &params, Patch::Apply).await?;
         tracing::info!(epoch = epoch.0, identity, "leading without election");
         Ok(Self { epoch, held: None })
     }
@@ -142,7 +150,7 @@ impl Held {
         tokio::select! {
             // An ended sender means that the renewing task is gone: as good as lost.
             _ = self.held.wait_for(|held| !*held) => {}
-            () = unseen(&self.leases, &self.election, &self.identity) => {}
+            () = unseen(&self.leases, &self.election, (&self.identity, &self.process)) => {}
         }
         LeaseError::Lost
     }
@@ -152,6 +160,7 @@ impl Held {
 async fn new_epoch<P>(
     leases: &Api<Lease>,
     name: &str,
+    process: &str,
     params: &PatchParams,
     patch: P,
 ) -> Result<Epoch, LeaseError>
@@ -161,7 +170,7 @@ where
     let claim = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": name, "annotations": {"lockstep.dev/leader-process": uuid::Uuid::new_v4().to_string()}},
+        "metadata": {"name": name, "annotations": {LEADER_PROCESS: process}},
     });
     let lease = leases
         .patch(name, params, &patch(claim))
@@ -176,14 +185,16 @@ where
 
 /// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is
 /// away.
-async fn unseen(leases: &Api<Lease>, election: &LeaderElection, identity: &str) {
+async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, process): (&str, &str)) {
     let (duration, every) = (election.duration, election.grace);
     let mut seen = Instant::now();
     while seen.elapsed() < duration {
         tokio::time::sleep(every).await;
         let asked = Instant::now();
         match tokio::time::timeout(every, leases.get(&election.lease)).await {
-            Ok(Ok(lease)) if holder(&lease) == Some(identity) => seen = asked,
+            Ok(Ok(lease)) if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) => {
+                seen = asked;
+            }
             Ok(Ok(lease)) => {
                 tracing::error!(holder = holder(&lease), "another replica holds the lease");
                 return;
@@ -192,6 +203,11 @@ async fn unseen(leases: &Api<Lease>, election: &LeaderElection, identity: &str) 
             Err(_) => tracing::warn!("the lease cannot be read in time"),
         }
     }
+}
+
+fn leader_process(lease: &Lease) -> Option<&str> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    annotations.get(LEADER_PROCESS).map(String::as_str)
 }
 
 fn holder(lease: &Lease) -> Option<&str> {
