@@ -9,9 +9,10 @@ use std::path::Path;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use thiserror::Error;
 use tonic::transport::Identity;
+
+use super::ca::Ca;
 
 /// The name in the serving certificate, whatever address the hub is reached at.
 pub const SERVER_NAME: &str = "lockstep-control-plane";
@@ -45,42 +46,12 @@ pub enum TlsError {
     Api(#[from] Box<kube::Error>),
 }
 
-/// A certificate authority in PEM.
-#[derive(Debug, Clone)]
-struct Ca {
-    cert: String,
-    key: String,
-}
+/// Name of the CA.
+const CA_NAME: &str = "lockstep-hub-ca";
 
-impl Ca {
-    fn generate() -> Result<Self, TlsError> {
-        let key = KeyPair::generate()?;
-        Ok(Self {
-            cert: Self::params()?.self_signed(&key)?.pem(),
-            key: key.serialize_pem(),
-        })
-    }
-
-    fn params() -> Result<CertificateParams, TlsError> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "lockstep-hub-ca");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        Ok(params)
-    }
-
-    fn serving(&self) -> Result<Identity, TlsError> {
-        // The CA's name is fixed: name and key make the issuer, so that its certificate need not be parsed.
-        let ca = Self::params()?;
-        let issuer = Issuer::from_params(&ca, KeyPair::from_pem(&self.key)?);
-        let mut params = CertificateParams::new(vec![SERVER_NAME.to_owned()])?;
-        params.distinguished_name.push(DnType::CommonName, SERVER_NAME);
-        let key = KeyPair::generate()?;
-        let cert = params.signed_by(&key, &issuer)?;
-        Ok(Identity::from_pem(cert.pem(), key.serialize_pem()))
-    }
+fn serving(ca: &Ca) -> Result<Identity, TlsError> {
+    let issued = ca.issue(vec![SERVER_NAME.to_owned()], None)?;
+    Ok(Identity::from_pem(issued.cert, issued.key))
 }
 
 /// Takes the CA from a directory (`ca.crt`, `ca.key`), making it where it is missing.
@@ -95,16 +66,17 @@ pub fn from_dir(dir: &Path) -> Result<Identity, TlsError> {
     };
     if cert.exists() && key.exists() {
         let ca = Ca {
+            name: CA_NAME,
             cert: std::fs::read_to_string(&cert).map_err(file(&cert))?,
             key: std::fs::read_to_string(&key).map_err(file(&key))?,
         };
-        return ca.serving();
+        return serving(&ca);
     }
-    let ca = Ca::generate()?;
+    let ca = Ca::generate(CA_NAME, None)?;
     std::fs::create_dir_all(dir).map_err(file(dir))?;
     write_private(&key, &ca.key).map_err(file(&key))?;
     std::fs::write(&cert, &ca.cert).map_err(file(&cert))?;
-    ca.serving()
+    serving(&ca)
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
@@ -145,11 +117,11 @@ pub async fn from_cluster(client: &kube::Client, namespace: &str) -> Result<Iden
         )
         .await
         .map_err(Box::new)?;
-    ca.serving()
+    serving(&ca)
 }
 
 async fn create_secret(secrets: &Api<Secret>) -> Result<Ca, TlsError> {
-    let ca = Ca::generate()?;
+    let ca = Ca::generate(CA_NAME, None)?;
     let data = [(CA_CERT, &ca.cert), (CA_KEY, &ca.key)];
     let secret = Secret {
         metadata: ObjectMeta {
@@ -183,6 +155,7 @@ fn from_secret(secret: &Secret) -> Result<Ca, TlsError> {
         String::from_utf8(bytes.0.clone()).map_err(|_| TlsError::Secret(name))
     };
     Ok(Ca {
+        name: CA_NAME,
         cert: part(CA_CERT)?,
         key: part(CA_KEY)?,
     })

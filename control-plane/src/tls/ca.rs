@@ -1,0 +1,112 @@
+//! A certificate authority of our own.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// A certificate authority, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ca {
+    /// Its name. It is fixed for each authority: name and key make the issuer, so that its certificate need not be parsed.
+    pub(crate) name: &'static str,
+    pub(crate) cert: String,
+    pub(crate) key: String,
+}
+
+/// A certificate with its private key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Issued {
+    pub(crate) cert: String,
+    pub(crate) key: String,
+}
+
+/// From when to when a certificate is good. Whole days.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Validity {
+    from: Date,
+    to: Date,
+}
+
+impl Validity {
+    /// From the day before `now`, for clocks that are behind, until so many days after it.
+    pub(crate) fn days(now: Timestamp, days: i32) -> Self {
+        let today = now.to_zoned(TimeZone::UTC).date();
+        Self {
+            from: today.saturating_sub(SignedDuration::from_hours(24)),
+            to: today.saturating_add(SignedDuration::from_hours(24 * i64::from(days))),
+        }
+    }
+
+    fn limit(self, params: &mut CertificateParams) {
+        let midnight = |date: Date| {
+            let (month, day) = (date.month().unsigned_abs(), date.day().unsigned_abs());
+            rcgen::date_time_ymd(i32::from(date.year()), month, day)
+        };
+        params.not_before = midnight(self.from);
+        params.not_after = midnight(self.to);
+    }
+}
+
+impl Ca {
+    /// A new one; good for ever, or for as long as is said.
+    pub(crate) fn generate(name: &'static str, validity: Option<Validity>) -> Result<Self, rcgen::Error> {
+        Self::certify(name, &KeyPair::generate()?, validity)
+    }
+
+    /// The same one with a new certificate. Who trusts the old certificate trusts what is issued after this, and who trusts the new one
+    /// trusts what was issued before.
+    pub(crate) fn renewed(&self, validity: Validity) -> Result<Self, rcgen::Error> {
+        Self::certify(self.name, &KeyPair::from_pem(&self.key)?, Some(validity))
+    }
+
+    fn certify(name: &'static str, key: &KeyPair, validity: Option<Validity>) -> Result<Self, rcgen::Error> {
+        let mut params = Self::params(name)?;
+        if let Some(validity) = validity {
+            validity.limit(&mut params);
+        }
+        Ok(Self {
+            name,
+            cert: params.self_signed(key)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    fn params(name: &str) -> Result<CertificateParams, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(params)
+    }
+
+    /// A certificate for a server of these names and addresses; the first is what it is called.
+    pub(crate) fn issue(
+        &self,
+        names: Vec<String>,
+        validity: Option<Validity>,
+    ) -> Result<Issued, rcgen::Error> {
+        let ca = Self::params(self.name)?;
+        let issuer = Issuer::from_params(&ca, KeyPair::from_pem(&self.key)?);
+        let common_name = names.first().cloned().unwrap_or_default();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        if let Some(validity) = validity {
+            validity.limit(&mut params);
+        }
+        let key = KeyPair::generate()?;
+        let cert = params.signed_by(&key, &issuer)?;
+        Ok(Issued {
+            cert: cert.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
+
+mod ca;
+mod hub;
+
+pub(crate) use ca::{Ca, Validity};
+pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError, from_cluster, from_dir};
