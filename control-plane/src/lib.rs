@@ -17,3 +17,4 @@ pub mod serve;
 pub mod settings;
 pub mod tls;
 pub mod watch;
+pub mod webhook;

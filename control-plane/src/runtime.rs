@@ -20,10 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+use crate::placement::Placement;
 use crate::serve;
 use crate::settings::Settings;
 use crate::watch::notify;
 use crate::watch::{self, Watchers};
+use crate::webhook;
 
 /// Runs the control plane until SIGTERM or SIGINT, or until a part of it fails.
 ///
@@ -49,11 +51,25 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
     parts.spawn(signals(shutdown.clone()));
+    let webhooks_ready = settings.webhooks.as_ref().map(|_| webhook::Ready::default());
     parts.spawn(serve::health(
         settings.health.clone(),
         stores.clone(),
+        webhooks_ready.clone(),
         shutdown.clone(),
     ));
+    if let (Some(webhooks), Some(ready)) = (&settings.webhooks, webhooks_ready) {
+        let webhooks = webhook::Server {
+            settings: webhooks.clone(),
+            tls: settings.tls.clone(),
+            namespace: settings.namespace.clone(),
+            features: settings.features,
+            placement: Placement::new(client.clone(), &stores),
+            client: client.clone(),
+            ready,
+        };
+        parts.spawn(webhooks.run(shutdown.clone()));
+    }
     parts.spawn(serve::metrics(
         settings.metrics.clone(),
         settings.tls.clone(),

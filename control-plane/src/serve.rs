@@ -14,25 +14,38 @@ use tokio_util::sync::CancellationToken;
 
 use crate::settings::Health;
 use crate::watch::Stores;
+use crate::webhook;
 
+pub(crate) use connection::http;
 pub use metrics::metrics;
 
-/// Serves whether the process runs (`/healthz`) and whether the caches are filled (`/readyz`), in plain HTTP, until `shutdown`.
+/// Serves whether the process runs (`/healthz`) and whether the caches are filled and the webhooks served
+/// (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
 /// Where the address cannot be bound.
-pub async fn health(settings: Health, stores: Stores, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn health(
+    settings: Health,
+    stores: Stores,
+    webhooks: Option<webhook::Ready>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let Some(address) = settings.address else {
         shutdown.cancelled().await;
         return Ok(());
     };
     let ready = move || {
-        let ready = stores.is_ready();
+        let missing = if !stores.is_ready() {
+            Some("the caches are not filled yet")
+        } else if webhooks.as_ref().is_some_and(|webhooks| !webhooks.is_ready()) {
+            Some("the webhooks are not served yet")
+        } else {
+            None
+        };
         async move {
-            if ready {
-                (StatusCode::OK, "ok")
-            } else {
-                (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet")
+            match missing {
+                None => (StatusCode::OK, "ok"),
+                Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing),
             }
         }
     };

@@ -59,6 +59,16 @@ impl Placement {
         }
     }
 
+    /// Placement by what the API server says alone.
+    #[cfg(test)]
+    pub(crate) fn without_watch(client: Client) -> Self {
+        Self {
+            domains: Domains::new(client.clone()),
+            client,
+            members: Arc::default(),
+        }
+    }
+
     /// What the mutating webhook changes in a pod that is being created; `None`: nothing.
     ///
     /// A follower whose leader has no place yet is left as it is: [`Placement::validate`] refuses it.

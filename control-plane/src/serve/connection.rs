@@ -18,7 +18,7 @@ use super::certificate::Certificate;
 const HANDSHAKE_RECORD: u8 = 0x16;
 /// How long a client may take to say something, and to agree on encryption.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a connection may be idle.
+/// How long a connection may be idle: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
 /// What is said in plain text to another machine, in Go's words.
 const TLS_ONLY: &[u8] =
@@ -71,7 +71,12 @@ impl Server {
     }
 }
 
-async fn http(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, shutdown: CancellationToken) {
+/// Speaks HTTP/1.1 until the end of the connection, or until what is under way at the shutdown has been answered.
+pub(crate) async fn http(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    shutdown: CancellationToken,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
@@ -85,6 +90,6 @@ async fn http(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, shutd
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the metrics endpoint broke");
+        tracing::debug!(%error, "a connection broke");
     }
 }

@@ -32,13 +32,14 @@ struct Shared {
     log: PathBuf,
     health: SocketAddr,
     metrics: SocketAddr,
+    webhooks: SocketAddr,
     child: Mutex<Option<Child>>,
 }
 
 impl ControlPlane {
     /// One that has not been started. Its log goes to a file in `dir`.
     pub(crate) async fn new(kubeconfig: PathBuf, dir: &Path) -> Result<Self> {
-        let [health, metrics] = free_addresses()?;
+        let [health, metrics, webhooks] = free_addresses()?;
         let log = dir.join("control-plane.log");
         let program = build().await?;
         Ok(Self {
@@ -49,6 +50,7 @@ impl ControlPlane {
                 log,
                 health,
                 metrics,
+                webhooks,
                 child: Mutex::default(),
             }),
         })
@@ -61,6 +63,7 @@ impl ControlPlane {
         let child = Command::new(&shared.program)
             .args(["--health-probe-bind-address", &shared.health.to_string()])
             .args(["--metrics-bind-address", &shared.metrics.to_string()])
+            .args(["--webhook-port", &shared.webhooks.port().to_string()])
             .args(["--hub-bind-address", "0", "--namespace", "lockstep-system"])
             .args(["--feature-gates", "RestartJob=true,ElasticJobSet=true"])
             .env("KUBECONFIG", self.kubeconfig())

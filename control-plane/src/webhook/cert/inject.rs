@@ -1,0 +1,140 @@
+//! The CA in the webhook configurations, so that the API server trusts our certificate.
+//!
+//! Promises: where a configuration of that name exists, its entries that lead here carry the CA, soon after it appears and after whatever is
+//! done to it. Other fields are not touched, nor entries that lead elsewhere. Where it does not exist nothing happens.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Service;
+
+#[cfg(test)]
+mod tests;
+
+/// How long to wait after a write that failed.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// Without a write to try again.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A configuration of webhooks, of either kind.
+pub(super) trait Configuration:
+    Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// The entries: their names, and where they lead.
+    fn entries(&self) -> Vec<(&str, &WebhookClientConfig)>;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn entries(&self) -> Vec<(&str, &WebhookClientConfig)> {
+        let webhooks = self.webhooks.iter().flatten();
+        webhooks
+            .map(|webhook| (webhook.name.as_str(), &webhook.client_config))
+            .collect()
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn entries(&self) -> Vec<(&str, &WebhookClientConfig)> {
+        let webhooks = self.webhooks.iter().flatten();
+        webhooks
+            .map(|webhook| (webhook.name.as_str(), &webhook.client_config))
+            .collect()
+    }
+}
+
+/// Keeps the CA in the configuration of this name. Never ends.
+pub(super) async fn keep<K: Configuration>(
+    client: &Client,
+    name: &str,
+    service: Service<'_>,
+    mut ca: watch::Receiver<Option<String>>,
+) {
+    let api: Api<K> = Api::all(client.clone());
+    let watch = watcher::watch_object(api.clone(), name).default_backoff();
+    let mut watch = std::pin::pin!(watch);
+    let mut seen: Option<K> = None;
+    let mut next = Instant::now() + NEVER;
+    loop {
+        tokio::select! {
+            event = watch.next() => match event {
+                Some(Ok(configuration)) => seen = configuration,
+                Some(Err(error)) => {
+                    tracing::warn!(
+                        configuration = name, %error,
+                        "the webhook configuration cannot be watched, and is not given the CA"
+                    );
+                    continue;
+                }
+                None => return,
+            },
+            changed = ca.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep_until(next) => {}
+        }
+        next = Instant::now() + NEVER;
+        let known = ca.borrow_and_update().clone();
+        let (Some(configuration), Some(ca)) = (&seen, known) else {
+            continue;
+        };
+        let Some(patch) = injection(configuration, service, &ca) else {
+            continue;
+        };
+        let params = PatchParams {
+            field_manager: Some("lockstep-control-plane".to_owned()),
+            ..PatchParams::default()
+        };
+        match api.patch(name, &params, &Patch::Strategic(&patch)).await {
+            Ok(_) => tracing::info!(configuration = name, "the webhook configuration was given the CA"),
+            // It has changed or gone: the watch brings what is there now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => {
+                tracing::warn!(configuration = name, %error, "the webhook configuration could not be given the CA");
+                next = Instant::now() + TRY_AGAIN;
+            }
+        }
+    }
+}
+
+/// What to change, if anything: a strategic merge patch, which finds entries by their names.
+fn injection(configuration: &impl Configuration, service: Service<'_>, ca: &str) -> Option<Value> {
+    let ca = ByteString(ca.as_bytes().to_vec());
+    let webhooks: Vec<Value> = configuration
+        .entries()
+        .into_iter()
+        .filter(|(_, client)| leads_here(client, service) && client.ca_bundle.as_ref() != Some(&ca))
+        .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": ca}}))
+        .collect();
+    if webhooks.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "metadata": {"resourceVersion": configuration.resource_version()},
+        "webhooks": webhooks,
+    }))
+}
+
+/// By our Service, or by a URL: then the configuration's name says that it is ours.
+fn leads_here(client: &WebhookClientConfig, service: Service<'_>) -> bool {
+    match &client.service {
+        Some(other) => (other.namespace.as_str(), other.name.as_str()) == (service.namespace, service.name),
+        None => client.url.is_some(),
+    }
+}

@@ -1,0 +1,76 @@
+//! The certificate that the webhooks are served with: given as files, or made here.
+
+mod files;
+mod inject;
+mod pair;
+mod secret;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::Client;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+
+use crate::settings::WebhookCertificates;
+
+#[cfg(test)]
+pub(super) use pair::Pair;
+
+/// Name of the MutatingWebhookConfiguration that is given the CA; upstream's.
+const MUTATING: &str = "jobset-mutating-webhook-configuration";
+/// Name of the ValidatingWebhookConfiguration that is given the CA; upstream's.
+const VALIDATING: &str = "jobset-validating-webhook-configuration";
+
+/// The certificate to serve with, once there is one.
+pub(super) type Certificate = Option<Arc<CertifiedKey>>;
+
+/// Serves each connection with the certificate of the moment.
+#[derive(Debug)]
+pub(super) struct Current(pub(super) watch::Receiver<Certificate>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Certificate {
+        self.0.borrow().clone()
+    }
+}
+
+/// Keeps `certificate` up to date. Does not end by itself.
+pub(super) async fn keep(
+    source: &WebhookCertificates,
+    namespace: &str,
+    client: &Client,
+    certificate: watch::Sender<Certificate>,
+) {
+    let (service, secret) = match source {
+        WebhookCertificates::Directory(dir) => return files::follow(dir, &certificate).await,
+        WebhookCertificates::Managed { service, secret } => (service, secret),
+    };
+    let service = Service {
+        namespace,
+        name: service,
+    };
+    let ca = watch::Sender::new(None);
+    tokio::join!(
+        secret::keep(secret, service, client, &certificate, &ca),
+        inject::keep::<MutatingWebhookConfiguration>(client, MUTATING, service, ca.subscribe()),
+        inject::keep::<ValidatingWebhookConfiguration>(client, VALIDATING, service, ca.subscribe()),
+    );
+}
+
+/// The Service that leads to the webhooks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Service<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl Service<'_> {
+    /// The name by which the API server calls it.
+    fn host(self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+}

@@ -1,0 +1,90 @@
+//! Admission of JobSets: defaults when they are created, refusal of what cannot be.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use json_patch::Patch;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{Api, Client};
+use lockstep_api::{GROUP, JobSet, KIND, VERSION};
+use lockstep_core::admission;
+use lockstep_core::features::Features;
+use lockstep_core::validation::Violation;
+use serde_json::Value;
+
+use super::patch;
+use super::refusal::Refusal;
+use super::review::{Operation, Request};
+
+/// How many volume claims are looked up at once.
+const CLAIMS_AT_ONCE: usize = 8;
+
+/// Applies the defaults to a JobSet that is created. Updates are left as they are: what is immutable must not change under the user's hands.
+pub(super) fn mutate(request: &Request) -> Result<Patch, Refusal> {
+    if request.operation != Operation::Create {
+        return Ok(Patch::default());
+    }
+    let before = read(&request.object)?;
+    let mut after = before.clone();
+    admission::default(&mut after);
+    patch::diff(&request.object, &before, &after).map_err(|error| Refusal::Internal(error.to_string()))
+}
+
+/// Refuses a JobSet that cannot be, or a change that must not be.
+pub(super) async fn validate(request: &Request, features: Features, client: &Client) -> Result<(), Refusal> {
+    let (jobset, violations) = match request.operation {
+        Operation::Create => {
+            let jobset = read(&request.object)?;
+            let mut violations = admission::validate_create(&jobset, &features);
+            // Its names are known to be names by then.
+            if violations.is_empty() {
+                violations = claims(&jobset, &request.namespace, client).await?;
+            }
+            (jobset, violations)
+        }
+        Operation::Update => {
+            let (old, new) = (read(&request.old_object)?, read(&request.object)?);
+            let violations = admission::validate_update(&old, &new, &features);
+            (new, violations)
+        }
+        Operation::Delete | Operation::Connect => return Ok(()),
+    };
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid {
+        name: jobset.name().to_owned(),
+        violations,
+    })
+}
+
+/// What is wrong with the volume claims that the JobSet would share with those that exist.
+async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Result<Vec<Violation>, Refusal> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let look_up = async |name: String| {
+        api.get_opt(&name).await.map_err(|error| {
+            Refusal::Internal(format!(
+                "failed to check for existing PVC {name} in namespace {namespace}: {error}"
+            ))
+        })
+    };
+    let found: Vec<Option<PersistentVolumeClaim>> = stream::iter(admission::claim_names(jobset))
+        .map(look_up)
+        .buffered(CLAIMS_AT_ONCE)
+        .try_collect()
+        .await?;
+    let existing: Vec<_> = found.into_iter().flatten().collect();
+    Ok(admission::validate_claims(jobset, &existing))
+}
+
+fn read(object: &Value) -> Result<JobSet, Refusal> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let expected = format!("{GROUP}/{VERSION}");
+    if (text("apiVersion"), text("kind")) != (expected.as_str(), KIND) {
+        return Err(Refusal::Unreadable(format!(
+            "expected {expected} {KIND}, not {:?} {:?}",
+            text("apiVersion"),
+            text("kind")
+        )));
+    }
+    serde_path_to_error::deserialize(object)
+        .map_err(|error| Refusal::Unreadable(format!("JobSet: {}: {}", error.path(), error.inner())))
+}

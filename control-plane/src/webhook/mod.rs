@@ -1,0 +1,120 @@
+//! Admission webhooks, served by every replica from its start on.
+//!
+//! ```text
+//! files in a directory ──┐
+//! Secret, kept in shape ─┴─> certificate ──> HTTPS server ──> routes ──> jobsets, pods
+//!            │
+//!            └─> CA bundle ──> Mutating- and ValidatingWebhookConfiguration
+//! ```
+
+mod cert;
+mod jobsets;
+mod patch;
+mod pods;
+mod refusal;
+mod review;
+mod routes;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kube::Client;
+use lockstep_core::features::Features;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::placement::Placement;
+use crate::settings::{TlsOptions, Webhooks};
+use cert::Current;
+use routes::Admission;
+
+/// How long to wait before the address is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether the webhooks can be called. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Ready(Arc<AtomicBool>);
+
+impl Ready {
+    /// Whether the server listens, with a certificate.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The webhooks of one replica.
+pub struct Server {
+    /// Where they are served, and with which certificate.
+    pub settings: Webhooks,
+    /// Which TLS they speak.
+    pub tls: TlsOptions,
+    /// Namespace of the product: of the webhooks' Service and Secret.
+    pub namespace: String,
+    /// What JobSets may ask for.
+    pub features: Features,
+    /// The API server.
+    pub client: Client,
+    /// Where pods go.
+    pub placement: Placement,
+    /// Set once they can be called.
+    pub ready: Ready,
+}
+
+impl Server {
+    /// Serves them until `shutdown`, and looks after their certificate. An address that another process still has is waited for.
+    ///
+    /// # Errors
+    /// Where the TLS versions and cipher suites do not fit each other.
+    pub async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let (certificate, certificates) = watch::channel(None);
+        let tls = self.tls.server(Arc::new(Current(certificates.clone())))?;
+        let serve = async {
+            let Some(listener) = shutdown.run_until_cancelled(bind(self.settings.address)).await else {
+                return;
+            };
+            // Connections wait for the first certificate in the listener's queue.
+            let mut first = certificates.clone();
+            let first = shutdown.run_until_cancelled(first.wait_for(Option::is_some));
+            if !matches!(first.await, Some(Ok(_))) {
+                return;
+            }
+            self.ready.0.store(true, Ordering::Relaxed);
+            let router = routes::router(Admission {
+                features: self.features,
+                client: self.client.clone(),
+                placement: self.placement,
+            });
+            server::run(listener, Arc::new(tls), router, &shutdown).await;
+        };
+        let keep = cert::keep(
+            &self.settings.certificates,
+            &self.namespace,
+            &self.client,
+            certificate,
+        );
+        tokio::join!(serve, shutdown.run_until_cancelled(Box::pin(keep)));
+        Ok(())
+    }
+}
+
+async fn bind(address: SocketAddr) -> TcpListener {
+    loop {
+        let listener = TcpListener::bind(address).await;
+        match listener.and_then(|listener| Ok((listener.local_addr()?, listener))) {
+            Ok((address, listener)) => {
+                tracing::info!(%address, "webhooks listen");
+                return listener;
+            }
+            Err(error) => tracing::warn!(%address, %error, "webhooks cannot listen, trying again"),
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}

@@ -1,0 +1,132 @@
+//! `AdmissionReview` of `admission.k8s.io/v1`: what the API server asks, and what it is answered.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::refusal::Refusal;
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// Why a body is no question that can be answered.
+#[derive(Debug, Error)]
+pub(super) enum ReviewError {
+    #[error("not an AdmissionReview: {0}")]
+    Syntax(#[from] serde_path_to_error::Error<serde_json::Error>),
+    #[error("not an AdmissionReview: {api_version} {kind}; {API_VERSION} {KIND} is understood")]
+    Kind { api_version: String, kind: String },
+    #[error("the AdmissionReview has no request")]
+    Empty,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Question {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<Request>,
+}
+
+/// What is to be done to which object.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request {
+    pub(super) uid: String,
+    pub(super) operation: Operation,
+    #[serde(default)]
+    pub(super) namespace: String,
+    /// The object as it would be stored; null when it is deleted.
+    #[serde(default)]
+    pub(super) object: Value,
+    /// The object as it is stored; null when it is created.
+    #[serde(default)]
+    pub(super) old_object: Value,
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Request {
+    /// Reads the body of a request.
+    pub(super) fn read(body: &[u8]) -> Result<Self, ReviewError> {
+        let question: Question =
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body))?;
+        if question.api_version != API_VERSION || question.kind != KIND {
+            return Err(ReviewError::Kind {
+                api_version: question.api_version,
+                kind: question.kind,
+            });
+        }
+        question.request.ok_or(ReviewError::Empty)
+    }
+}
+
+/// An answer, ready to be sent.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    /// RFC 6902, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+}
+
+impl Answer {
+    /// The object may pass, changed by `patch`.
+    pub(super) fn allow(uid: String, patch: &Patch) -> Self {
+        let patch = (!patch.is_empty()).then(|| BASE64_STANDARD.encode(patch.to_string()));
+        Self::new(Response {
+            uid,
+            allowed: true,
+            status: None,
+            patch_type: patch.as_ref().map(|_| "JSONPatch"),
+            patch,
+        })
+    }
+
+    /// The object may not pass.
+    pub(super) fn refuse(uid: String, refusal: &Refusal) -> Self {
+        Self::new(Response {
+            uid,
+            allowed: false,
+            status: Some(refusal.status()),
+            patch_type: None,
+            patch: None,
+        })
+    }
+
+    fn new(response: Response) -> Self {
+        Self {
+            api_version: API_VERSION,
+            kind: KIND,
+            response,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The paths, as upstream has them, and how a request becomes an answer.
+//!
+//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use json_patch::Patch;
+use kube::Client;
+use lockstep_core::features::Features;
+
+use super::refusal::Refusal;
+use super::review::{Answer, Request};
+use super::{jobsets, pods};
+use crate::placement::Placement;
+
+/// The largest body that is read. The API server takes objects of 3 MiB, and etcd stores half of that; an update brings two of them.
+pub(super) const LONGEST_BODY: usize = 3 << 20;
+/// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
+const TIME_OUT: Duration = Duration::from_secs(8);
+
+/// What the handlers work with. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Admission {
+    pub(super) features: Features,
+    pub(super) client: Client,
+    pub(super) placement: Placement,
+}
+
+/// All paths.
+pub(super) fn router(admission: Admission) -> Router {
+    Router::new()
+        .route("/mutate-jobset-x-k8s-io-v1alpha2-jobset", post(mutate_jobset))
+        .route("/validate-jobset-x-k8s-io-v1alpha2-jobset", post(validate_jobset))
+        .route("/mutate--v1-pod", post(mutate_pod))
+        .route("/validate--v1-pod", post(validate_pod))
+        .layer(DefaultBodyLimit::max(LONGEST_BODY))
+        .layer(middleware::from_fn(in_time))
+        .with_state(admission)
+}
+
+async fn mutate_jobset(body: Bytes) -> Response {
+    answer(&body, async |request| jobsets::mutate(request)).await
+}
+
+async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
+    answer(&body, async |request| {
+        jobsets::validate(request, admission.features, &admission.client).await?;
+        Ok(Patch::default())
+    })
+    .await
+}
+
+async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
+    answer(&body, async |request| {
+        pods::mutate(request, &admission.placement).await
+    })
+    .await
+}
+
+async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
+    answer(&body, async |request| {
+        pods::validate(request, &admission.placement).await?;
+        Ok(Patch::default())
+    })
+    .await
+}
+
+async fn answer(body: &Bytes, review: impl AsyncFnOnce(&Request) -> Result<Patch, Refusal>) -> Response {
+    let request = match Request::read(body) {
+        Ok(request) => request,
+        Err(error) => {
+            tracing::warn!(%error, "a webhook was called with something else");
+            return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
+        }
+    };
+    let answer = match review(&request).await {
+        Ok(patch) => Answer::allow(request.uid, &patch),
+        Err(refusal) => {
+            tracing::info!(namespace = request.namespace, %refusal, "refused");
+            Answer::refuse(request.uid, &refusal)
+        }
+    };
+    match serde_json::to_vec(&answer) {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn in_time(request: axum::extract::Request, next: Next) -> Response {
+    match tokio::time::timeout(TIME_OUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            tracing::warn!("a webhook was not answered in time");
+            (
+                StatusCode::GATEWAY_TIMEOUT,
+                "the webhook could not decide in time",
+            )
+                .into_response()
+        }
+    }
+}

@@ -1,0 +1,367 @@
+mod pods;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response, StatusCode};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use kube::Client;
+use lockstep_core::features::Features;
+use serde_json::{Value, json};
+use tower::{ServiceExt as _, service_fn};
+
+use super::routes::{self, Admission, LONGEST_BODY};
+use crate::placement::Placement;
+
+const MUTATE: &str = "/mutate-jobset-x-k8s-io-v1alpha2-jobset";
+const VALIDATE: &str = "/validate-jobset-x-k8s-io-v1alpha2-jobset";
+
+/// An API server that has these volume claims, or fails.
+fn api_server(claims: Result<BTreeMap<&'static str, Value>, u16>) -> Client {
+    let service = service_fn(move |request: Request<kube::client::Body>| {
+        let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let (code, body) = match &claims {
+            Ok(claims) => match claims.get(name) {
+                Some(claim) => (200, claim.clone()),
+                None => (404, status(404, "NotFound")),
+            },
+            Err(code) => (*code, status(*code, "InternalError")),
+        };
+        let response = Response::builder()
+            .status(code)
+            .body(Body::from(body.to_string()));
+        async { Ok::<_, Infallible>(response.unwrap()) }
+    });
+    Client::new(service, "default")
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "no"})
+}
+
+fn router_with(client: Client) -> Router {
+    routes::router(Admission {
+        features: Features::default(),
+        placement: Placement::without_watch(client.clone()),
+        client,
+    })
+}
+
+async fn post(router: Router, path: &str, body: impl Into<Body>) -> (StatusCode, Vec<u8>) {
+    let request = Request::post(path).body(body.into()).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let code = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (code, body.to_vec())
+}
+
+fn review(operation: &str, object: &Value, old: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5",
+            "kind": {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"},
+            "resource": {"group": "jobset.x-k8s.io", "version": "v1alpha2", "resource": "jobsets"},
+            "namespace": "team",
+            "name": "js",
+            "operation": operation,
+            "userInfo": {"username": "somebody"},
+            "object": object,
+            "oldObject": old,
+            "dryRun": false,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    })
+}
+
+/// The answer to a review, which must be a review of the same request.
+async fn ask_with(client: Client, path: &str, review: &Value) -> Value {
+    let (code, body) = post(router_with(client), path, review.to_string()).await;
+    assert_eq!(code, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
+    let mut answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(answer["kind"], "AdmissionReview");
+    assert_eq!(answer["response"]["uid"], "705ab4f5");
+    answer["response"].take()
+}
+
+async fn ask(path: &str, operation: &str, object: &Value, old: &Value) -> Value {
+    ask_with(
+        api_server(Ok(BTreeMap::new())),
+        path,
+        &review(operation, object, old),
+    )
+    .await
+}
+
+/// The object as it is stored after the mutating webhook, and the paths that it changed.
+async fn defaulted(object: &Value) -> (Value, Vec<String>) {
+    let answer = ask(MUTATE, "CREATE", object, &Value::Null).await;
+    assert_eq!(answer["allowed"], true, "{answer}");
+    let mut after = object.clone();
+    let Some(patch) = answer["patch"].as_str() else {
+        assert!(answer.get("patchType").is_none());
+        return (after, Vec::new());
+    };
+    assert_eq!(answer["patchType"], "JSONPatch");
+    let patch: json_patch::Patch = serde_json::from_slice(&BASE64_STANDARD.decode(patch).unwrap()).unwrap();
+    json_patch::patch(&mut after, &patch).unwrap();
+    let paths = patch.iter().map(|operation| operation.path().to_string());
+    (after, paths.collect())
+}
+
+fn jobset(spec: Value) -> Value {
+    json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "js", "namespace": "team"},
+        "spec": spec,
+    })
+}
+
+fn worker() -> Value {
+    json!({
+        "name": "w",
+        "groupName": "default",
+        "replicas": 1,
+        "template": {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}},
+    })
+}
+
+#[tokio::test]
+async fn a_new_jobset_gets_its_defaults_and_nothing_else_is_touched() {
+    let mut worker = worker();
+    worker["template"]["spec"]["template"]["spec"]["containers"][0]["fromTheFuture"] = json!({"deep": [1]});
+    worker["template"]["spec"]["parallelism"] = json!(4);
+    let object =
+        jobset(json!({"replicatedJobs": [worker], "unknown": {"kept": true}, "network": {"subdomain": "s"}}));
+    let (after, mut paths) = defaulted(&object).await;
+
+    let spec = &after["spec"];
+    assert_eq!(spec["successPolicy"]["operator"], "All");
+    assert_eq!(spec["startupPolicy"]["startupPolicyOrder"], "AnyOrder");
+    assert_eq!(
+        spec["network"],
+        json!({"subdomain": "s", "enableDNSHostnames": true, "publishNotReadyAddresses": true})
+    );
+    let job = &spec["replicatedJobs"][0]["template"]["spec"];
+    assert_eq!(job["completionMode"], "Indexed");
+    assert_eq!(job["template"]["spec"]["restartPolicy"], "OnFailure");
+
+    let container = &job["template"]["spec"]["containers"][0];
+    assert_eq!(container["fromTheFuture"], json!({"deep": [1]}));
+    assert_eq!(spec["unknown"], json!({"kept": true}));
+    paths.sort();
+    assert_eq!(
+        paths,
+        [
+            "/spec/network/enableDNSHostnames",
+            "/spec/network/publishNotReadyAddresses",
+            "/spec/replicatedJobs/0/template/spec/completionMode",
+            "/spec/replicatedJobs/0/template/spec/template/spec/restartPolicy",
+            "/spec/startupPolicy",
+            "/spec/successPolicy",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_has_its_defaults_is_not_patched() {
+    let (complete, _) = defaulted(&jobset(json!({"replicatedJobs": [worker()]}))).await;
+    let (again, paths) = defaulted(&complete).await;
+    assert_eq!((again, paths), (complete, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_jobset_with_hardly_anything_in_it_gets_its_defaults_too() {
+    for spec in [
+        json!({}),
+        json!({"replicatedJobs": [{"name": "w", "template": {}}]}),
+        json!({"replicatedJobs": [{"name": "w", "template": {"spec": {}}}]}),
+        json!({"replicatedJobs": [{"name": "w", "template": {"spec": {"template": {}}}}], "network": {}}),
+    ] {
+        let (after, _) = defaulted(&jobset(spec)).await;
+        assert_eq!(after["spec"]["network"]["enableDNSHostnames"], true, "{after}");
+        let job = after.pointer("/spec/replicatedJobs/0/template/spec");
+        assert!(
+            job.is_none_or(|job| job["completionMode"] == "Indexed"),
+            "{after}"
+        );
+    }
+    let mut without_spec = jobset(Value::Null);
+    without_spec.as_object_mut().unwrap().shift_remove("spec");
+    assert_eq!(
+        defaulted(&without_spec).await.0["spec"]["successPolicy"]["operator"],
+        "All"
+    );
+}
+
+#[tokio::test]
+async fn an_update_is_not_defaulted_and_a_deletion_passes() {
+    let object = jobset(json!({"replicatedJobs": [worker()]}));
+    let updated = ask(MUTATE, "UPDATE", &object, &object).await;
+    assert_eq!(updated, json!({"uid": "705ab4f5", "allowed": true}));
+    for path in [MUTATE, VALIDATE] {
+        let deleted = ask(path, "DELETE", &Value::Null, &object).await;
+        assert_eq!(deleted, json!({"uid": "705ab4f5", "allowed": true}));
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_reads_like_one_of_the_api_server() {
+    let mut spec = json!({"replicatedJobs": [worker()], "successPolicy": {"operator": "All", "targetReplicatedJobs": ["x"]}});
+    let one = ask(VALIDATE, "CREATE", &jobset(spec.clone()), &Value::Null).await;
+    assert_eq!(one["allowed"], false);
+    let status = &one["status"];
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&json!(422), &json!("Invalid"))
+    );
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message
+            .starts_with("JobSet.jobset.x-k8s.io \"js\" is invalid: spec.successPolicy.targetReplicatedJobs"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("invalid replicatedJob name 'x' does not appear in .spec.ReplicatedJobs"),
+        "{message}"
+    );
+    let details = &status["details"];
+    assert_eq!(
+        (&details["name"], &details["group"], &details["kind"]),
+        (&json!("js"), &json!("jobset.x-k8s.io"), &json!("JobSet"))
+    );
+    assert_eq!(details["causes"].as_array().unwrap().len(), 1);
+    assert_eq!(details["causes"][0]["reason"], "FieldValueInvalid");
+
+    spec["network"] = json!({"subdomain": "Not.A.Name"});
+    let several = ask(VALIDATE, "CREATE", &jobset(spec), &Value::Null).await;
+    let message = several["status"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("JobSet.jobset.x-k8s.io \"js\" is invalid: [spec.network.subdomain: Invalid value: \"Not.A.Name\": "),
+        "{message}"
+    );
+    assert!(message.ends_with(".spec.ReplicatedJobs]"), "{message}");
+}
+
+#[tokio::test]
+async fn an_update_is_compared_with_what_was_there() {
+    let old = jobset(json!({"replicatedJobs": [worker()], "suspend": false}));
+    let mut new = old.clone();
+    new["metadata"]["labels"] = json!({"a": "b"});
+    assert_eq!(ask(VALIDATE, "UPDATE", &new, &old).await["allowed"], true);
+    new["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = json!(2);
+    let refused = ask(VALIDATE, "UPDATE", &new, &old).await;
+    assert_eq!(refused["status"]["code"], 422);
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("spec.replicatedJobs") && message.ends_with("field is immutable"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_jobset_that_cannot_be_read_is_refused_with_the_name_of_the_field() {
+    let mut object = jobset(json!({"replicatedJobs": [worker()]}));
+    object["spec"]["replicatedJobs"][0]["replicas"] = json!("two");
+    for path in [MUTATE, VALIDATE] {
+        let refused = ask(path, "CREATE", &object, &Value::Null).await;
+        assert_eq!(refused["status"]["code"], 400);
+        let message = refused["status"]["message"].as_str().unwrap();
+        assert!(message.contains("spec.replicatedJobs[0].replicas"), "{message}");
+    }
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "js"}});
+    for object in [pod, Value::Null, json!(7)] {
+        let refused = ask(MUTATE, "CREATE", &object, &Value::Null).await;
+        assert_eq!(
+            (&refused["allowed"], &refused["status"]["code"]),
+            (&json!(false), &json!(400))
+        );
+    }
+}
+
+#[tokio::test]
+async fn nonsense_is_answered_with_an_error() {
+    let router = || router_with(api_server(Ok(BTreeMap::new())));
+    let review = review("CREATE", &jobset(json!({})), &Value::Null);
+    let mut without_request = review.clone();
+    without_request["request"] = Value::Null;
+    let mut old_version = review.clone();
+    old_version["apiVersion"] = json!("admission.k8s.io/v1beta1");
+    let mut without_uid = review.clone();
+    without_uid["request"]
+        .as_object_mut()
+        .unwrap()
+        .shift_remove("uid");
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in [
+        String::new(),
+        "}{".to_owned(),
+        "null".to_owned(),
+        "{}".to_owned(),
+        deep,
+        without_request.to_string(),
+        old_version.to_string(),
+        without_uid.to_string(),
+    ] {
+        for path in [MUTATE, VALIDATE] {
+            let (code, answer) = post(router(), path, body.clone()).await;
+            assert_eq!(code, StatusCode::BAD_REQUEST, "{body:.80}");
+            assert!(!answer.is_empty());
+        }
+    }
+    let (code, _) = post(router(), MUTATE, vec![b' '; LONGEST_BODY + 1]).await;
+    assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(post(router(), "/", "{}").await.0, StatusCode::NOT_FOUND);
+}
+
+fn with_claims() -> Value {
+    let mut worker = worker();
+    worker["template"]["spec"]["completionMode"] = json!("Indexed");
+    worker["template"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data"}]);
+    jobset(json!({
+        "replicatedJobs": [worker],
+        "volumeClaimPolicies": [{
+            "templates": [{"metadata": {"name": "data"}, "spec": claim_spec("1Gi")}],
+            "retentionPolicy": {"whenDeleted": "Retain"},
+        }],
+    }))
+}
+
+fn claim_spec(size: &str) -> Value {
+    json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}})
+}
+
+#[tokio::test]
+async fn claims_that_exist_must_be_the_same() {
+    let review = review("CREATE", &with_claims(), &Value::Null);
+    let claim = |size| {
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data-js", "namespace": "team"}, "spec": claim_spec(size),
+        });
+        api_server(Ok(BTreeMap::from([("data-js", claim)])))
+    };
+    let none = api_server(Ok(BTreeMap::new()));
+    assert_eq!(ask_with(none, VALIDATE, &review).await["allowed"], true);
+    assert_eq!(ask_with(claim("1Gi"), VALIDATE, &review).await["allowed"], true);
+    let refused = ask_with(claim("2Gi"), VALIDATE, &review).await;
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("spec does not match existing PVC data-js in namespace team"),
+        "{message}"
+    );
+    let refused = ask_with(api_server(Err(500)), VALIDATE, &review).await;
+    assert_eq!(refused["status"]["code"], 500);
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("failed to check for existing PVC data-js"),
+        "{message}"
+    );
+}
