@@ -1,0 +1,46 @@
+{{/* Name of the webhooks' Service. */}}
+{{- define "lockstep.webhookService" -}}
+jobset-webhook-service
+{{- end }}
+
+{{/* Name of the Secret with the webhooks' certificate. */}}
+{{- define "lockstep.webhookSecret" -}}
+jobset-webhook-server-cert
+{{- end }}
+
+{{/* Has cert-manager write its CA. */}}
+{{- define "lockstep.injectCA" -}}
+{{- if .Values.certManager.enable -}}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/jobset-cert
+{{- end }}
+{{- end }}
+
+{{/* What all webhooks have in common. Call with (dict "root" $ "path" "/..."). */}}
+{{- define "lockstep.webhook" -}}
+admissionReviewVersions: [v1]
+sideEffects: None
+clientConfig:
+  service:
+    name: {{ include "lockstep.webhookService" .root }}
+    namespace: {{ .root.Release.Namespace }}
+    path: {{ .path }}
+{{- end }}
+
+{{/* New pods of JobSets. */}}
+{{- define "lockstep.createdPods" -}}
+rules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [pods]
+objectSelector:
+  matchExpressions:
+    - key: jobset.sigs.k8s.io/jobset-name
+      operator: Exists
+{{- end }}
+
+{{/* Whether a pod has exclusive placement. */}}
+{{- define "lockstep.exclusive" -}}
+has(object.metadata.annotations) && 'alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.annotations
+{{- end }}
