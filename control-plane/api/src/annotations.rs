@@ -30,11 +30,20 @@ pub const SUPERVISE: &str = "lockstep.dev/supervise";
 /// On a JobSet: how long a worker may take to end after SIGTERM when it is restarted in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 
+/// On a JobSet: the longest wait before a restart in place where the same worker fails again and again, each time within seconds of
+/// its release. `0s`: nobody ever waits.
+pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
+/// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as the time). It is not counted.
+pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";
+
 /// Value of [`SUPERVISE`] that refuses supervision.
 pub const SUPERVISE_NONE: &str = "none";
 
 /// How long a restart in place may take where the JobSet does not say.
 pub const DEFAULT_IN_PLACE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest back-off where the JobSet does not say.
+pub const DEFAULT_MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Which containers the user wants to have supervised.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +106,13 @@ impl JobSet {
     /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), where the JobSet says.
     pub fn restart_grace(&self) -> Result<Option<Duration>, AnnotationError> {
         self.duration_annotation(RESTART_GRACE)
+    }
+
+    /// How long a group that fails again and again may be made to wait at most ([`MAX_BACKOFF`]).
+    pub fn max_backoff(&self) -> Result<Duration, AnnotationError> {
+        Ok(self
+            .duration_annotation(MAX_BACKOFF)?
+            .unwrap_or(DEFAULT_MAX_BACKOFF))
     }
 
     /// Which containers the user wants to have supervised ([`SUPERVISE`]), where the JobSet says.

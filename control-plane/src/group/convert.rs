@@ -25,10 +25,11 @@ pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
         started: status.started.iter().cloned().collect(),
         phase,
         cause: status.cause.as_ref().and_then(cause_from),
+        handled_request: status.handled_manual_request.clone(),
     }
 }
 
-/// The status to write. What is not decided here (the handled manual request) is kept.
+/// The status to write.
 pub(super) fn status_to(
     durable: &Durable,
     before: Option<&InPlaceRestartStatus>,
@@ -52,7 +53,7 @@ pub(super) fn status_to(
         epoch: i64::try_from(durable.epoch.0).unwrap_or(i64::MAX),
         started: durable.started.iter().cloned().collect(),
         cause: durable.cause.as_ref().map(cause_to),
-        handled_manual_request: before.and_then(|status| status.handled_manual_request.clone()),
+        handled_manual_request: durable.handled_request.clone(),
         last_transition_time: Some(kept.unwrap_or(Time(now))),
     }
 }
@@ -113,6 +114,7 @@ pub(super) fn sentence(cause: &Cause) -> String {
                 .to_owned()
         }
         Reason::Resumed => "the JobSet was resumed".to_owned(),
+        Reason::ManualRequest => "it was asked for".to_owned(),
         Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
-use lockstep_api::{JobSet, labels};
+use lockstep_api::{JobSet, annotations, labels};
 use lockstep_core::restart::{self, Durable, Gathered, Observed};
 
 use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
@@ -94,6 +94,7 @@ pub(super) fn observed(view: &View, jobset: &JobSet, link: &GroupLink, durable: 
         durable,
         policy: gathered.policy.clone(),
         suspended: jobset.is_suspended(),
+        manual_request: jobset.annotation(annotations::RESTART_REQUEST).map(str::to_owned),
     }
 }
 

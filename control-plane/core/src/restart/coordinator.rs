@@ -2,13 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backoff::Backoff;
+
 use super::view::{Slot, View};
 use super::{
-    Announcement, Cause, Desired, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed,
-    Output, Phase, Reason, Timeline, UnixNanos,
+    Announcement, Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output,
+    Reason, Timeline, UnixNanos,
 };
 
+mod backoff;
 mod evidence;
+mod seats;
+mod takeover;
 
 /// The coordinator of one group.
 #[derive(Debug, Clone)]
@@ -27,6 +32,9 @@ pub struct Coordinator {
     /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
+    backoff: Backoff,
+    /// Token of the latest manual request that has been acted upon.
+    handled_request: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +82,8 @@ impl Coordinator {
             done: BTreeMap::new(),
             held: BTreeMap::new(),
             timeline: None,
+            backoff: Backoff::default(),
+            handled_request: durable.handled_request.clone(),
         }
     }
 
@@ -119,6 +129,7 @@ impl Coordinator {
             .filter_map(|(identity, slot)| Some(((*identity).clone(), slot.done_in.clone()?)))
             .collect();
         self.adopt_reports(observed, now);
+        self.hear_request(observed, &view, now, &mut out);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
         for _ in 0..6 {
@@ -135,76 +146,6 @@ impl Coordinator {
         out.status = self.status(&observed.durable);
         out.wake_at = self.wake_at(now);
         out
-    }
-
-    /// Somebody else has written: the reconciler, which recreates Jobs on its own account when one has failed, or a former leader with its last
-    /// breath. What is durable is followed.
-    fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
-        let durable = &observed.durable;
-        let recreates = durable.phase == DurablePhase::Recreating;
-        // The reconciler was faster, with the very generation that this group was about to write.
-        let contested = durable.generation == self.generation
-            && recreates
-            && matches!(self.state, State::Stopping { .. } | State::Parked { .. });
-        if durable.generation <= self.generation && !contested {
-            return;
-        }
-        self.generation = durable.generation;
-        self.counter = self.counter.max(durable.counter);
-        self.cause.clone_from(&durable.cause);
-        self.timeline = None;
-        match durable.phase {
-            DurablePhase::Failed => self.state = State::Failed,
-            DurablePhase::Recreating => {
-                self.forget_workers();
-                self.state = State::Recreating;
-            }
-            DurablePhase::InSync | DurablePhase::Stopping => {
-                if !matches!(
-                    self.state,
-                    State::Recovering { .. } | State::Suspended | State::Failed
-                ) {
-                    self.state = State::Stopping {
-                        deadline: now.plus_millis(observed.policy.timeout_ms),
-                    };
-                }
-            }
-        }
-    }
-
-    /// Workers may know of a generation that its leader could not write any more. It counts; only its write is made good.
-    fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
-        if matches!(self.state, State::Failed | State::Suspended) {
-            return;
-        }
-        let Some(highest) = observed.reports.values().map(|report| report.generation).max() else {
-            return;
-        };
-        if highest <= self.generation {
-            return;
-        }
-        let counter = observed
-            .reports
-            .values()
-            .map(|report| report.counter)
-            .max()
-            .unwrap_or_default();
-        self.counter = self.counter.max(counter);
-        self.generation = highest;
-        self.timeline = None;
-        self.cause.get_or_insert(Cause {
-            reason: Reason::ProtocolError,
-            identity: None,
-            pod: String::new(),
-            node: String::new(),
-            exit: None,
-            at: None,
-        });
-        if !matches!(self.state, State::Recovering { .. } | State::Recreating) {
-            self.state = State::Stopping {
-                deadline: now.plus_millis(observed.policy.timeout_ms),
-            };
-        }
     }
 
     fn forget_workers(&mut self) {
@@ -271,7 +212,7 @@ impl Coordinator {
                     .all(|(_, slot)| slot.parked_at(self.generation))
                 {
                     self.state = State::Stopping { deadline };
-                } else if self.is_durable(observed) && observed.old_pods == 0 {
+                } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
                     // Time without the API server does not count, so the release has all of its own.
                     self.release(view, now, now.plus_millis(observed.policy.timeout_ms));
                 }
@@ -296,46 +237,6 @@ impl Coordinator {
         observed.durable.generation >= self.generation && observed.durable.epoch == self.epoch
     }
 
-    fn recovering(&mut self, observed: &Observed, view: &View<'_>, until: UnixNanos, now: UnixNanos) {
-        let heard = view
-            .slots
-            .values()
-            .filter(|slot| slot.counts())
-            .flat_map(|slot| &slot.worker.pods)
-            .filter_map(|pod| pod.node.as_ref())
-            .all(|node| observed.heard_nodes.contains(node));
-        if !heard && now < until {
-            return;
-        }
-        let deadline = now.plus_millis(observed.policy.timeout_ms);
-        let here = |slot: &Slot<'_>| {
-            slot.current
-                .filter(|(_, report)| report.generation == self.generation)
-                .map(|(_, report)| report.phase)
-        };
-        let released = view.slots.values().any(|slot| {
-            matches!(
-                here(slot),
-                Some(Phase::Starting | Phase::Running | Phase::Exited(_))
-            )
-        });
-        let under_way = observed.durable.phase == DurablePhase::Stopping
-            || observed.durable.generation < self.generation
-            || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
-        for (identity, slot) in &view.slots {
-            if let Some((incarnation, report)) = slot.current
-                && !matches!(report.phase, Phase::Fresh | Phase::Unlinked)
-            {
-                self.seats.insert((*identity).clone(), incarnation.clone());
-            }
-        }
-        self.state = match (under_way, released) {
-            (false, _) => State::InSync,
-            (true, true) => State::Releasing { deadline },
-            (true, false) => State::Stopping { deadline },
-        };
-    }
-
     /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined.
     fn barrier<'v, 'a>(&'v self, view: &'v View<'a>) -> impl Iterator<Item = (&'a Identity, &'v Slot<'a>)> {
         view.slots
@@ -349,7 +250,7 @@ impl Coordinator {
             })
     }
 
-    /// Begins a counted restart, in place where that is possible.
+    /// Begins a counted restart, unless maxRestarts is used up.
     fn restart(
         &mut self,
         cause: Cause,
@@ -365,6 +266,31 @@ impl Coordinator {
             return;
         }
         self.counter += 1;
+        self.backoff
+            .failed(cause.identity.as_ref(), observed.policy.max_backoff_ms, now);
+        self.stop(cause, observed, view, now, out);
+    }
+
+    /// Acts on a request for a restart, once. It is no failure: it counts for nothing, and where workers are being restarted or made anew
+    /// anyway, or none has started yet, it is fulfilled already.
+    fn hear_request(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
+        let Some(token) = &observed.manual_request else {
+            return;
+        };
+        if self.handled_request.as_ref() == Some(token)
+            || matches!(self.state, State::Failed | State::Recovering { .. })
+        {
+            return;
+        }
+        self.handled_request = Some(token.clone());
+        let runs = view.slots.values().any(|slot| slot.running_at(self.generation));
+        if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
+            self.stop(Self::cause_of(Reason::ManualRequest), observed, view, now, out);
+        }
+    }
+
+    /// Begins a restart, in place where that is possible.
+    fn stop(&mut self, cause: Cause, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
         self.timeline = Some(Timeline {
             failed_at: cause.at.unwrap_or(now),
             detected_at: now,
@@ -441,145 +367,15 @@ impl Coordinator {
         }
         self.seats = seats;
         self.held.clear();
+        self.backoff.released(now);
         self.state = State::Releasing { deadline };
-    }
-
-    /// Who is released now: the workers that run or are parked at the generation, and fresh ones of stages that are still starting.
-    fn take_seats(&mut self, observed: &Observed, view: &View<'_>) {
-        if !self.may_release(observed) {
-            return;
-        }
-        for (identity, slot) in &view.slots {
-            let Some((incarnation, report)) = slot.current else {
-                continue;
-            };
-            let starts = match report.phase {
-                Phase::Fresh => slot.counts() && !self.started.contains(&slot.worker.stage),
-                Phase::Starting | Phase::Running | Phase::Parked => report.generation == self.generation,
-                _ => false,
-            };
-            if starts && !self.seats.contains_key(*identity) {
-                self.seats.insert((*identity).clone(), incarnation.clone());
-            }
-        }
-    }
-
-    /// Whether workers may start at the current generation.
-    fn may_release(&self, observed: &Observed) -> bool {
-        matches!(self.state, State::InSync | State::Releasing { .. })
-            && observed.durable.generation >= self.generation
-    }
-
-    /// Marks stages all of whose workers run or are done, and says so when that ends a restart.
-    fn note_started(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
-        if self.state != State::InSync || !self.may_release(observed) {
-            return;
-        }
-        let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
-        for (identity, slot) in &view.slots {
-            let runs = slot.done || (slot.running_at(self.generation) && self.seats.contains_key(*identity));
-            *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
-        }
-        self.started.extend(
-            stages
-                .iter()
-                .filter(|(_, runs)| **runs)
-                .map(|(stage, _)| (*stage).to_owned()),
-        );
-        if stages.values().any(|runs| !runs) || stages.is_empty() {
-            return;
-        }
-        self.released = self.generation;
-        let Some(mut timeline) = self.timeline.take() else {
-            return;
-        };
-        let running: Vec<_> = view.slots.values().filter_map(|slot| slot.current).collect();
-        timeline.generation = self.generation;
-        timeline.running_at = running
-            .iter()
-            .map(|(_, report)| report.since)
-            .max()
-            .unwrap_or(now);
-        timeline.workers = running.len();
-        let recreated = timeline.released_at == UnixNanos::default();
-        let cause = self
-            .cause
-            .clone()
-            .unwrap_or_else(|| Self::cause_of(Reason::ProtocolError));
-        out.announcements.push(Announcement::Restarted {
-            timeline,
-            cause,
-            recreated,
-        });
-    }
-
-    fn desired(&self, observed: &Observed, view: &View<'_>) -> Option<Desired> {
-        if matches!(
-            self.state,
-            State::Recovering { .. } | State::Suspended | State::Failed
-        ) {
-            return None;
-        }
-        let release = self.may_release(observed);
-        let fresh = view
-            .slots
-            .iter()
-            .filter(|_| release)
-            .filter_map(|(identity, slot)| {
-                let (incarnation, report) = slot.current?;
-                (report.phase == Phase::Fresh && self.seats.get(*identity) == Some(incarnation))
-                    .then(|| incarnation.clone())
-            })
-            .collect();
-        Some(Desired {
-            generation: self.generation,
-            counter: self.counter,
-            release,
-            fresh,
-        })
-    }
-
-    /// What should be durable, where it differs from what is. A healthy group writes nothing; a restart writes when it begins and when it ends.
-    fn status(&self, durable: &Durable) -> Option<Durable> {
-        let phase = match self.state {
-            State::Recovering { .. } => return None,
-            State::InSync | State::Suspended => DurablePhase::InSync,
-            State::Stopping { .. } | State::Parked { .. } | State::Releasing { .. } => DurablePhase::Stopping,
-            State::Recreating => DurablePhase::Recreating,
-            State::Failed => DurablePhase::Failed,
-        };
-        let starting_up = phase == DurablePhase::InSync && self.timeline.is_some();
-        if starting_up {
-            // Recreated, and not all run yet: the phase stays Recreating until they do.
-            return None;
-        }
-        let wanted = Durable {
-            epoch: self.epoch,
-            generation: self.generation,
-            released: self.released,
-            counter: self.counter,
-            started: self.started.clone(),
-            phase,
-            cause: self.cause.clone(),
-        };
-        // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
-        let epoch_matters = matches!(
-            self.state,
-            State::Stopping { .. } | State::Parked { .. } | State::Recreating
-        );
-        let same = wanted.phase == durable.phase
-            && wanted.generation == durable.generation
-            && wanted.released == durable.released
-            && wanted.counter == durable.counter
-            && wanted.started == durable.started
-            && (!epoch_matters || durable.epoch == self.epoch);
-        (!same).then_some(wanted)
     }
 
     fn wake_at(&self, now: UnixNanos) -> Option<UnixNanos> {
         let state = match self.state {
             State::Recovering { until } => Some(until),
             State::Stopping { deadline } | State::Releasing { deadline } => Some(deadline),
+            State::Parked { .. } => self.backoff.over_at(),
             _ => None,
         };
         state

@@ -194,6 +194,9 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
     let timeout = jobset
         .in_place_timeout()
         .unwrap_or(lockstep_api::annotations::DEFAULT_IN_PLACE_TIMEOUT);
+    let max_backoff = jobset
+        .max_backoff()
+        .unwrap_or(lockstep_api::annotations::DEFAULT_MAX_BACKOFF);
     let mut terminal: Vec<TerminalRule> = Vec::new();
     for job in jobs {
         let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -211,6 +214,7 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
     Policy {
         max_restarts: u32::try_from(jobset.max_restarts()).unwrap_or(0),
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        max_backoff_ms: u64::try_from(max_backoff.as_millis()).unwrap_or(u64::MAX),
         terminal,
         ..Policy::default()
     }

@@ -14,6 +14,9 @@
 //!  counter == maxRestarts  ── another counted restart ──> Failed
 //! ```
 //!
+//! Nobody is made to wait after a failure, unless the same worker has failed twice within seconds of its release: then it stays parked for a second,
+//! and for twice as long each time that happens again. Restarts that somebody asks for are not counted.
+//!
 //! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 

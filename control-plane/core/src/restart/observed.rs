@@ -24,6 +24,8 @@ pub struct Observed {
     pub policy: Policy,
     /// Whether `spec.suspend` is set.
     pub suspended: bool,
+    /// Token of the latest restart that a person or a platform has asked for.
+    pub manual_request: Option<String>,
 }
 
 /// One expected worker.
@@ -120,6 +122,8 @@ pub struct Durable {
     pub phase: DurablePhase,
     /// Cause of the last restart.
     pub cause: Option<Cause>,
+    /// Token of the latest manual request that has been acted upon.
+    pub handled_request: Option<String>,
 }
 
 /// The states of the coordinator, as they stand in the status.
@@ -168,6 +172,8 @@ pub enum Reason {
     WorkDone,
     /// The JobSet was resumed.
     Resumed,
+    /// Somebody has asked for it.
+    ManualRequest,
     /// A report contradicts the protocol.
     ProtocolError,
 }
@@ -183,6 +189,7 @@ impl Reason {
             Self::TimedOut => "TimedOut",
             Self::WorkDone => "WorkDone",
             Self::Resumed => "Resumed",
+            Self::ManualRequest => "ManualRequest",
             Self::ProtocolError => "ProtocolError",
         }
     }
@@ -197,6 +204,7 @@ impl Reason {
             Self::TimedOut,
             Self::WorkDone,
             Self::Resumed,
+            Self::ManualRequest,
             Self::ProtocolError,
         ]
         .into_iter()
@@ -213,6 +221,8 @@ pub struct Policy {
     pub timeout_ms: u64,
     /// How long a new leader waits for the daemons of a group before it decides without them, milliseconds.
     pub recovery_ms: u64,
+    /// Longest wait before a group that fails again and again is released, milliseconds; 0: it never waits.
+    pub max_backoff_ms: u64,
     /// Exit codes that Kubernetes has to see.
     pub terminal: Vec<TerminalRule>,
 }
@@ -223,6 +233,7 @@ impl Default for Policy {
             max_restarts: 0,
             timeout_ms: 60_000,
             recovery_ms: 15_000,
+            max_backoff_ms: 60_000,
             terminal: Vec::new(),
         }
     }

@@ -35,6 +35,12 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             .err()
             .map(|error| annotation(annotations::RESTART_GRACE, &error)),
     );
+    violations.extend(
+        jobset
+            .max_backoff()
+            .err()
+            .map(|error| annotation(annotations::MAX_BACKOFF, &error)),
+    );
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
         Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, violations),

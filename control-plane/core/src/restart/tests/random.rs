@@ -126,6 +126,11 @@ impl Run {
             }
         }
         self.world.settle();
+        if self.world.coordinator.state_name() == "Parked" {
+            // It is being made to wait.
+            self.world.tick(60_000);
+            self.world.settle();
+        }
     }
 }
 

@@ -379,3 +379,68 @@ fn the_reconciler_may_take_the_generation_for_a_recreation() {
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!((world.observed.durable.counter, world.recreations), (1, 1));
 }
+
+#[test]
+fn a_worker_that_fails_twice_as_soon_as_it_is_released_is_made_to_wait() {
+    let mut world = World::running(2, 10);
+    for _ in 0..2 {
+        world.fail(0);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+    }
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    let out = world.step();
+    assert!(out.wake_at.is_some());
+    world.tick(1000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.observed.durable.counter, 3);
+}
+
+#[test]
+fn a_restart_that_is_asked_for_is_done_once_and_not_counted() {
+    let mut world = World::running(2, 0);
+    world.observed.manual_request = Some("now".to_owned());
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.observed.durable.counter, 0);
+    assert_eq!(world.observed.durable.handled_request.as_deref(), Some("now"));
+    assert!(world.starts.values().all(|starts| *starts == 2));
+    let Some(Announcement::Restarted { cause, .. }) = world.announcements.last() else {
+        panic!("{:?}", world.announcements)
+    };
+    assert_eq!(cause.reason, Reason::ManualRequest);
+    // A new leader knows that it is done.
+    world.new_leader(2);
+    world.settle();
+    world.tick(20_000);
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    world.observed.manual_request = Some("again".to_owned());
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(2));
+}
+
+#[test]
+fn a_request_made_while_workers_restart_or_before_they_start_is_fulfilled_by_that() {
+    let mut world = World::created(2, 3);
+    world.observed.manual_request = Some("early".to_owned());
+    for index in 0..2 {
+        world.pod(index);
+    }
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(0));
+    assert_eq!(world.observed.durable.handled_request.as_deref(), Some("early"));
+    world.fail(0);
+    world.step();
+    world.observed.manual_request = Some("meanwhile".to_owned());
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(
+        world.observed.durable.handled_request.as_deref(),
+        Some("meanwhile")
+    );
+}

@@ -1,0 +1,120 @@
+//! Keeps a group whose same worker fails as soon as it is released from doing nothing else.
+
+use super::super::{Identity, UnixNanos};
+
+/// A failure within this time of the release counts as quick, nanoseconds.
+const QUICK: i64 = 5_000_000_000;
+/// The first wait, milliseconds.
+const FIRST_MS: u64 = 1_000;
+/// So many quick failures in a row cost nothing.
+const FREE: u32 = 1;
+
+/// Counts quick failures, and says how long to wait.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Backoff {
+    released_at: Option<UnixNanos>,
+    quick: u32,
+    worker: Option<Identity>,
+    until: Option<UnixNanos>,
+}
+
+impl Backoff {
+    /// The group was released.
+    pub(super) fn released(&mut self, now: UnixNanos) {
+        self.released_at = Some(now);
+        self.until = None;
+    }
+
+    /// A failure that begins a restart. From the second quick one of a worker in a row on, the release has to wait. Failures of one worker
+    /// after the other are somebody else's fault, and nobody waits.
+    pub(super) fn failed(&mut self, worker: Option<&Identity>, longest_ms: u64, now: UnixNanos) {
+        let quick = self
+            .released_at
+            .is_some_and(|released| now.0.saturating_sub(released.0) <= QUICK);
+        let same = self.worker.as_ref() == worker;
+        self.quick = match (quick, same) {
+            (true, true) => self.quick.saturating_add(1),
+            (true, false) => 1,
+            (false, _) => 0,
+        };
+        self.worker = worker.cloned();
+        self.until = self.quick.checked_sub(FREE + 1).map(|times| {
+            let wait = FIRST_MS.saturating_mul(2_u64.saturating_pow(times));
+            now.plus_millis(wait.min(longest_ms))
+        });
+    }
+
+    /// Whether the group may be released.
+    pub(super) fn is_over(&self, now: UnixNanos) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// When it may be released, where that is not now.
+    pub(super) fn over_at(&self) -> Option<UnixNanos> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(index: u32) -> Identity {
+        Identity {
+            job: "js-a-0".to_owned(),
+            index,
+            container: "worker".to_owned(),
+        }
+    }
+
+    fn at(millis: u64) -> UnixNanos {
+        UnixNanos(0).plus_millis(millis)
+    }
+
+    /// The waits after failures that each come so long after the release before.
+    fn waits(after_ms: &[u64], longest_ms: u64) -> Vec<u64> {
+        waits_of(after_ms, longest_ms, |_| 0)
+    }
+
+    fn waits_of(after_ms: &[u64], longest_ms: u64, victim: fn(usize) -> u32) -> Vec<u64> {
+        let mut backoff = Backoff::default();
+        let mut now = 1_000_000;
+        let mut waits = Vec::new();
+        for (round, after) in after_ms.iter().enumerate() {
+            backoff.released(at(now));
+            now += after;
+            backoff.failed(Some(&worker(victim(round))), longest_ms, at(now));
+            let until = backoff.over_at().unwrap_or(at(now));
+            waits.push(u64::try_from(until.0 - at(now).0).unwrap() / 1_000_000);
+            assert_eq!(backoff.is_over(at(now)), until == at(now));
+            now += waits.last().unwrap();
+            assert!(backoff.is_over(at(now)));
+        }
+        waits
+    }
+
+    #[test]
+    fn the_second_quick_failure_and_those_after_it_wait_ever_longer() {
+        let quick = [100; 9];
+        assert_eq!(
+            waits(&quick, 60_000),
+            [0, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]
+        );
+    }
+
+    #[test]
+    fn a_group_that_ran_for_a_while_starts_over() {
+        assert_eq!(waits(&[100, 100, 5001, 100, 100], 60_000), [0, 1000, 0, 0, 1000]);
+    }
+
+    #[test]
+    fn failures_of_different_workers_do_not_wait() {
+        let turns = |round| u32::try_from(round % 2).unwrap();
+        assert_eq!(waits_of(&[100; 6], 60_000, turns), [0; 6]);
+    }
+
+    #[test]
+    fn no_wait_can_be_asked_for() {
+        assert_eq!(waits(&[1, 1, 1, 1], 0), [0, 0, 0, 0]);
+    }
+}

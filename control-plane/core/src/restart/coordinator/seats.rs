@@ -1,0 +1,110 @@
+//! Who is released: which incarnation holds the seat of each worker, and when a stage has started.
+
+use std::collections::BTreeMap;
+
+use super::super::view::View;
+use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, UnixNanos};
+use super::{Coordinator, State};
+
+impl Coordinator {
+    /// Who is released now: the workers that run or are parked at the generation, and fresh ones of stages that are still starting.
+    pub(super) fn take_seats(&mut self, observed: &Observed, view: &View<'_>) {
+        if !self.may_release(observed) {
+            return;
+        }
+        for (identity, slot) in &view.slots {
+            let Some((incarnation, report)) = slot.current else {
+                continue;
+            };
+            let starts = match report.phase {
+                Phase::Fresh => slot.counts() && !self.started.contains(&slot.worker.stage),
+                Phase::Starting | Phase::Running | Phase::Parked => report.generation == self.generation,
+                _ => false,
+            };
+            if starts && !self.seats.contains_key(*identity) {
+                self.seats.insert((*identity).clone(), incarnation.clone());
+            }
+        }
+    }
+
+    /// Whether workers may start at the current generation.
+    fn may_release(&self, observed: &Observed) -> bool {
+        matches!(self.state, State::InSync | State::Releasing { .. })
+            && observed.durable.generation >= self.generation
+    }
+
+    /// Marks stages all of whose workers run or are done, and says so when that ends a restart.
+    pub(super) fn note_started(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        if self.state != State::InSync || !self.may_release(observed) {
+            return;
+        }
+        let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
+        for (identity, slot) in &view.slots {
+            let runs = slot.done || (slot.running_at(self.generation) && self.seats.contains_key(*identity));
+            *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
+        }
+        self.started.extend(
+            stages
+                .iter()
+                .filter(|(_, runs)| **runs)
+                .map(|(stage, _)| (*stage).to_owned()),
+        );
+        if stages.values().any(|runs| !runs) || stages.is_empty() {
+            return;
+        }
+        self.released = self.generation;
+        let Some(mut timeline) = self.timeline.take() else {
+            return;
+        };
+        let running: Vec<_> = view.slots.values().filter_map(|slot| slot.current).collect();
+        timeline.generation = self.generation;
+        timeline.running_at = running
+            .iter()
+            .map(|(_, report)| report.since)
+            .max()
+            .unwrap_or(now);
+        timeline.workers = running.len();
+        let recreated = timeline.released_at == UnixNanos::default();
+        let cause = self
+            .cause
+            .clone()
+            .unwrap_or_else(|| Self::cause_of(Reason::ProtocolError));
+        out.announcements.push(Announcement::Restarted {
+            timeline,
+            cause,
+            recreated,
+        });
+    }
+
+    pub(super) fn desired(&self, observed: &Observed, view: &View<'_>) -> Option<Desired> {
+        if matches!(
+            self.state,
+            State::Recovering { .. } | State::Suspended | State::Failed
+        ) {
+            return None;
+        }
+        let release = self.may_release(observed);
+        let fresh = view
+            .slots
+            .iter()
+            .filter(|_| release)
+            .filter_map(|(identity, slot)| {
+                let (incarnation, report) = slot.current?;
+                (report.phase == Phase::Fresh && self.seats.get(*identity) == Some(incarnation))
+                    .then(|| incarnation.clone())
+            })
+            .collect();
+        Some(Desired {
+            generation: self.generation,
+            counter: self.counter,
+            release,
+            fresh,
+        })
+    }
+}

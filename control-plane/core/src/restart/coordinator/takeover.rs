@@ -1,0 +1,163 @@
+//! What others know better: the status that somebody else wrote, the generation that workers have heard of, and, for a new leader, where
+//! the group stands.
+
+use super::super::view::{Slot, View};
+use super::super::{Cause, Durable, DurablePhase, Observed, Phase, Reason, UnixNanos};
+use super::{Coordinator, State};
+
+impl Coordinator {
+    /// Somebody else has written: the reconciler, which recreates Jobs on its own account when one has failed, or a former leader with its last
+    /// breath. What is durable is followed.
+    pub(super) fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
+        let durable = &observed.durable;
+        let recreates = durable.phase == DurablePhase::Recreating;
+        // The reconciler was faster, with the very generation that this group was about to write.
+        let contested = durable.generation == self.generation
+            && recreates
+            && matches!(self.state, State::Stopping { .. } | State::Parked { .. });
+        if durable.generation <= self.generation && !contested {
+            return;
+        }
+        self.generation = durable.generation;
+        self.counter = self.counter.max(durable.counter);
+        self.cause.clone_from(&durable.cause);
+        self.timeline = None;
+        match durable.phase {
+            DurablePhase::Failed => self.state = State::Failed,
+            DurablePhase::Recreating => {
+                self.forget_workers();
+                self.state = State::Recreating;
+            }
+            DurablePhase::InSync | DurablePhase::Stopping => {
+                if !matches!(
+                    self.state,
+                    State::Recovering { .. } | State::Suspended | State::Failed
+                ) {
+                    self.state = State::Stopping {
+                        deadline: now.plus_millis(observed.policy.timeout_ms),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Workers may know of a generation that its leader could not write any more. It counts; only its write is made good.
+    pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
+        if matches!(self.state, State::Failed | State::Suspended) {
+            return;
+        }
+        let Some(highest) = observed.reports.values().map(|report| report.generation).max() else {
+            return;
+        };
+        if highest <= self.generation {
+            return;
+        }
+        let counter = observed
+            .reports
+            .values()
+            .map(|report| report.counter)
+            .max()
+            .unwrap_or_default();
+        self.counter = self.counter.max(counter);
+        self.generation = highest;
+        self.timeline = None;
+        self.cause.get_or_insert(Cause {
+            reason: Reason::ProtocolError,
+            identity: None,
+            pod: String::new(),
+            node: String::new(),
+            exit: None,
+            at: None,
+        });
+        if !matches!(self.state, State::Recovering { .. } | State::Recreating) {
+            self.state = State::Stopping {
+                deadline: now.plus_millis(observed.policy.timeout_ms),
+            };
+        }
+    }
+
+    pub(super) fn recovering(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        until: UnixNanos,
+        now: UnixNanos,
+    ) {
+        let heard = view
+            .slots
+            .values()
+            .filter(|slot| slot.counts())
+            .flat_map(|slot| &slot.worker.pods)
+            .filter_map(|pod| pod.node.as_ref())
+            .all(|node| observed.heard_nodes.contains(node));
+        if !heard && now < until {
+            return;
+        }
+        let deadline = now.plus_millis(observed.policy.timeout_ms);
+        let here = |slot: &Slot<'_>| {
+            slot.current
+                .filter(|(_, report)| report.generation == self.generation)
+                .map(|(_, report)| report.phase)
+        };
+        let released = view.slots.values().any(|slot| {
+            matches!(
+                here(slot),
+                Some(Phase::Starting | Phase::Running | Phase::Exited(_))
+            )
+        });
+        let under_way = observed.durable.phase == DurablePhase::Stopping
+            || observed.durable.generation < self.generation
+            || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
+        for (identity, slot) in &view.slots {
+            if let Some((incarnation, report)) = slot.current
+                && !matches!(report.phase, Phase::Fresh | Phase::Unlinked)
+            {
+                self.seats.insert((*identity).clone(), incarnation.clone());
+            }
+        }
+        self.state = match (under_way, released) {
+            (false, _) => State::InSync,
+            (true, true) => State::Releasing { deadline },
+            (true, false) => State::Stopping { deadline },
+        };
+    }
+
+    /// What should be durable, where it differs from what is. A healthy group writes nothing; a restart writes when it begins and when it ends.
+    pub(super) fn status(&self, durable: &Durable) -> Option<Durable> {
+        let phase = match self.state {
+            State::Recovering { .. } => return None,
+            State::InSync | State::Suspended => DurablePhase::InSync,
+            State::Stopping { .. } | State::Parked { .. } | State::Releasing { .. } => DurablePhase::Stopping,
+            State::Recreating => DurablePhase::Recreating,
+            State::Failed => DurablePhase::Failed,
+        };
+        let starting_up = phase == DurablePhase::InSync && self.timeline.is_some();
+        if starting_up {
+            // Recreated, and not all run yet: the phase stays Recreating until they do.
+            return None;
+        }
+        let wanted = Durable {
+            epoch: self.epoch,
+            generation: self.generation,
+            released: self.released,
+            counter: self.counter,
+            started: self.started.clone(),
+            phase,
+            cause: self.cause.clone(),
+            handled_request: self.handled_request.clone(),
+        };
+        // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
+        let epoch_matters = matches!(
+            self.state,
+            State::Stopping { .. } | State::Parked { .. } | State::Recreating
+        );
+        let same = wanted.phase == durable.phase
+            && wanted.generation == durable.generation
+            && wanted.released == durable.released
+            && wanted.counter == durable.counter
+            && wanted.started == durable.started
+            && wanted.handled_request == durable.handled_request
+            && (!epoch_matters || durable.epoch == self.epoch);
+        (!same).then_some(wanted)
+    }
+}
