@@ -33,6 +33,10 @@ struct Shared {
     health: SocketAddr,
     metrics: SocketAddr,
     webhooks: SocketAddr,
+    /// Arguments of its own.
+    more: Vec<String>,
+    /// Its identity among replicas, where it is not the only one.
+    identity: Option<String>,
     child: Mutex<Option<Child>>,
 }
 
@@ -51,9 +55,36 @@ impl ControlPlane {
                 health,
                 metrics,
                 webhooks,
+                more: Vec::new(),
+                identity: None,
                 child: Mutex::default(),
             }),
         })
+    }
+
+    /// Another replica, with these arguments too. It has not been started.
+    pub(crate) fn replica(&self, identity: &str, more: &[&str]) -> Result<Self> {
+        let [health, metrics, webhooks] = free_addresses()?;
+        let shared = &*self.shared;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                program: shared.program.clone(),
+                kubeconfig: std::sync::Mutex::new(self.kubeconfig()),
+                dir: shared.dir.clone(),
+                log: shared.dir.join(format!("control-plane-{identity}.log")),
+                health,
+                metrics,
+                webhooks,
+                more: more.iter().map(ToString::to_string).collect(),
+                identity: Some(identity.to_owned()),
+                child: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The port on which it serves webhooks.
+    pub(crate) fn webhook_port(&self) -> u16 {
+        self.shared.webhooks.port()
     }
 
     /// Starts the process.
@@ -66,6 +97,8 @@ impl ControlPlane {
             .args(["--webhook-port", &shared.webhooks.port().to_string()])
             .args(["--hub-bind-address", "0", "--namespace", "lockstep-system"])
             .args(["--feature-gates", "RestartJob=true,ElasticJobSet=true"])
+            .args(&shared.more)
+            .envs(shared.identity.iter().map(|identity| ("POD_NAME", identity)))
             .env("KUBECONFIG", self.kubeconfig())
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())

@@ -18,6 +18,7 @@ mod proxy;
 mod restarts;
 mod scene;
 mod takeover;
+mod webhooks;
 
 fn main() -> std::process::ExitCode {
     let cases = [
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         invalid::cases(),
         in_place::cases(),
         takeover::cases(),
+        webhooks::cases(),
     ];
     fixture::run(cases.into_iter().flatten().collect())
 }

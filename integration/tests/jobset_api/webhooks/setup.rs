@@ -1,0 +1,135 @@
+//! The chart's webhook configurations, for namespaces that ask for them, leading to a control plane on this machine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use lockstep_api::JobSet;
+use lockstep_integration::harness::eventually;
+use lockstep_integration::progress::Progress;
+use lockstep_integration::tools::Tools;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+
+/// Label of namespaces whose objects go through webhooks.
+const SWITCH: &str = "test.lockstep.dev/webhooks";
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lockstep");
+pub(super) const MUTATING: &str = "jobset-mutating-webhook-configuration";
+pub(super) const VALIDATING: &str = "jobset-validating-webhook-configuration";
+/// How the API server begins a refusal by the webhook for JobSets.
+pub(super) const DENIED: &str =
+    "admission webhook \"validate-jobset-x-k8s-io-v1alpha2-jobset.x-k8s.io\" denied the request: ";
+
+static INSTALLED: OnceCell<()> = OnceCell::const_new();
+
+/// Has the objects of this namespace go through the webhooks of the shared control plane.
+pub(super) async fn enable(scene: &Scene) -> Result<()> {
+    let client = &scene.namespace.access.client;
+    let install = async || {
+        let port = scene.control_plane().webhook_port();
+        for manifest in configurations(scene, "", "on", port).await? {
+            create(client, manifest).await?;
+        }
+        anyhow::Ok(())
+    };
+    INSTALLED.get_or_try_init(install).await?;
+    switch(scene, "on").await?;
+    until_served(scene).await
+}
+
+/// Labels the namespace.
+pub(super) async fn switch(scene: &Scene, value: &str) -> Result<()> {
+    let label = json!({"metadata": {"labels": {SWITCH: value}}});
+    Api::<Namespace>::all(scene.namespace.access.client.clone())
+        .patch(
+            &scene.namespace.name,
+            &PatchParams::default(),
+            &Patch::Merge(label),
+        )
+        .await?;
+    Ok(())
+}
+
+/// Waits until the API server calls both webhooks for JobSets, and trusts them.
+pub(super) async fn until_served(scene: &Scene) -> Result<()> {
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let probe = async |spec: Value| {
+        let api = scene.api::<JobSet>();
+        anyhow::Ok(
+            api.create(&dry_run, &serde_json::from_value(jobset(spec))?)
+                .await?,
+        )
+    };
+    eventually("the webhooks are served", PATIENCE, async || {
+        let good = probe(json!({"replicatedJobs": [replicated_job("a", 1)]})).await?;
+        ensure!(good.spec.success_policy.is_some(), "not defaulted");
+        let bad = json!({"replicatedJobs": [replicated_job("a", 1)], "successPolicy": {"operator": "All", "targetReplicatedJobs": ["x"]}});
+        match probe(bad).await {
+            Ok(_) => bail!("not validated"),
+            Err(error) => ensure!(error.to_string().contains(DENIED), "{error}"),
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The chart's configurations with another end to their names, for namespaces with this value of the label.
+pub(super) async fn configurations(scene: &Scene, end: &str, value: &str, port: u16) -> Result<Vec<Value>> {
+    let tools = Tools::locate(["helm"], &Progress::quiet()).await?;
+    let chart = Path::new(CHART);
+    let rendered = Command::new(tools.path("helm")?)
+        .args(["template", "lockstep"])
+        .arg(chart)
+        .args(["--show-only", "templates/webhook/configurations.yaml"])
+        .output()
+        .await?;
+    ensure!(
+        rendered.status.success(),
+        "{}",
+        String::from_utf8_lossy(&rendered.stderr)
+    );
+    // From YAML to JSON.
+    let rendered = String::from_utf8(rendered.stdout)?;
+    let read = ["create", "--dry-run=client", "--output=json", "--filename=-"];
+    let json = scene.namespace.access.kubectl(&read, &rendered).await?;
+    let mut manifests = serde_json::Deserializer::from_str(&json)
+        .into_iter::<Value>()
+        .collect::<Result<Vec<_>, _>>()?;
+    ensure!(manifests.len() == 2, "{json}");
+    for manifest in &mut manifests {
+        let name = manifest["metadata"]["name"].as_str().context("no name")?;
+        manifest["metadata"]["name"] = json!(format!("{name}{end}"));
+        for webhook in manifest["webhooks"].as_array_mut().context("no webhooks")? {
+            let path = webhook["clientConfig"]["service"]["path"]
+                .as_str()
+                .context("no path")?;
+            let url = format!("https://127.0.0.1:{port}{path}");
+            webhook["clientConfig"] = json!({"url": url});
+            webhook["namespaceSelector"] = json!({"matchLabels": {SWITCH: value}});
+        }
+    }
+    Ok(manifests)
+}
+
+pub(super) async fn create(client: &Client, manifest: Value) -> Result<()> {
+    let params = PostParams::default();
+    if manifest["kind"] == "MutatingWebhookConfiguration" {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        api.create(&params, &serde_json::from_value(manifest)?).await?;
+    } else {
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        api.create(&params, &serde_json::from_value(manifest)?).await?;
+    }
+    Ok(())
+}
