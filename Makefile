@@ -77,9 +77,7 @@ images: binaries cluster-up ## Put the images of Lockstep and of the examples on
 
 .PHONY: install
 install: images ## Install Lockstep on the cluster, with its Helm chart
-	@# Helm installs a CRD once and never again touches it.
 	eval "$$($(TESTBED) up)"; \
-	$$($(TESTBED) tools path kubectl) apply --server-side --force-conflicts -f $(CHART)/crds > /dev/null; \
 	$$($(TESTBED) tools path helm) upgrade --install lockstep $(CHART) \
 	  --namespace $(NAMESPACE) --create-namespace --values charts/testbed-values.yaml \
 	  --set-string controller.podAnnotations.build=$$(sha256sum $(TARGET)/release/lockstep-control-plane | cut -c -16) \

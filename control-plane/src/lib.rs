@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod args;
 pub mod config;
+mod crd;
 pub mod group;
 pub mod hub;
 mod leader;

@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::crd::Crd;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::placement::Placement;
@@ -47,7 +48,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         placement,
     };
     let mut watches = JoinSet::new();
-    let stores = watch::start(&client, &watchers, &mut watches, &shutdown);
+    let crd = Crd::new(client.clone());
+    let stores = watch::start(&client, &watchers, crd.settled(), &mut watches, &shutdown);
+    if settings.manage_crds {
+        watches.spawn(crd.ensure(shutdown.clone()));
+    } else {
+        crd.leave_alone();
+    }
 
     let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
     parts.spawn(signals(shutdown.clone()));

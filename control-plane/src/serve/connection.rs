@@ -44,8 +44,9 @@ impl Server {
         // Answers are awaited: they must not wait for more to send.
         let _ = stream.set_nodelay(true);
         let mut first = [0];
-        match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
-            Ok(Ok(1)) => {}
+        let said = tokio::time::timeout(HANDSHAKE, stream.peek(&mut first));
+        match shutdown.run_until_cancelled(said).await {
+            Some(Ok(Ok(1))) => {}
             _ => return,
         }
         if first == [HANDSHAKE_RECORD] {

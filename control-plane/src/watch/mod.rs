@@ -25,6 +25,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_api::{JobSet, labels};
 use lockstep_core::{Features, Observed};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -172,10 +173,11 @@ impl Stores {
     }
 }
 
-/// Starts the watches, as tasks of `tasks` that end with `shutdown`.
+/// Starts the watches, as tasks of `tasks` that end with `shutdown`. JobSets are not looked at before `defined` is true.
 pub fn start(
     client: &Client,
     watchers: &Watchers,
+    mut defined: watch::Receiver<bool>,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Stores {
@@ -204,10 +206,14 @@ pub fn start(
         owner: |jobset| Some(ObjectRef::from_obj(jobset)),
         told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
     };
-    tasks.spawn(follow.run(
-        readable::jobsets(client).modify(prune::jobset).boxed(),
-        shutdown.clone(),
-    ));
+    let events = readable::jobsets(client).modify(prune::jobset).boxed();
+    let until = shutdown.clone();
+    tasks.spawn(async move {
+        let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };
+        if until.run_until_cancelled(defined).await == Some(true) {
+            follow.run(events, until.clone()).await;
+        }
+    });
     let follow = Follow {
         kind: "Job",
         cache: jobs,

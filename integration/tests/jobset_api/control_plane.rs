@@ -89,6 +89,11 @@ impl ControlPlane {
 
     /// Starts the process.
     pub(crate) async fn start(&self) -> Result<()> {
+        self.start_with(&[]).await
+    }
+
+    /// Starts the process with more flags.
+    pub(crate) async fn start_with(&self, flags: &[&str]) -> Result<()> {
         let shared = &*self.shared;
         let log = File::options().create(true).append(true).open(&shared.log)?;
         let child = Command::new(&shared.program)
@@ -99,6 +104,7 @@ impl ControlPlane {
             .args(["--feature-gates", "RestartJob=true,ElasticJobSet=true"])
             .args(&shared.more)
             .envs(shared.identity.iter().map(|identity| ("POD_NAME", identity)))
+            .args(flags)
             .env("KUBECONFIG", self.kubeconfig())
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
@@ -160,14 +166,9 @@ impl ControlPlane {
         .await
     }
 
-    /// Waits until it runs, ready or not; returns what it says about being ready.
-    pub(crate) async fn until_alive(&self) -> Result<String> {
-        eventually("the control plane runs", PATIENCE, async || {
-            let answer = get(self.shared.health, "/healthz").await?;
-            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-            get(self.shared.health, "/readyz").await
-        })
-        .await
+    /// Where it serves its metrics.
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        self.shared.metrics
     }
 
     pub(crate) async fn metrics(&self) -> Result<String> {

@@ -3,13 +3,12 @@
 //! Each case has a namespace of its own, whose state is printed when the case fails. Cases that kill the control plane run alone.
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep_integration::cluster::{Cluster, Spec};
@@ -24,9 +23,9 @@ use crate::scene::Scene;
 const AT_ONCE: usize = 8;
 /// No case takes this long.
 const LIMIT: Duration = Duration::from_secs(240);
-const CRD: &str = concat!(
+const UPSTREAM_CRD: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"
+    "/../control-plane/api/vendor/jobset.x-k8s.io_jobsets.yaml"
 );
 
 type Body = fn(Scene) -> Pin<Box<dyn Future<Output = Result<()>>>>;
@@ -74,17 +73,7 @@ impl World {
             kubeconfig: cluster.kubeconfig(),
         };
         let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir()).await?;
-        control_plane.start().await?;
-        let answer = control_plane.until_alive().await?;
-        ensure!(
-            answer.starts_with("HTTP/1.1 503"),
-            "ready without its CRD: {answer}"
-        );
-        let crd = Path::new(CRD).to_str().context("a path that is not text")?;
-        access
-            .kubectl(&["apply", "--server-side", "--filename", crd], "")
-            .await?;
-        control_plane.until_ready().await?;
+        installs_its_definition(&access, &control_plane).await?;
         Ok(Self {
             _cluster: cluster,
             access,
@@ -124,6 +113,35 @@ impl World {
         let _ = namespace.delete().await;
         failed
     }
+}
+
+/// Starts the control plane where no JobSets are known, and then where upstream's definition of them is installed: either way it puts its own in
+/// the place before it is ready.
+async fn installs_its_definition(access: &Access, control_plane: &ControlPlane) -> Result<()> {
+    control_plane.start().await?;
+    control_plane.until_ready().await?;
+    let ours = definition(access).await?;
+    ensure!(ours.contains("executionPolicy"), "not ours: {ours}");
+    control_plane.stop().await?;
+
+    access
+        .kubectl(&["replace", "--filename", UPSTREAM_CRD], "")
+        .await?;
+    let theirs = definition(access).await?;
+    ensure!(!theirs.contains("executionPolicy"), "not upstream's: {theirs}");
+    control_plane.start().await?;
+    control_plane.until_ready().await?;
+    let upgraded = definition(access).await?;
+    ensure!(upgraded == ours, "not brought up to date: {upgraded}");
+    Ok(())
+}
+
+/// Which control plane has installed the definition of JobSets, and what it says of their spec.
+async fn definition(access: &Access) -> Result<String> {
+    let path = "jsonpath={.metadata.annotations.lockstep\\.dev/crd-version} \
+        {.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties}";
+    let crd = ["get", "crd", "jobsets.jobset.x-k8s.io", "--output", path];
+    access.kubectl(&crd, "").await
 }
 
 /// The whole run.

@@ -11,6 +11,7 @@ mod fixture;
 mod in_place;
 mod invalid;
 mod lifecycle;
+mod operations;
 mod order;
 mod placement;
 mod policies;
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         faults::cases(),
         fields::cases(),
         lifecycle::cases(),
+        operations::cases(),
         order::cases(),
         placement::cases(),
         policies::cases(),

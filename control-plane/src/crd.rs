@@ -1,0 +1,179 @@
+//! Installs the CustomResourceDefinition of JobSets, and brings an older one up to date: Helm does the first and never the second.
+//!
+//! Promises: fields are added and changed, by server-side apply, and none is taken away that somebody else has put there, so an upstream
+//! definition loses nothing; a definition that a newer control plane has installed is left alone; where the API server forbids it or refuses
+//! it, that is said once and what is there is used. JobSets are not looked at before it is decided (see [`Crd::settled`]): an old definition
+//! would make the API server drop fields that are written.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionCondition,
+};
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use semver::Version;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+#[cfg(test)]
+mod tests;
+
+/// What `lockstep-crdgen` makes, and the Helm chart ships.
+const DEFINITION: &str = include_str!("../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml");
+const NAME: &str = "jobsets.jobset.x-k8s.io";
+/// Version of the control plane that has installed the definition, with a hash of the definition as build metadata.
+const VERSION: &str = "lockstep.dev/crd-version";
+const FIELD_MANAGER: &str = "lockstep-control-plane";
+/// The first and the longest wait after a failure that may pass.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// How often it is asked whether a new definition is served, and for how long.
+const SERVED: (Duration, u32) = (Duration::from_millis(100), 100);
+
+/// Why the definition is not as it should be.
+#[derive(Debug, Error)]
+enum CrdError {
+    /// Our own definition is damaged: a defect of the build.
+    #[error("the definition in this program: {0}")]
+    Own(#[from] serde_yaml_ng::Error),
+    /// Our own version is none: a defect of the build.
+    #[error("the version of this program: {0}")]
+    Version(#[from] semver::Error),
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
+impl CrdError {
+    /// Whether it may be otherwise the next time.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Api(kube::Error::Api(status)) => status.code >= 500 || [409, 429].contains(&status.code),
+            Self::Api(_) => true,
+            Self::Own(_) | Self::Version(_) => false,
+        }
+    }
+}
+
+/// Takes care of the definition.
+pub(crate) struct Crd {
+    api: Api<CustomResourceDefinition>,
+    settled: watch::Sender<bool>,
+}
+
+impl Crd {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            api: Api::all(client),
+            settled: watch::Sender::new(false),
+        }
+    }
+
+    /// True once the definition is as it should be, or will not get so.
+    pub(crate) fn settled(&self) -> watch::Receiver<bool> {
+        self.settled.subscribe()
+    }
+
+    /// Leaves the definition to others.
+    pub(crate) fn leave_alone(&self) {
+        self.settled.send_replace(true);
+    }
+
+    /// Sees to it that the definition is there and new enough, for as long as it takes, until `shutdown`.
+    pub(crate) async fn ensure(self, shutdown: CancellationToken) {
+        let mut waits = ExponentialBuilder::default()
+            .with_min_delay(RETRY.0)
+            .with_max_delay(RETRY.1)
+            .with_jitter()
+            .without_max_times()
+            .build();
+        loop {
+            let Some(result) = shutdown.run_until_cancelled(self.attempt()).await else {
+                return;
+            };
+            match result {
+                Ok(()) => break,
+                Err(error) if error.may_pass() => {
+                    tracing::warn!(crd = NAME, %error, "cannot be brought up to date, will retry");
+                    let wait = tokio::time::sleep(waits.next().unwrap_or(RETRY.1));
+                    if shutdown.run_until_cancelled(wait).await.is_none() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(crd = NAME, %error, "cannot be brought up to date, what is there is used");
+                    break;
+                }
+            }
+        }
+        self.settled.send_replace(true);
+    }
+
+    async fn attempt(&self) -> Result<(), CrdError> {
+        let ours = version()?;
+        let installed = self.api.get_metadata_opt(NAME).await?;
+        let by = installed
+            .as_ref()
+            .and_then(|installed| Version::parse(installed.annotations().get(VERSION)?).ok());
+        if let Some(by) = by.as_ref().filter(|by| by.cmp_precedence(&ours).is_gt()) {
+            tracing::warn!(crd = NAME, %by, %ours, "was installed by a newer control plane, and is left alone");
+            return Ok(());
+        }
+        if by.as_ref() == Some(&ours) {
+            // Most likely nothing is to be done, and nobody need wait for that to be sure.
+            self.settled.send_replace(true);
+        }
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(definition(&ours)?);
+        let applied = self.api.patch_metadata(NAME, &params, &patch).await?;
+        let version = |meta: &kube::core::PartialObjectMeta<_>| meta.resource_version();
+        match installed {
+            None => {
+                tracing::info!(crd = NAME, version = %ours, "installed");
+                self.wait_until_served().await?;
+            }
+            Some(installed) if version(&installed) != version(&applied) => {
+                tracing::info!(crd = NAME, version = %ours, "brought up to date");
+            }
+            Some(_) => tracing::debug!(crd = NAME, version = %ours, "is up to date"),
+        }
+        Ok(())
+    }
+
+    /// A watch on what is not served yet fails, and waits before it tries again.
+    async fn wait_until_served(&self) -> Result<(), CrdError> {
+        for _ in 0..SERVED.1 {
+            let conditions = self
+                .api
+                .get(NAME)
+                .await?
+                .status
+                .and_then(|status| status.conditions);
+            let established = |condition: &CustomResourceDefinitionCondition| {
+                condition.type_ == "Established" && condition.status == "True"
+            };
+            if conditions.unwrap_or_default().iter().any(established) {
+                break;
+            }
+            tokio::time::sleep(SERVED.0).await;
+        }
+        Ok(())
+    }
+}
+
+/// The version of this program, and of the definition in it.
+fn version() -> Result<Version, CrdError> {
+    let hash = Sha256::digest(DEFINITION.as_bytes());
+    let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    Ok(Version::parse(&format!("{}+{hash}", env!("CARGO_PKG_VERSION")))?)
+}
+
+fn definition(version: &Version) -> Result<Value, CrdError> {
+    let mut definition: Value = serde_yaml_ng::from_str(DEFINITION)?;
+    definition["metadata"]["annotations"][VERSION] = json!(version.to_string());
+    Ok(definition)
+}

@@ -1,0 +1,29 @@
+use super::*;
+
+#[test]
+fn the_definition_says_which_control_plane_installed_it() {
+    let version = version().unwrap();
+    assert!(
+        version
+            .to_string()
+            .starts_with(concat!(env!("CARGO_PKG_VERSION"), "+")),
+        "{version}"
+    );
+    let definition = definition(&version).unwrap();
+    assert_eq!(
+        definition["metadata"]["annotations"][VERSION],
+        json!(version.to_string())
+    );
+    assert_eq!(definition["metadata"]["name"], NAME);
+    assert_eq!(definition["kind"], "CustomResourceDefinition");
+}
+
+#[test]
+fn what_was_forbidden_is_not_tried_again() {
+    let failed = |code| {
+        let status = kube::core::Status::failure("no", "no").with_code(code);
+        CrdError::Api(kube::Error::Api(status.boxed())).may_pass()
+    };
+    assert_eq!([403, 404, 422].map(failed), [false; 3]);
+    assert_eq!([409, 429, 500, 503].map(failed), [true; 4]);
+}
