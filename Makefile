@@ -128,3 +128,7 @@ deny: ## Check licences, sources and advisories of dependencies, where cargo-den
 .PHONY: bench-restart
 bench-restart: install ## Measure restarts: in place, recreation, kubelet alone; writes target/bench/restart.json
 	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- restart
+
+.PHONY: bench-controller
+bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 pods watched; writes target/bench/controller.json
+	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- controller

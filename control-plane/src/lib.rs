@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod args;
+mod client;
 pub mod config;
 mod crd;
 pub mod group;

@@ -33,6 +33,23 @@ struct WriteLabels {
     verb: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+}
+
+/// Counts requests to the API server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests(Family<RequestLabels, Counter>);
+
+impl Requests {
+    /// A request is being sent.
+    pub(crate) fn sent(&self, method: &http::Method) {
+        let method = method.to_string();
+        self.0.get_or_create(&RequestLabels { method }).inc();
+    }
+}
+
 /// How a look at a JobSet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
@@ -68,6 +85,7 @@ pub struct Metrics {
     failed: Family<JobSetLabels, Counter>,
     completed: Family<JobSetLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
+    requests: Requests,
     reconciles: Family<OutcomeLabels, Counter>,
     reconcile_seconds: Histogram,
 }
@@ -80,6 +98,7 @@ impl Default for Metrics {
             failed: Family::default(),
             completed: Family::default(),
             writes: Family::default(),
+            requests: Requests::default(),
             reconciles: Family::default(),
             reconcile_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
         };
@@ -97,6 +116,11 @@ impl Default for Metrics {
             "lockstep_api_writes",
             "Writes of the reconciler to the API server",
             metrics.writes.clone(),
+        );
+        registry.register(
+            "lockstep_api_requests",
+            "Requests of the control plane to the API server, watches included",
+            metrics.requests.0.clone(),
         );
         registry.register(
             "lockstep_reconciles",
@@ -132,6 +156,11 @@ impl Metrics {
             TerminalState::Failed => self.failed.get_or_create(&labels).inc(),
             TerminalState::Other(_) => 0,
         };
+    }
+
+    /// The counter of requests.
+    pub(crate) fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// A write is being sent.

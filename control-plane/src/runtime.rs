@@ -8,16 +8,13 @@
 //!    └─ keys ─> both                     └─> hub ──> node daemons
 //! ```
 
-use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
-use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::client;
 use crate::crd::Crd;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
@@ -33,11 +30,11 @@ use crate::webhook;
 /// # Errors
 /// What failed.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
-    let config = connection(settings.kubeconfig.as_deref()).await?;
+    let config = client::config(settings.kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
-    let client = Client::try_from(config)?;
-    let shutdown = CancellationToken::new();
     let metrics = Arc::new(Metrics::default());
+    let client = client::connect(config, &metrics)?;
+    let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();
     let (groups, group_changes) = notify::channel();
@@ -100,18 +97,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     while watches.join_next().await.is_some() {}
     tracing::info!("control plane ends");
     result
-}
-
-/// How to reach the API server: as the file says, or else the environment.
-async fn connection(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    let Some(file) = kubeconfig else {
-        return kube::Config::infer().await.context("no API server is configured");
-    };
-    let wrong = || format!("--kubeconfig {}", file.display());
-    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
-    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(wrong)
 }
 
 /// Waits for all parts to end. The first that ends, in whatever way, takes the others with it.

@@ -1,46 +1,23 @@
-//! `lockstep-bench`: measures the product in the shared cluster, where it is installed.
+//! One of four workers is killed: the time until four new ones run, seen from outside.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, Subcommand};
 use lockstep_integration::cluster::Cluster;
 use lockstep_integration::harness::group::START;
 use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::process::{self, Process};
 use lockstep_integration::harness::{Access, Group, Manifest, Namespace, eventually, stopwatch};
 use lockstep_integration::progress::Progress;
-use serde_json::{Value, json};
+use serde_json::json;
+
+use crate::write;
 
 /// Workers of each JobSet.
 const WORKERS: usize = 4;
 
-/// Measures Lockstep on a real node.
-#[derive(Debug, Parser)]
-#[command(name = "lockstep-bench", version)]
-struct Args {
-    #[command(subcommand)]
-    command: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
-    /// One of four workers is killed: the time until four new ones run, seen from outside. Writes target/bench/restart.json
-    Restart {
-        /// Restarts in place
-        #[arg(long, default_value_t = 20)]
-        rounds: u64,
-        /// Recreations, and restarts by kubelet alone
-        #[arg(long, default_value_t = 3)]
-        slow_rounds: u64,
-    },
-}
-
-#[tokio::main]
-async fn main() -> Result<()> {
-    let Action::Restart { rounds, slow_rounds } = Args::parse().command;
+/// Measures restarts in the shared cluster, where the product is installed.
+pub(crate) async fn run(rounds: u64, slow_rounds: u64) -> Result<()> {
     let cluster = Cluster::shared(1).await?;
     let access = Access {
         client: cluster.client().await?,
@@ -71,7 +48,10 @@ async fn main() -> Result<()> {
         );
     }
     println!("etcd runs without fsync here, and everything shares one machine.");
-    write(&json!({"process": millis(&process), "recreate": millis(&recreate), "kubelet": millis(&kubelet)}))
+    write(
+        "restart",
+        &json!({"process": millis(&process), "recreate": millis(&recreate), "kubelet": millis(&kubelet)}),
+    )
 }
 
 async fn restart(namespace: &Namespace, rounds: u64, slow_rounds: u64) -> Result<[Vec<Duration>; 3]> {
@@ -173,16 +153,4 @@ fn millis(times: &[Duration]) -> Vec<f64> {
         .iter()
         .map(|time| (time.as_secs_f64() * 1e5).round() / 1e2)
         .collect()
-}
-
-fn write(results: &Value) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
-        PathBuf::from,
-    );
-    let path = target.join("bench/restart.json");
-    fs::create_dir_all(target.join("bench"))?;
-    fs::write(&path, serde_json::to_string_pretty(results)? + "\n")?;
-    println!("written to target/bench/restart.json");
-    Ok(())
 }

@@ -1,0 +1,117 @@
+//! The control plane as a process, and what it takes.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::eventually;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// How long it may take to become ready, and to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A control plane outside the cluster.
+pub(crate) struct ControlPlane {
+    child: Child,
+    pid: u32,
+    metrics: SocketAddr,
+}
+
+/// What the kernel says of a process.
+pub(crate) struct Usage {
+    /// CPU time so far, in seconds.
+    pub(crate) cpu: f64,
+    /// Memory now and at most, in MiB.
+    pub(crate) rss: f64,
+    pub(crate) peak: f64,
+}
+
+impl ControlPlane {
+    /// Starts it, and waits until it is ready. Its log goes to `log`.
+    pub(crate) async fn start(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
+        let (health, metrics) = free_addresses()?;
+        let log = File::create(log)?;
+        let child = Command::new(program)
+            .args(["--health-probe-bind-address", &health.to_string()])
+            .args(["--metrics-bind-address", &metrics.to_string()])
+            .args(["--hub-bind-address", "0", "--disable-webhooks"])
+            .env("KUBECONFIG", kubeconfig)
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}; is it built?", program.display()))?;
+        let pid = child.id().context("it has ended")?;
+        eventually("the control plane is ready", PATIENCE, async || {
+            let answer = get(health, "/readyz").await?;
+            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            Ok(())
+        })
+        .await?;
+        Ok(Self { child, pid, metrics })
+    }
+
+    /// The sum of a counter over the labels that contain `label`.
+    pub(crate) async fn counter(&self, name: &str, label: &str) -> Result<f64> {
+        let text = get(self.metrics, "/metrics").await?;
+        let values = text
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(label))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        Ok(values.sum())
+    }
+
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        let (_, after_name) = stat.rsplit_once(')').context("stat")?;
+        // utime and stime are the 14th and 15th field, and the name is the 2nd.
+        let ticks = after_name.split_whitespace().skip(11).take(2);
+        let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
+        let per_second = sysconf(SysconfVar::CLK_TCK)?.context("CLK_TCK")?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let mib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+            kib.map(|kib| kib / 1024.0).context("status")
+        };
+        Ok(Usage {
+            cpu: ticks / per_second as f64,
+            rss: mib("VmRSS:")?,
+            peak: mib("VmHWM:")?,
+        })
+    }
+
+    /// Ends it.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        kill(Pid::from_raw(i32::try_from(self.pid)?), Signal::SIGTERM)?;
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        ensure!(ended.success(), "the control plane ended with {ended}");
+        Ok(())
+    }
+}
+
+fn free_addresses() -> Result<(SocketAddr, SocketAddr)> {
+    // Both at once, or the kernel could give the same port twice.
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let (one, other) = (listen()?, listen()?);
+    Ok((one.local_addr()?, other.local_addr()?))
+}
+
+/// The answer to a plain HTTP request, headers included.
+async fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
