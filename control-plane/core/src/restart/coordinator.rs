@@ -129,7 +129,6 @@ impl Coordinator {
             .filter_map(|(identity, slot)| Some(((*identity).clone(), slot.done_in.clone()?)))
             .collect();
         self.adopt_reports(observed, now);
-        self.hear_request(observed, &view, now, &mut out);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
         for _ in 0..6 {
@@ -140,6 +139,7 @@ impl Coordinator {
             }
         }
 
+        self.hear_request(observed, &view, now, &mut out);
         self.take_seats(observed, &view);
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
