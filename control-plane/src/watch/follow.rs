@@ -180,10 +180,10 @@ where
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
+                    let concerned = self.cache.apply(&mut self.writer, &event, self.owner);
                     if matches!(event, Event::InitDone) {
                         health.recovered(self.kind, self.cache.store.len());
                     }
-                    let concerned = self.cache.apply(&mut self.writer, &event, self.owner);
                     for told in &self.told {
                         let of_interest = match &event {
                             Event::Apply(object) | Event::Delete(object) => (told.of)(object),
