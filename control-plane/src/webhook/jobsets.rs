@@ -17,15 +17,42 @@ use super::review::{Operation, Request};
 /// How many volume claims are looked up at once.
 const CLAIMS_AT_ONCE: usize = 8;
 
-/// Applies the defaults to a JobSet that is created. Updates are left as they are: what is immutable must not change under the user's hands.
+/// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its lists.
 pub(super) fn mutate(request: &Request) -> Result<Patch, Refusal> {
-    if request.operation != Operation::Create {
-        return Ok(Patch::default());
-    }
-    let before = read(&request.object)?;
-    let mut after = before.clone();
-    admission::default(&mut after);
+    let before = match request.operation {
+        Operation::Create | Operation::Update => read(&request.object)?,
+        Operation::Delete | Operation::Connect => return Ok(Patch::default()),
+    };
+    let after = if request.operation == Operation::Create {
+        let mut after = before.clone();
+        admission::default(&mut after);
+        after
+    } else {
+        completed(&read(&request.old_object)?, &before)
+    };
     patch::diff(&request.object, &before, &after).map_err(|error| Refusal::Internal(error.to_string()))
+}
+
+/// The new JobSet with the defaults that the old one has in its lists.
+///
+/// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with them the defaults in their items, which
+/// are immutable. Upstream refuses that. A JobSet that never had the defaults is not given them.
+fn completed(old: &JobSet, new: &JobSet) -> JobSet {
+    let with_defaults_in_lists = |jobset: &JobSet| {
+        let mut defaulted = jobset.clone();
+        admission::default(&mut defaulted);
+        let (spec, stated) = (&mut defaulted.spec, jobset.spec.clone());
+        spec.network = stated.network;
+        spec.success_policy = stated.success_policy;
+        spec.startup_policy = stated.startup_policy;
+        spec.execution_policy = stated.execution_policy;
+        defaulted
+    };
+    if with_defaults_in_lists(old) == *old {
+        with_defaults_in_lists(new)
+    } else {
+        new.clone()
+    }
 }
 
 /// Refuses a JobSet that cannot be, or a change that must not be.
@@ -42,7 +69,7 @@ pub(super) async fn validate(request: &Request, features: Features, client: &Cli
         }
         Operation::Update => {
             let (old, new) = (read(&request.old_object)?, read(&request.object)?);
-            let violations = admission::validate_update(&old, &new, &features);
+            let violations = admission::validate_update(&old, &completed(&old, &new), &features);
             (new, violations)
         }
         Operation::Delete | Operation::Connect => return Ok(()),

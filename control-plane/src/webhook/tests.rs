@@ -101,6 +101,11 @@ async fn ask(path: &str, operation: &str, object: &Value, old: &Value) -> Value 
 /// The object as it is stored after the mutating webhook, and the paths that it changed.
 async fn defaulted(object: &Value) -> (Value, Vec<String>) {
     let answer = ask(MUTATE, "CREATE", object, &Value::Null).await;
+    patched(object, &answer)
+}
+
+/// The object with the patch of an answer, and the paths that it changed.
+fn patched(object: &Value, answer: &Value) -> (Value, Vec<String>) {
     assert_eq!(answer["allowed"], true, "{answer}");
     let mut after = object.clone();
     let Some(patch) = answer["patch"].as_str() else {
@@ -201,7 +206,7 @@ async fn a_jobset_with_hardly_anything_in_it_gets_its_defaults_too() {
 }
 
 #[tokio::test]
-async fn an_update_is_not_defaulted_and_a_deletion_passes() {
+async fn an_update_of_what_was_never_defaulted_is_left_alone_and_a_deletion_passes() {
     let object = jobset(json!({"replicatedJobs": [worker()]}));
     let updated = ask(MUTATE, "UPDATE", &object, &object).await;
     assert_eq!(updated, json!({"uid": "705ab4f5", "allowed": true}));
@@ -209,6 +214,30 @@ async fn an_update_is_not_defaulted_and_a_deletion_passes() {
         let deleted = ask(path, "DELETE", &Value::Null, &object).await;
         assert_eq!(deleted, json!({"uid": "705ab4f5", "allowed": true}));
     }
+}
+
+#[tokio::test]
+async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_back() {
+    let rules = json!([{"action": "FailJobSet"}]);
+    let written = jobset(json!({"replicatedJobs": [worker()], "failurePolicy": {"rules": rules}}));
+    let (stored, _) = defaulted(&written).await;
+    // As kubectl merges: maps by their keys, lists as a whole.
+    let mut applied = stored.clone();
+    applied["spec"]["replicatedJobs"] = written["spec"]["replicatedJobs"].clone();
+    applied["spec"]["failurePolicy"]["rules"] = rules;
+    let answer = ask(MUTATE, "UPDATE", &applied, &stored).await;
+    assert_eq!(patched(&applied, &answer).0, stored);
+    let answer = ask(VALIDATE, "UPDATE", &applied, &stored).await;
+    assert_eq!(answer["allowed"], true, "{answer}");
+
+    // What an update takes away on purpose is not put back.
+    let mut without = stored.clone();
+    without["spec"]
+        .as_object_mut()
+        .unwrap()
+        .shift_remove("successPolicy");
+    let answer = ask(MUTATE, "UPDATE", &without, &stored).await;
+    assert_eq!(patched(&without, &answer), (without, Vec::new()));
 }
 
 #[tokio::test]

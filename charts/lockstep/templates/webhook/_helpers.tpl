@@ -44,3 +44,8 @@ objectSelector:
 {{- define "lockstep.exclusive" -}}
 has(object.metadata.annotations) && 'alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.annotations
 {{- end }}
+
+{{/* Whether a JobSet is new, or its spec changes. */}}
+{{- define "lockstep.newSpec" -}}
+oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec
+{{- end }}
