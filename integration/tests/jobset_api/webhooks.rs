@@ -1,6 +1,7 @@
 //! The admission webhooks of the chart, called by a real API server.
 
 mod certificates;
+mod permissions;
 mod setup;
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +18,7 @@ use certificates::{
     files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead,
     what_the_api_server_must_trust_is_put_back_and_a_lost_secret_made_anew,
 };
+use permissions::the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations;
 use setup::DENIED;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -27,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(kubectl_applies_through_the_webhooks),
         case!(exclusive_placement_brings_followers_to_their_leader),
         case!(files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead),
+        case!(the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations),
         case!(what_the_api_server_must_trust_is_put_back_and_a_lost_secret_made_anew alone),
     ]
 }

@@ -1,7 +1,5 @@
 //! The chart's webhook configurations, for namespaces that ask for them, leading to a control plane on this machine.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -84,23 +82,30 @@ pub(super) async fn until_served(scene: &Scene) -> Result<()> {
     .await
 }
 
+/// What the chart makes of these templates with these values.
+pub(super) async fn rendered(templates: &[&str], values: &[&str]) -> Result<String> {
+    let tools = Tools::locate(["helm"], &Progress::quiet()).await?;
+    let mut helm = Command::new(tools.path("helm")?);
+    helm.args(["template", "lockstep", CHART, "--namespace", "lockstep-system"]);
+    for template in templates {
+        helm.args(["--show-only", template]);
+    }
+    for value in values {
+        helm.args(["--set", value]);
+    }
+    let output = helm.output().await?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// The chart's configurations with another end to their names, for namespaces with this value of the label.
 pub(super) async fn configurations(scene: &Scene, end: &str, value: &str, port: u16) -> Result<Vec<Value>> {
-    let tools = Tools::locate(["helm"], &Progress::quiet()).await?;
-    let chart = Path::new(CHART);
-    let rendered = Command::new(tools.path("helm")?)
-        .args(["template", "lockstep"])
-        .arg(chart)
-        .args(["--show-only", "templates/webhook/configurations.yaml"])
-        .output()
-        .await?;
-    ensure!(
-        rendered.status.success(),
-        "{}",
-        String::from_utf8_lossy(&rendered.stderr)
-    );
+    let rendered = rendered(&["templates/webhook/configurations.yaml"], &[]).await?;
     // From YAML to JSON.
-    let rendered = String::from_utf8(rendered.stdout)?;
     let read = ["create", "--dry-run=client", "--output=json", "--filename=-"];
     let json = scene.namespace.access.kubectl(&read, &rendered).await?;
     let mut manifests = serde_json::Deserializer::from_str(&json)

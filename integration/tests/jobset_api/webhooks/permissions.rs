@@ -1,0 +1,71 @@
+//! What the control plane may do as the chart installs it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::setup;
+use crate::scene::Scene;
+
+const NAMESPACE: &str = "lockstep-system";
+/// What the log says where the configurations cannot be read.
+const NOT_GIVEN: &str = "is not given the CA";
+
+/// A kubeconfig for the chart's ServiceAccount.
+async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
+    let access = &scene.namespace.access;
+    let create = [
+        "--namespace",
+        NAMESPACE,
+        "create",
+        "token",
+        "lockstep-control-plane",
+    ];
+    let token = access.kubectl(&create, "").await?;
+    let view = ["config", "view", "--raw", "--minify", "--output", "json"];
+    let mut config: Value = serde_json::from_str(&access.kubectl(&view, "").await?)?;
+    config["users"][0]["user"] = json!({"token": token.trim()});
+    std::fs::write(file, config.to_string())?;
+    Ok(())
+}
+
+/// Gives the ServiceAccount what the chart gives it with these values.
+async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
+    let templates = [
+        "templates/control-plane/rbac.yaml",
+        "templates/control-plane/serviceaccount.yaml",
+    ];
+    let manifests = setup::rendered(&templates, values).await?;
+    let apply = ["apply", "--server-side", "--force-conflicts", "--filename", "-"];
+    scene.namespace.access.kubectl(&apply, &manifests).await?;
+    Ok(())
+}
+
+/// The log of a replica that became ready and ended, with these rights.
+async fn log_of_replica(scene: &Scene, identity: &str, values: &[&str]) -> Result<String> {
+    grant(scene, values).await?;
+    let file = scene.control_plane().dir().join(format!("{identity}.kubeconfig"));
+    kubeconfig(scene, &file).await?;
+    let replica = scene.control_plane().replica(identity, &[])?;
+    replica.go_through(file);
+    replica.start().await?;
+    let ready = replica.until_ready().await;
+    ready.with_context(|| replica.log())?;
+    ensure!(replica.stop().await?.success(), "{}", replica.log());
+    Ok(replica.log())
+}
+
+pub(super) async fn the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations(
+    scene: Scene,
+) -> Result<()> {
+    setup::enable(&scene).await?;
+    let log = log_of_replica(&scene, "restricted", &["webhook.enable=false"]).await?;
+    ensure!(log.contains(NOT_GIVEN), "{log}");
+    let log = log_of_replica(&scene, "allowed", &[]).await?;
+    ensure!(
+        !log.contains(NOT_GIVEN) && !log.to_lowercase().contains("forbidden"),
+        "{log}"
+    );
+    Ok(())
+}
