@@ -20,8 +20,8 @@ use super::review::{Answer, Request};
 use super::{jobsets, pods};
 use crate::placement::Placement;
 
-/// The largest body that is read. The API server takes objects of 3 MiB, and etcd stores half of that; an update brings two of them.
-pub(super) const LONGEST_BODY: usize = 3 << 20;
+/// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
+pub(super) const LONGEST_BODY: usize = 7 << 20;
 /// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 
