@@ -110,7 +110,8 @@ impl Leader {
             ),
         }
         let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
-        let (announcer, write_events) = Announcer::new(self.client.clone(), instance, end.clone());
+        let (announcer, write_events) =
+            Announcer::new(self.client.clone(), instance, &self.metrics, end.clone());
         parts.spawn(async move {
             write_events.await;
             Ok(())

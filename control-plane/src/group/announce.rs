@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::convert::sentence;
+use super::metrics::RestartMetrics;
+use crate::metrics::Metrics;
 
 /// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
 const BACKLOG: usize = 1024;
@@ -23,6 +25,7 @@ const CONTROLLER: &str = "lockstep.dev/control-plane";
 #[derive(Clone)]
 pub struct Announcer {
     events: mpsc::Sender<Event>,
+    metrics: RestartMetrics,
 }
 
 impl Announcer {
@@ -30,8 +33,9 @@ impl Announcer {
     pub fn new(
         client: kube::Client,
         instance: String,
+        metrics: &Metrics,
         shutdown: CancellationToken,
-    ) -> (Self, impl Future<Output = ()>) {
+    ) -> (Self, impl Future<Output = ()> + use<>) {
         let (events, mut queue) = mpsc::channel::<Event>(BACKLOG);
         let write = async move {
             loop {
@@ -48,11 +52,13 @@ impl Announcer {
                 }
             }
         };
-        (Self { events }, write)
+        let metrics = RestartMetrics::register(metrics);
+        (Self { events, metrics }, write)
     }
 
     /// Logs the announcement and queues its Event.
     pub(super) fn announce(&self, jobset: &JobSet, announcement: Announcement) {
+        self.metrics.announced(&announcement);
         let (warning, reason, note, timeline) = match announcement {
             Announcement::Restarting { generation, cause } => {
                 tracing::info!(%generation, cause = sentence(&cause), "restarting in place");

@@ -8,6 +8,8 @@ mod announce;
 mod clock;
 mod convert;
 mod manager;
+mod metrics;
+mod mirror;
 mod observe;
 mod task;
 mod write;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::announce::Announcer;
 use super::clock::Clock;
 use super::convert;
+use super::mirror::Mirror;
 use super::observe;
 use super::write::{self, WriteError};
 use crate::hub::GroupLink;
@@ -63,6 +64,7 @@ impl Task {
         let mut coordinator =
             Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
         let mut writing = Writing::Idle;
+        let mut mirror = Mirror::new(self.context.client.clone());
         let mut pause = RETRY.0;
         let mut state = "";
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
@@ -85,6 +87,10 @@ impl Task {
             match (&writing, out.status) {
                 (Writing::Idle, Some(wanted)) => writing = self.begin(&known, wanted),
                 (Writing::Retry { at }, None) if *at <= Instant::now() => writing = Writing::Idle,
+                // Never in the way of a restart.
+                (Writing::Idle, None) if coordinator.state_name() == "InSync" => {
+                    mirror.show(&known, observed.durable.counter);
+                }
                 _ => {}
             }
 
@@ -113,6 +119,7 @@ impl Task {
                     }
                     None => writing = Writing::Idle,
                 },
+                shown = mirror.shown() => known = Arc::new(shown),
                 () = self.link.changed() => {}
                 () = self.changed.notified() => {}
                 () = sleep_until(wake_at) => {}

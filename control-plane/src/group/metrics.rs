@@ -1,0 +1,124 @@
+//! What Prometheus is told of restarts.
+
+use lockstep_core::restart::{Announcement, Reason, Timeline, UnixNanos};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+use crate::metrics::Metrics;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RestartLabels {
+    /// `process` (in place) or `recreate`.
+    rung: &'static str,
+    /// `crash` or `deliberate`.
+    kind: &'static str,
+    /// Reason of the cause, as in `status.inPlaceRestart.cause`.
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+/// Counters and histograms of restarts, over all groups.
+#[derive(Clone)]
+pub(super) struct RestartMetrics {
+    restarts: Family<RestartLabels, Counter>,
+    exhausted: Counter,
+    phases: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+}
+
+/// From a millisecond to half a minute.
+fn histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
+}
+
+impl RestartMetrics {
+    /// Registers them, anew for each term of a leader.
+    pub(super) fn register(metrics: &Metrics) -> Self {
+        let restarts = Self {
+            restarts: Family::default(),
+            exhausted: Counter::default(),
+            phases: Family::new_with_constructor(histogram),
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_restarts",
+                "Restarts of groups that have come to their end, all workers running",
+                restarts.restarts.clone(),
+            );
+            registry.register(
+                "lockstep_restarts_exhausted",
+                "Groups that have used up maxRestarts",
+                restarts.exhausted.clone(),
+            );
+            registry.register(
+                "lockstep_restart_phase_seconds",
+                "Time of each phase of a restart in place: detect (failure to decision), write (decision to durable), stop (decision to last \
+                 worker stopped), park (last worker stopped to known here), release, run (release to last worker started), and total",
+                restarts.phases.clone(),
+            );
+        });
+        restarts
+    }
+
+    pub(super) fn announced(&self, announcement: &Announcement) {
+        match announcement {
+            Announcement::Restarted {
+                timeline,
+                cause,
+                recreated,
+            } => {
+                let deliberate = matches!(cause.reason, Reason::ManualRequest | Reason::Resumed);
+                let labels = RestartLabels {
+                    rung: if *recreated { "recreate" } else { "process" },
+                    kind: if deliberate { "deliberate" } else { "crash" },
+                    cause: cause.reason.as_str(),
+                };
+                self.restarts.get_or_create(&labels).inc();
+                self.observe(timeline);
+            }
+            Announcement::Exhausted { .. } => {
+                self.exhausted.inc();
+            }
+            Announcement::Restarting { .. } | Announcement::Recreating { .. } => {}
+        }
+    }
+
+    fn observe(&self, timeline: &Timeline) {
+        let Timeline {
+            failed_at: failed,
+            detected_at: detected,
+            written_at: written,
+            stopped_at: stopped,
+            parked_at: parked,
+            released_at: released,
+            running_at: running,
+            generation: _,
+            workers: _,
+        } = *timeline;
+        for (phase, from, to) in [
+            ("detect", failed, detected),
+            ("write", detected, written),
+            ("stop", detected, stopped),
+            ("park", stopped, parked),
+            ("release", parked, released),
+            ("run", released, running),
+            ("total", failed, running),
+        ] {
+            if let Some(seconds) = between(from, to) {
+                self.phases.get_or_create(&PhaseLabels { phase }).observe(seconds);
+            }
+        }
+    }
+}
+
+/// Seconds from one time to the other, where both were reached. Clocks of two machines may disagree by a little.
+#[expect(clippy::cast_precision_loss, reason = "seconds, for a histogram")]
+fn between(from: UnixNanos, to: UnixNanos) -> Option<f64> {
+    let known = from != UnixNanos::default() && to != UnixNanos::default();
+    known.then(|| to.0.saturating_sub(from.0).max(0) as f64 / 1e9)
+}
