@@ -132,6 +132,28 @@ impl ControlPlane {
         )
     }
 
+    /// Has it run, by this kubeconfig, and be ready.
+    pub(crate) async fn restore(&self, kubeconfig: PathBuf) -> Result<()> {
+        let before = self.go_through(kubeconfig.clone());
+        let runs = {
+            let mut child = self.shared.child.lock().await;
+            let runs = child
+                .as_mut()
+                .is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+            if !runs {
+                *child = None;
+            }
+            runs
+        };
+        if runs && before != kubeconfig {
+            self.kill().await?;
+        }
+        if !runs || before != kubeconfig {
+            self.start().await?;
+        }
+        self.until_ready().await
+    }
+
     /// Where it keeps its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.shared.dir
