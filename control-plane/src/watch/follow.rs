@@ -104,16 +104,20 @@ where
                 Vec::new()
             }
             Event::InitDone => {
-                let before = std::mem::take(&mut *self.index.write().unwrap_or_else(PoisonError::into_inner));
                 writer.apply_watcher_event(event);
-                let mut concerned: Vec<_> = before.into_keys().collect();
+                let mut listed: HashMap<ObjectRef<JobSet>, HashSet<String>> = HashMap::new();
                 for object in self.store.state() {
                     if let Some(jobset) = owner(&object) {
                         self.recent.confirm(&jobset, object.meta());
-                        self.add(jobset.clone(), object.name_any());
-                        concerned.push(jobset);
+                        listed.entry(jobset).or_default().insert(object.name_any());
                     }
                 }
+                // At once: who reads meanwhile finds what is there by its old names, and never that nothing is there.
+                let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+                let before = std::mem::replace(&mut *index, listed);
+                let gone = before.into_keys().filter(|jobset| !index.contains_key(jobset));
+                let concerned = gone.chain(index.keys().cloned()).collect();
+                drop(index);
                 self.ready.send_replace(true);
                 concerned
             }

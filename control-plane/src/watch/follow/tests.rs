@@ -114,3 +114,33 @@ async fn all_who_wait_for_the_first_list_are_woken() {
         waiter.await.unwrap();
     }
 }
+
+#[test]
+fn a_new_list_never_hides_what_is_there() {
+    const LISTS: u32 = 300;
+    let (cache, mut writer) = Cache::new();
+    let list = |version: u32| {
+        let jobs = (0..50).map(move |job_index| job(&format!("a-{job_index}"), "a", version));
+        let jobs = jobs.map(Event::InitApply);
+        [Event::Init].into_iter().chain(jobs).chain([Event::InitDone])
+    };
+    let mut apply = |cache: &Cache<Job>, version| {
+        for event in list(version) {
+            cache.apply(&mut writer, &event, jobset_of::<Job>);
+        }
+    };
+    apply(&cache, 1);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                assert_eq!(cache.seen(&key("a")).len(), 50);
+            }
+        });
+        for version in 2..LISTS {
+            apply(&cache, version);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+}
