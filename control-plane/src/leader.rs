@@ -89,6 +89,7 @@ impl Leader {
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) -> anyhow::Result<()> {
+        let has_daemons = self.settings.hub.address.is_some() && self.settings.hub.token_file.is_some();
         match (self.settings.hub.address, &self.settings.hub.token_file) {
             (Some(address), Some(file)) => {
                 let token = std::fs::read_to_string(file)
@@ -116,7 +117,7 @@ impl Leader {
             write_events.await;
             Ok(())
         });
-        if self.settings.features.in_place_restart {
+        if self.settings.features.in_place_restart && has_daemons {
             let manager = Manager::new(
                 self.client.clone(),
                 self.stores.clone(),
@@ -141,7 +142,10 @@ impl Leader {
             self.client,
             self.stores,
             self.metrics,
-            self.settings.features,
+            reconcile::Settings {
+                features: self.settings.features,
+                has_daemons,
+            },
             self.reconciler_changes,
             end.clone(),
         );

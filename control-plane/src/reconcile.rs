@@ -37,12 +37,21 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
+/// What the reconciler is told once.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Which features are on.
+    pub features: Features,
+    /// Whether node daemons can connect to this control plane.
+    pub has_daemons: bool,
+}
+
 /// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
 pub async fn run(
     client: Client,
     stores: Stores,
     metrics: Arc<Metrics>,
-    features: Features,
+    settings: Settings,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -51,7 +60,7 @@ pub async fn run(
         stores,
         applier,
         metrics,
-        features,
+        settings,
         failures: Mutex::default(),
     });
     tokio::join!(reconciler.follow(changes, shutdown), publisher.run());
@@ -62,7 +71,7 @@ struct Reconciler {
     stores: Stores,
     applier: Applier,
     metrics: Arc<Metrics>,
-    features: Features,
+    settings: Settings,
     failures: Mutex<HashMap<ObjectRef<JobSet>, u32>>,
 }
 
@@ -94,7 +103,7 @@ impl Reconciler {
     async fn reconcile(&self, jobset: &JobSet) -> Result<Action, ReconcileError> {
         let key = ObjectRef::from_obj(jobset);
         let started = std::time::Instant::now();
-        let Some((observed, unconfirmed)) = self.stores.observe(&key, self.features, jiff::Timestamp::now())
+        let Some((observed, unconfirmed)) = self.stores.observe(&key, &self.settings, jiff::Timestamp::now())
         else {
             self.forget(&key);
             return Ok(Action::await_change());

@@ -108,8 +108,13 @@ pub(crate) fn decide(
     }
     let message = about(&events::failure_policy_action_message(action), job);
     let event = events::failure_policy_action_reason(action);
-    // A Job that has lost its index cannot be made anew alone.
-    if let Some(index) = job_index(job).filter(|_| single) {
+    // A Job that has lost its index, or has one that cannot be, cannot be made anew alone.
+    let known = |index: &usize| {
+        let parent = label(job, labels::REPLICATED_JOB_NAME).and_then(|name| jobset.replicated_job(name));
+        let replicas = parent.map_or(0, |parent| parent.replicas());
+        usize::try_from(replicas).is_ok_and(|replicas| *index < replicas)
+    };
+    if let Some(index) = job_index(job).filter(|index| single && known(index)) {
         return Some(Decision::RestartJob {
             replicated_job: label(job, labels::REPLICATED_JOB_NAME)
                 .unwrap_or_default()

@@ -33,6 +33,8 @@ pub struct Observed {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// The JobSet's pods, as far as upstream's in-place restart agents are concerned.
     pub agent_pods: Vec<AgentPod>,
+    /// Whether node daemons can be there at all. Without them nobody restarts anything in place but kubelet and upstream's agents.
+    pub has_daemons: bool,
     /// What is switched on.
     pub features: Features,
     /// The present.
@@ -100,6 +102,7 @@ impl Observed {
             services,
             claims: Vec::new(),
             agent_pods: Vec::new(),
+            has_daemons: true,
             features: Features::default(),
             now,
         }

@@ -57,10 +57,7 @@ pub fn plan(observed: &Observed) -> Plan {
     if jobset.is_finished() {
         plan.delete_jobs = to_delete(&children.active);
         match ttl::left(jobset, observed.now) {
-            Some(left) if !left.is_positive() => {
-                plan.delete_jobset = true;
-                return plan;
-            }
+            Some(left) if !left.is_positive() => plan.delete_jobset = true,
             left => plan.requeue_after = left,
         }
     } else {
@@ -86,14 +83,18 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if draft.is_first() {
         tell_why_not_supervised(group.as_ref(), draft);
     }
+    let in_place = group.is_some();
     let counts = draft.status.replicated_jobs_status.clone();
     if !jobset.is_suspended() && status::all_ready(jobset, &counts) {
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
     // Restarts in place and by recreation are counted together, by the group's coordinator.
-    let has_upstream_agents = group.is_some() && upstream_agent::reports(&observed.agent_pods);
-    let coordinated =
-        !has_upstream_agents && group.is_some_and(|group| group.kind != InPlaceKind::UpstreamAgent);
+    let has_upstream_agents = group.is_some_and(|group| {
+        group.kind == InPlaceKind::UpstreamAgent
+            || !observed.has_daemons
+            || upstream_agent::reports(&observed.agent_pods)
+    });
+    let coordinated = in_place && !has_upstream_agents;
     if coordinated && let Some(message) = gave_up(&draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;
@@ -102,7 +103,12 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         Some(in_place) if coordinated => in_place.restarts,
         _ => draft.status.restarts_count_towards_max,
     };
-    let counted = counted.saturating_add(restarts_of_single_jobs(&counts));
+    let of_single_jobs = if observed.features.restart_job {
+        restarts_of_single_jobs(&counts)
+    } else {
+        0
+    };
+    let counted = counted.saturating_add(of_single_jobs);
     let failed: Vec<&Job> = children
         .failed
         .iter()

@@ -127,7 +127,13 @@ impl Applier {
             self.delete_jobset(jobset).await?;
         }
         let Some(status) = plan.status else { return Ok(()) };
-        self.write_status(jobset, *status).await?;
+        match self.write_status(jobset, *status).await {
+            // Nothing was left to wait for its end.
+            Err(ApplyError::Write { error, .. }) if plan.delete_jobset && is_status(&error, 404) => {
+                return Ok(());
+            }
+            written => written?,
+        }
         if let Some(state) = &plan.finished {
             self.metrics.finished(jobset, state);
         }

@@ -24,11 +24,12 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_api::{JobSet, labels};
-use lockstep_core::{Features, Observed};
+use lockstep_core::Observed;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::reconcile;
 use follow::{Cache, Follow, Told, backoff, jobset_of};
 use members::{JobUid, MembersByJob};
 use notify::Notifier;
@@ -124,7 +125,7 @@ impl Stores {
     pub fn observe(
         &self,
         key: &ObjectRef<JobSet>,
-        features: Features,
+        settings: &reconcile::Settings,
         now: jiff::Timestamp,
     ) -> Option<(Observed, bool)> {
         let caches = &*self.caches;
@@ -134,7 +135,8 @@ impl Stores {
         let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
         let jobset = jobset.into_iter().next()?;
         let mut observed = Observed::new(jobset, jobs, services, now);
-        observed.features = features;
+        observed.features = settings.features;
+        observed.has_daemons = settings.has_daemons;
         let mut even_more = false;
         if !observed.jobset.spec.volume_claim_policies.is_empty() {
             (observed.claims, even_more) = caches.claims.recent.complete(key, caches.claims.seen(key));
@@ -224,7 +226,9 @@ pub fn start(
     tasks.spawn(follow.run(children(client).modify(prune::job).boxed(), shutdown.clone()));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
-        of: |pod: &WatchedPod| pod.summary.agent.attempt.is_some(),
+        of: |pod: &WatchedPod| {
+            pod.summary.agent.attempt.is_some() || pod.summary.agent.container_restarts > 0
+        },
     };
     let told = vec![Told::all(&watchers.groups), agents];
     let follow = Follow {

@@ -433,3 +433,35 @@ fn without_its_gate_nothing_restarts_in_place() {
     assert_eq!(plan.finished, Some(TerminalState::Failed));
     assert!(plan.events[0].message.contains("feature gate is disabled"));
 }
+
+#[test]
+fn a_container_that_crashes_before_it_can_report_uses_up_max_restarts_too() {
+    let js = two().restarting(RestartStrategy::InPlaceRestart, 1);
+    let ends = |has_daemons: bool| {
+        let mut observed = observe(&js, [child(&js, "a", 0, Fate::Running)]);
+        observed.has_daemons = has_daemons;
+        observed.agent_pods = vec![crate::observed::AgentPod {
+            container_restarts: 2,
+            ..Default::default()
+        }];
+        plan(&observed).finished
+    };
+    assert_eq!(ends(false), Some(TerminalState::Failed));
+    // Where workers are supervised, their own coordinator counts.
+    assert_eq!(ends(true), None);
+}
+
+#[test]
+fn a_job_with_an_index_that_cannot_be_has_all_jobs_made_anew() {
+    let js = two()
+        .restarting(RestartStrategy::Recreate, 1)
+        .rule(rule("one", Action::RestartJob));
+    let mut job = child(&js, "a", 0, Fate::Failed);
+    let labels = job.metadata.labels.as_mut().unwrap();
+    labels.insert(labels::JOB_INDEX.to_owned(), usize::MAX.to_string());
+    let mut observed = observe(&js, [job]);
+    observed.features.restart_job = true;
+    let status = plan(&observed).status.unwrap();
+    assert_eq!(status.restarts, 1);
+    assert!(status.replicated_jobs_status[0].job_restarts.is_empty());
+}

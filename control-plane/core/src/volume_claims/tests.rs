@@ -34,7 +34,7 @@ fn with_claims(retention: Option<RetentionPolicy>) -> JobSet {
 #[test]
 fn a_missing_claim_is_made_once_and_belongs_to_the_jobset_unless_it_is_retained() {
     for (retention, owned) in [
-        (None, true),
+        (None, false),
         (Some(RetentionPolicy::Delete), true),
         (Some(RetentionPolicy::Retain), false),
     ] {
