@@ -1,10 +1,11 @@
 //! Installs the CustomResourceDefinition of JobSets, and brings an older one up to date: Helm does the first and never the second.
 //!
-//! Promises: fields are added and changed, by server-side apply, and none is taken away that somebody else has put there, so an upstream
-//! definition loses nothing; a definition that a newer control plane has installed is left alone; where the API server forbids it or refuses
+//! Promises: an upstream definition is replaced only where ours has all of its fields, so that nothing stored is lost; a definition that a
+//! newer control plane has installed is left alone; where the API server forbids it or refuses
 //! it, that is said once and what is there is used. JobSets are not looked at before it is decided (see [`Crd::settled`]): an old definition
 //! would make the API server drop fields that are written.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -43,6 +44,9 @@ enum CrdError {
     /// Our own version is none: a defect of the build.
     #[error("the version of this program: {0}")]
     Version(#[from] semver::Error),
+    /// The installed definition cannot be read.
+    #[error("the installed definition: {0}")]
+    Installed(#[from] serde_json::Error),
     /// The API server.
     #[error(transparent)]
     Api(#[from] kube::Error),
@@ -54,7 +58,7 @@ impl CrdError {
         match self {
             Self::Api(kube::Error::Api(status)) => status.code >= 500 || [409, 429].contains(&status.code),
             Self::Api(_) => true,
-            Self::Own(_) | Self::Version(_) => false,
+            Self::Own(_) | Self::Version(_) | Self::Installed(_) => false,
         }
     }
 }
@@ -123,6 +127,17 @@ impl Crd {
             tracing::warn!(crd = NAME, %by, %ours, "was installed by a newer control plane, and is left alone");
             return Ok(());
         }
+        if installed.is_some() && by.is_none() {
+            let theirs = serde_json::to_value(self.api.get(NAME).await?)?;
+            if let Some(field) = only_in(&theirs, &definition(&ours)?) {
+                tracing::warn!(
+                    crd = NAME,
+                    field,
+                    "the installed definition knows more than ours, and is left alone"
+                );
+                return Ok(());
+            }
+        }
         if by.as_ref() == Some(&ours) {
             // Most likely nothing is to be done, and nobody need wait for that to be sure.
             self.settled.send_replace(true);
@@ -163,6 +178,48 @@ impl Crd {
         }
         Ok(())
     }
+}
+
+/// A field that one definition's schema has and the other's has not: putting the other in its place would lose what is stored there.
+fn only_in(theirs: &Value, ours: &Value) -> Option<String> {
+    let versions = |definition: &Value| {
+        let versions = definition["spec"]["versions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let schema = |version: &Value| {
+            let name = version["name"].as_str().unwrap_or_default().to_owned();
+            (name, version["schema"]["openAPIV3Schema"].clone())
+        };
+        versions.iter().map(schema).collect::<BTreeMap<_, _>>()
+    };
+    let ours = versions(ours);
+    versions(theirs)
+        .iter()
+        .find_map(|(name, schema)| match ours.get(name) {
+            Some(ours) => field_only_in(name.clone(), schema, ours),
+            None => Some(name.clone()),
+        })
+}
+
+fn field_only_in(path: String, theirs: &Value, ours: &Value) -> Option<String> {
+    for nested in ["items", "additionalProperties"] {
+        if theirs[nested].is_object()
+            && let Some(field) = field_only_in(path.clone(), &theirs[nested], &ours[nested])
+        {
+            return Some(field);
+        }
+    }
+    theirs["properties"]
+        .as_object()?
+        .iter()
+        .find_map(|(name, schema)| {
+            let path = format!("{path}.{name}");
+            match ours["properties"].get(name) {
+                Some(ours) => field_only_in(path, schema, ours),
+                None => Some(path),
+            }
+        })
 }
 
 /// The version of this program, and of the definition in it.

@@ -20,6 +20,33 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// Annotation of the Lease: the process that leads. The latest to take the lease wins over others of its identity.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
 
+/// This process among all that have run on this host: its id, when it was started, and a random part for hosts that share a name.
+fn this_process() -> String {
+    let pid = std::process::id();
+    format!(
+        "{pid}-{}-{}",
+        started(pid).unwrap_or_default(),
+        uuid::Uuid::new_v4()
+    )
+}
+
+/// Whether a process that has claimed the lease still runs, on this host.
+fn still_runs(process: &str) -> bool {
+    let mut parts = process.splitn(3, '-');
+    let (Some(pid), Some(since)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let pid = pid.parse().ok().filter(|pid| *pid != std::process::id());
+    pid.and_then(started).is_some_and(|started| started == since)
+}
+
+/// When a process was started, in the kernel's ticks (proc(5), field 22 of stat).
+fn started(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19).map(str::to_owned)
+}
+
 /// Why leadership could not be had or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
@@ -58,7 +85,8 @@ struct Held {
 impl Leadership {
     /// Waits until this replica leads.
     ///
-    /// The identity survives a restart of the process (a pod's name): a control plane that was killed takes its own lease back at once.
+    /// The identity survives a restart of the process (the name of a pod or host): a control plane that was killed takes its own lease back
+    /// at once. Where another process of this host holds it, and lives, this one waits under a name of its own.
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
@@ -69,6 +97,18 @@ impl Leadership {
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
         namespace::ensure(client, namespace).await.map_err(Box::new)?;
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let process = this_process();
+        let present = leases.get_opt(lease).await.map_err(Box::new)?;
+        let taken = present.as_ref().is_some_and(|lease| {
+            holder(lease) == Some(identity) && leader_process(lease).is_some_and(still_runs)
+        });
+        let identity = if taken {
+            format!("{identity}_{process}")
+        } else {
+            identity.to_owned()
+        };
+        let identity = identity.as_str();
         let manager = LeaseManagerBuilder::new(client.clone(), lease)
             .with_namespace(namespace)
             .with_identity(identity)
@@ -83,8 +123,6 @@ impl Leadership {
         }
         // A write of our own: a process that was killed and comes back under the same identity finds its lease held, and must not share the
         // epoch of its former life.
-        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        let process = uuid::Uuid::new_v4().to_string();
         let epoch = new_epoch(&leases, lease, &process, &PatchParams::default(), Patch::Merge).await?;
         tracing::info!(epoch = epoch.0, identity, "leading");
         Ok(Self {
@@ -114,7 +152,7 @@ impl Leadership {
         namespace::ensure(client, namespace).await.map_err(Box::new)?;
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let process = uuid::Uuid::new_v4().to_string();
+        let process = this_process();
         let epoch = new_epoch(&leases, lease, &process, &params, Patch::Apply).await?;
         tracing::info!(epoch = epoch.0, identity, "leading without election");
         Ok(Self { epoch, held: None })
@@ -212,4 +250,20 @@ fn leader_process(lease: &Lease) -> Option<&str> {
 
 fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_one_that_had_its_id_before() {
+        let started_at = |pid| started(pid).unwrap();
+        assert!(!still_runs(&this_process()), "it does not wait for itself");
+        let parent = std::os::unix::process::parent_id();
+        assert!(still_runs(&format!("{parent}-{}-x", started_at(parent))));
+        assert!(!still_runs(&format!("{parent}-1{}-x", started_at(parent))));
+        assert!(!still_runs("4194304-1-x"));
+        assert!(!still_runs("7f1de4f0-0a52-4d6b-9b5b-0d0a4c1f1a11"));
+    }
 }

@@ -27,3 +27,21 @@ fn what_was_forbidden_is_not_tried_again() {
     assert_eq!([403, 404, 422].map(failed), [false; 3]);
     assert_eq!([409, 429, 500, 503].map(failed), [true; 4]);
 }
+
+#[test]
+fn a_definition_that_knows_more_is_recognised() {
+    let ours = definition(&version().unwrap()).unwrap();
+    assert_eq!(only_in(&ours, &ours), None);
+    let mut newer = ours.clone();
+    newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicatedJobs"]
+        ["items"]["properties"]["priority"] = json!({"type": "integer"});
+    assert_eq!(
+        only_in(&newer, &ours).as_deref(),
+        Some("v1alpha2.spec.replicatedJobs.priority")
+    );
+    assert_eq!(only_in(&ours, &newer), None);
+    let mut next = ours.clone();
+    next["spec"]["versions"][0]["name"] = json!("v1beta1");
+    assert_eq!(only_in(&next, &ours).as_deref(), Some("v1beta1"));
+    assert_eq!(only_in(&json!({}), &ours), None);
+}
