@@ -12,7 +12,13 @@ fn main() -> anyhow::Result<()> {
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers())
         .enable_all()
         .build()?
         .block_on(runtime::run(settings))
+}
+
+/// Nearly all time is waiting. More threads take memory and are no faster.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
 }

@@ -3,6 +3,8 @@
 //! Promises: decisions about one JobSet are made one at a time; what failed is tried again, ever more slowly; a shutdown lets what is
 //! under way finish.
 
+mod counts;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +25,8 @@ use crate::metrics::{Metrics, Outcome};
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::watch::recent::BELIEVED;
+
+use counts::Counts;
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +66,7 @@ pub async fn run(
         metrics,
         settings,
         failures: Mutex::default(),
+        counts: Counts::default(),
     });
     tokio::join!(reconciler.follow(changes, shutdown), publisher.run());
 }
@@ -73,6 +78,7 @@ struct Reconciler {
     metrics: Arc<Metrics>,
     settings: Settings,
     failures: Mutex<HashMap<ObjectRef<JobSet>, u32>>,
+    counts: Counts,
 }
 
 impl Reconciler {
@@ -95,6 +101,7 @@ impl Reconciler {
             if let Err(controller::Error::ObjectNotFound(gone)) = result {
                 let key = ObjectRef::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
                 self.forget(&key);
+                self.counts.forget(&key);
             }
         }
     }
@@ -106,9 +113,11 @@ impl Reconciler {
         let Some((observed, unconfirmed)) = self.stores.observe(&key, &self.settings, jiff::Timestamp::now())
         else {
             self.forget(&key);
+            self.counts.forget(&key);
             return Ok(Action::await_change());
         };
-        let plan = plan(&observed);
+        let mut plan = plan(&observed);
+        let held = self.counts.hold_back(&key, &observed.jobset, &mut plan);
         let requeue_after = plan
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
@@ -121,7 +130,7 @@ impl Reconciler {
         result?;
         self.forget(&key);
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
-        let requeue_after = [requeue_after, look_again].into_iter().flatten().min();
+        let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
     }
 
