@@ -103,11 +103,7 @@ async fn without_election_it_acts_whoever_holds_the_lease(scene: Scene) -> Resul
     );
     control_plane.stop().await?;
 
-    let nobody = json!({"spec": {"holderIdentity": null, "renewTime": null}});
-    let patch = kube::api::Patch::Merge(&nobody);
-    leases
-        .patch("lockstep-control-plane", &<_>::default(), &patch)
-        .await?;
+    leases.delete("lockstep-control-plane", &<_>::default()).await?;
     control_plane.start().await?;
     control_plane.until_ready().await
 }
