@@ -15,6 +15,7 @@ use regex::Regex;
 use crate::{
     children::{failure, job_index, label},
     features::Features,
+    go_regex,
     validation::INVALID_JOBSET,
 };
 
@@ -159,7 +160,7 @@ fn first_matching<'a>(rule: &FailurePolicyRule, failed: &[&'a Job]) -> Option<&'
     let patterns: Vec<Regex> = rule
         .on_job_failure_message_patterns
         .iter()
-        .filter_map(|pattern| Regex::new(pattern).ok())
+        .filter_map(|pattern| go_regex::compile(pattern))
         .collect();
     let matches = |job: &Job| {
         let Some(condition) = failure(job) else {

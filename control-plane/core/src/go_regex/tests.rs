@@ -1,0 +1,60 @@
+use super::*;
+
+#[track_caller]
+fn check(pattern: &str, matches: &[&str], others: &[&str]) {
+    let regex = compile(pattern).unwrap_or_else(|| panic!("{pattern} is no pattern: {}", translate(pattern)));
+    for text in matches {
+        assert!(regex.is_match(text), "{pattern} does not match {text}");
+    }
+    for text in others {
+        assert!(!regex.is_match(text), "{pattern} matches {text}");
+    }
+}
+
+#[test]
+fn what_both_know_stays() {
+    check(
+        "^exit code (1|4[0-9])$",
+        &["exit code 42", "exit code 1"],
+        &["exit code 5"],
+    );
+    check("a{2,3}b{1}c{2,}", &["aabcc", "aaabccc"], &["abcc", "aabc"]);
+    check("(?i)oom", &["OOMKilled"], &["exit"]);
+    check("[[:alpha:]]+[[:^digit:]]x", &["ab-x"], &["a1x"]);
+    check(r"\x41\.\pL", &["A.b"], &["A.1"]);
+}
+
+#[test]
+fn quoting_and_braces_are_taken_literally() {
+    check(r"\Qa.b{c}\E+", &["a.b{c}}"], &["axb{c}"]);
+    check(r"pod \Q(x", &["pod (x"], &["pod x"]);
+    check(r#"{"exit":1}"#, &[r#"said {"exit":1}"#], &["exit"]);
+    check("pod {x} failed", &["pod {x} failed"], &["pod x failed"]);
+    check("a{,3}", &["a{,3}"], &["aaa"]);
+}
+
+#[test]
+fn brackets_hold_what_stands_in_them() {
+    check("^[[a]+$", &["[a["], &["b"]);
+    check("^[a&&b]+$", &["a&b"], &["c"]);
+    check("^[a~~b]+$", &["a~b"], &["c"]);
+    check("^[]x]+$", &["]x]"], &["y"]);
+    check("^[^]x]+$", &["ab"], &["]"]);
+    check(r"^[\d_]+$", &["1_2"], &["a"]);
+}
+
+#[test]
+fn classes_and_boundaries_are_ascii() {
+    check(r"^\d+$", &["12"], &["١٢"]);
+    check(r"^\w+$", &["a_1"], &["ä"]);
+    check(r"^[^\s]+$", &["ab", "a\u{a0}b"], &["a b"]);
+    check(r"\bcode\b", &["exit code 1"], &["decode"]);
+    check(r"\<tag\>", &["<tag>"], &["tag"]);
+}
+
+#[test]
+fn what_is_no_pattern_is_none() {
+    for pattern in ["(", "[", r"\", "*"] {
+        assert!(compile(pattern).is_none(), "{pattern}");
+    }
+}
