@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionCondition,
-};
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use semver::Version;
 use serde_json::{Value, json};
@@ -44,9 +42,6 @@ enum CrdError {
     /// Our own version is none: a defect of the build.
     #[error("the version of this program: {0}")]
     Version(#[from] semver::Error),
-    /// The installed definition cannot be read.
-    #[error("the installed definition: {0}")]
-    Installed(#[from] serde_json::Error),
     /// The API server.
     #[error(transparent)]
     Api(#[from] kube::Error),
@@ -58,13 +53,14 @@ impl CrdError {
         match self {
             Self::Api(kube::Error::Api(status)) => status.code >= 500 || [409, 429].contains(&status.code),
             Self::Api(_) => true,
-            Self::Own(_) | Self::Version(_) | Self::Installed(_) => false,
+            Self::Own(_) | Self::Version(_) => false,
         }
     }
 }
 
 /// Takes care of the definition.
 pub(crate) struct Crd {
+    client: Client,
     api: Api<CustomResourceDefinition>,
     settled: watch::Sender<bool>,
 }
@@ -72,7 +68,8 @@ pub(crate) struct Crd {
 impl Crd {
     pub(crate) fn new(client: Client) -> Self {
         Self {
-            api: Api::all(client),
+            api: Api::all(client.clone()),
+            client,
             settled: watch::Sender::new(false),
         }
     }
@@ -128,7 +125,7 @@ impl Crd {
             return Ok(());
         }
         if installed.is_some() && by.is_none() {
-            let theirs = serde_json::to_value(self.api.get(NAME).await?)?;
+            let theirs = json!({"spec": self.whole().await?.data["spec"]});
             if let Some(field) = only_in(&theirs, &definition(&ours)?) {
                 tracing::warn!(
                     crd = NAME,
@@ -159,19 +156,23 @@ impl Crd {
         Ok(())
     }
 
+    /// The installed definition. As a typed object a schema of this size takes many times the memory.
+    async fn whole(&self) -> Result<DynamicObject, CrdError> {
+        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        Ok(api.get(NAME).await?)
+    }
+
     /// A watch on what is not served yet fails, and waits before it tries again.
     async fn wait_until_served(&self) -> Result<(), CrdError> {
         for _ in 0..SERVED.1 {
-            let conditions = self
-                .api
-                .get(NAME)
-                .await?
-                .status
-                .and_then(|status| status.conditions);
-            let established = |condition: &CustomResourceDefinitionCondition| {
-                condition.type_ == "Established" && condition.status == "True"
-            };
-            if conditions.unwrap_or_default().iter().any(established) {
+            let conditions = self.whole().await?.data["status"]["conditions"].take();
+            let established =
+                |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+            if conditions
+                .as_array()
+                .is_some_and(|all| all.iter().any(established))
+            {
                 break;
             }
             tokio::time::sleep(SERVED.0).await;
