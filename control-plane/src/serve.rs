@@ -3,13 +3,13 @@
 mod access;
 mod certificate;
 mod connection;
+mod listen;
 mod metrics;
 
 use anyhow::Context as _;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::Health;
@@ -17,6 +17,7 @@ use crate::watch::Stores;
 use crate::webhook;
 
 pub(crate) use connection::http;
+pub(crate) use listen::listen;
 pub use metrics::metrics;
 
 /// Serves whether the process runs (`/healthz`) and whether the caches are filled and the webhooks served
@@ -52,7 +53,7 @@ pub async fn health(
     let router = Router::new()
         .route(&settings.liveness, get(|| async { "ok" }))
         .route(&settings.readiness, get(ready));
-    let listener = TcpListener::bind(address)
+    let listener = listen(address)
         .await
         .with_context(|| format!("health endpoint: {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "health endpoint listens");

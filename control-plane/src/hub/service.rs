@@ -20,6 +20,7 @@ use super::auth::Authenticator;
 use super::handshake;
 use super::registry::Registry;
 use super::session::Outbox;
+use crate::serve::listen;
 
 /// Serves `lockstep.node.v1.NodeHub`.
 pub struct HubService {
@@ -117,7 +118,7 @@ pub async fn serve(
     authenticator: Arc<dyn Authenticator>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(address).await?;
+    let listener = listen(address).await?;
     tracing::info!(address = %listener.local_addr()?, "hub listens");
     serve_on(listener, identity, registry, authenticator, shutdown).await
 }

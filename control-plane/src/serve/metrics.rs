@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::access::{Access, Verdict};
 use super::certificate::Certificate;
 use super::connection::Server;
+use super::listen::listen;
 use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::settings::{self, TlsOptions};
 
@@ -49,7 +50,7 @@ pub async fn metrics(
         return Ok(());
     };
     let certificate = Certificate::new(settings.cert_dir, tls).context("metrics endpoint: certificate")?;
-    let listener = TcpListener::bind(address)
+    let listener = listen(address)
         .await
         .with_context(|| format!("metrics endpoint: {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "metrics endpoint listens");

@@ -31,6 +31,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::placement::Placement;
+use crate::serve::listen;
 use crate::settings::{TlsOptions, Webhooks};
 use cert::Current;
 use routes::Admission;
@@ -107,7 +108,7 @@ impl Server {
 
 async fn bind(address: SocketAddr) -> TcpListener {
     loop {
-        let listener = TcpListener::bind(address).await;
+        let listener = listen(address).await;
         match listener.and_then(|listener| Ok((listener.local_addr()?, listener))) {
             Ok((address, listener)) => {
                 tracing::info!(%address, "webhooks listen");

@@ -1,0 +1,47 @@
+//! A listening socket for an address that may mean every address of the host.
+//!
+//! Promises: `[::]` takes IPv4 too, whatever the host's default is; on a host without IPv6 it is `0.0.0.0`.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::net::{TcpListener, TcpSocket};
+
+#[cfg(test)]
+mod tests;
+
+/// Connections that wait to be accepted, as many as with [`TcpListener::bind`].
+const BACKLOG: u32 = 1024;
+
+/// Listens on `address`.
+///
+/// # Errors
+/// Where it cannot be bound.
+pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    if !address.is_ipv6() || !address.ip().is_unspecified() {
+        return TcpListener::bind(address).await;
+    }
+    match dual_stack(address) {
+        Err(error) if is_without_ipv6(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        listening => listening,
+    }
+}
+
+fn dual_stack(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v6()?;
+    setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
+    // As `TcpListener::bind` has it: a restart need not wait for the old connections' end.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Whether it failed because the host, or its network namespace, has no IPv6.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw);
+    matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
+}
