@@ -1,8 +1,10 @@
 //! The HTTP endpoints of every replica: health and metrics.
 
 mod access;
+mod activity;
 mod certificate;
 mod connection;
+mod connections;
 mod listen;
 mod metrics;
 
@@ -16,7 +18,9 @@ use crate::settings::Health;
 use crate::watch::Stores;
 use crate::webhook;
 
+pub(crate) use activity::Activity;
 pub(crate) use connection::http;
+pub(crate) use connections::Connections;
 pub(crate) use listen::listen;
 pub use metrics::metrics;
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -12,13 +15,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::activity::Activity;
 use super::certificate::Certificate;
 
 /// First byte of a TLS connection: a handshake record.
 const HANDSHAKE_RECORD: u8 = 0x16;
-/// How long a client may take to say something, and to agree on encryption.
-const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a connection may be idle: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
+/// How long a connection may be idle after a request: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
 /// What is said in plain text to another machine, in Go's words.
 const TLS_ONLY: &[u8] =
@@ -39,14 +41,14 @@ impl Server {
         self: Arc<Self>,
         mut stream: TcpStream,
         trusted: bool,
+        activity: Arc<Activity>,
         shutdown: CancellationToken,
     ) {
         // Answers are awaited: they must not wait for more to send.
         let _ = stream.set_nodelay(true);
         let mut first = [0];
-        let said = tokio::time::timeout(HANDSHAKE, stream.peek(&mut first));
-        match shutdown.run_until_cancelled(said).await {
-            Some(Ok(Ok(1))) => {}
+        match shutdown.run_until_cancelled(stream.peek(&mut first)).await {
+            Some(Ok(1)) => {}
             _ => return,
         }
         if first == [HANDSHAKE_RECORD] {
@@ -57,13 +59,12 @@ impl Server {
                     return;
                 }
             };
-            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => http(stream, self.secure.clone(), shutdown).await,
-                Ok(Err(error)) => tracing::debug!(%error, "no TLS with a reader of the metrics"),
-                Err(_) => {}
+            match acceptor.accept(stream).await {
+                Ok(stream) => http(stream, self.secure.clone(), &activity, shutdown).await,
+                Err(error) => tracing::debug!(%error, "no TLS with a reader of the metrics"),
             }
         } else if trusted {
-            http(stream, self.plain.clone(), shutdown).await;
+            http(stream, self.plain.clone(), &activity, shutdown).await;
         } else {
             // Whether it arrives is no concern of ours.
             let _ = stream.write_all(TLS_ONLY).await;
@@ -76,12 +77,18 @@ impl Server {
 pub(crate) async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
+    activity: &Activity,
     shutdown: CancellationToken,
 ) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| async {
+        let _under_way = activity.request();
+        router.call(request).await
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

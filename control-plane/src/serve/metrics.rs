@@ -1,10 +1,9 @@
 //! `/metrics`: over TLS for those who may read it, in plain HTTP for the loopback interface.
 //!
 //! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what comes in plain text from another machine
-//! is refused; a slow client holds up nobody, and no more than [`MOST_CONNECTIONS`] are served at once. At the shutdown, requests under way
-//! are answered.
+//! is refused; and what [`Connections`] promises.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +15,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::access::{Access, Verdict};
 use super::certificate::Certificate;
 use super::connection::Server;
+use super::connections::Connections;
 use super::listen::listen;
 use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::settings::{self, TlsOptions};
@@ -29,10 +28,11 @@ use crate::settings::{self, TlsOptions};
 #[cfg(test)]
 mod tests;
 
-/// Connections at the same time.
-const MOST_CONNECTIONS: usize = 64;
-/// How long requests under way may take at the shutdown.
-const GRACE: Duration = Duration::from_secs(5);
+const CONNECTIONS: Connections = Connections {
+    to: "the metrics endpoint",
+    most: 64,
+    grace: Duration::from_secs(5),
+};
 
 /// Serves `/metrics` until `shutdown`.
 ///
@@ -76,29 +76,11 @@ async fn run(
         plain,
         secure,
     });
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
-                Ok((stream, peer)) => {
-                    let trusted = is_loopback(peer.ip());
-                    connections.spawn(Arc::clone(&server).serve(stream, trusted, shutdown.clone()));
-                }
-                Err(error) => {
-                    // Out of file descriptors, most likely: some come back.
-                    tracing::warn!(%error, "a connection to the metrics endpoint could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-            () = shutdown.cancelled() => break,
-        }
-    }
-    drop(listener);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(GRACE, all).await.is_err() {
-        connections.shutdown().await;
-    }
+    let serve = |stream, peer: SocketAddr, activity| {
+        let trusted = is_loopback(peer.ip());
+        Arc::clone(&server).serve(stream, trusted, activity, shutdown.clone())
+    };
+    CONNECTIONS.accept(listener, serve, shutdown).await;
 }
 
 /// Whether it is this machine (or this pod) that asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.

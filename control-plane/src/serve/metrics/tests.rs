@@ -139,7 +139,9 @@ async fn plain_text_from_elsewhere_is_refused() {
     });
     let ask = tokio::spawn(async move { ask(TcpStream::connect(address).await.unwrap(), "").await });
     let (stream, _) = listener.accept().await.unwrap();
-    server.serve(stream, false, CancellationToken::new()).await;
+    server
+        .serve(stream, false, Arc::default(), CancellationToken::new())
+        .await;
     let answer = ask.await.unwrap();
     assert!(answer.starts_with("HTTP/1.0 400"), "{answer}");
     assert!(answer.contains("HTTP request to an HTTPS server"), "{answer}");
@@ -161,7 +163,7 @@ async fn it_ends_with_silent_clients_there() {
     let _silent = TcpStream::connect(endpoint.address).await.unwrap();
     endpoint.plain().await;
     endpoint.shutdown.cancel();
-    tokio::time::timeout(2 * GRACE, endpoint.task)
+    tokio::time::timeout(2 * CONNECTIONS.grace, endpoint.task)
         .await
         .unwrap()
         .unwrap();
