@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, ValueEnum};
 
 pub use address::BindAddress;
-pub use go::FeatureGate;
+pub use go::{FeatureGate, FeatureGates};
 pub use zap::{StacktraceLevel, TimeEncoding, Zap, ZapEncoder, ZapLevel};
 
 #[cfg(test)]
@@ -71,14 +71,9 @@ pub struct Args {
     )]
     pub kube_api_burst: Option<i32>,
 
-    /// Features to turn on or off: InPlaceRestart, RestartJob, ElasticJobSet.
-    #[arg(
-        long,
-        env = "LOCKSTEP_FEATURE_GATES",
-        value_name = "NAME=BOOL,...",
-        value_delimiter = ','
-    )]
-    pub feature_gates: Vec<FeatureGate>,
+    /// Features to turn on or off: InPlaceRestart, RestartJob, ElasticJobSet, or AllAlpha for those of them that are not named.
+    #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
+    pub feature_gates: Vec<FeatureGates>,
 
     /// Port of the admission webhooks [default: 9443]
     #[arg(long, env = "LOCKSTEP_WEBHOOK_PORT", value_name = "PORT")]

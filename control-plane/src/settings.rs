@@ -10,10 +10,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockstep_core::features::{Features, UnknownFeature};
+use lockstep_core::features::{FeatureError, Features};
 use thiserror::Error;
 
-use crate::args::{Args, BindAddress, FeatureGate};
+use crate::args::{Args, BindAddress, FeatureGates};
 use crate::config::{self, ConfigError, Configuration};
 
 pub use tls::TlsOptions;
@@ -38,13 +38,13 @@ pub enum SettingsError {
     /// The file of `--config`.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A feature that does not exist.
+    /// A feature that does not exist, or cannot be set like this.
     #[error("{source_of}: {error}")]
     Feature {
         /// The flag, or the field of the file.
         source_of: &'static str,
-        /// Which.
-        error: UnknownFeature,
+        /// Which, and why.
+        error: FeatureError,
     },
     /// A value that cannot be.
     #[error("{field}: {message}")]
@@ -209,22 +209,20 @@ impl Settings {
 
 fn features(
     file: std::collections::BTreeMap<String, bool>,
-    flags: Vec<FeatureGate>,
+    flags: Vec<FeatureGates>,
 ) -> Result<Features, SettingsError> {
+    let of_file = file.into_iter().map(|gate| ("featureGates", gate));
+    let of_flags = flags
+        .into_iter()
+        .flat_map(|gates| gates.0)
+        .map(|gate| ("--feature-gates", (gate.name, gate.enabled)));
+    let mut gates: Vec<_> = of_file.chain(of_flags).collect();
+    gates.sort_by_key(|(_, (name, _))| !Features::is_group(name));
     let mut features = Features::default();
-    for (name, enabled) in file {
-        let wrong = |error| SettingsError::Feature {
-            source_of: "featureGates",
-            error,
-        };
-        features.set(&name, enabled).map_err(wrong)?;
-    }
-    for FeatureGate { name, enabled } in flags {
-        let wrong = |error| SettingsError::Feature {
-            source_of: "--feature-gates",
-            error,
-        };
-        features.set(&name, enabled).map_err(wrong)?;
+    for (source_of, (name, enabled)) in gates {
+        features
+            .set(&name, enabled)
+            .map_err(|error| SettingsError::Feature { source_of, error })?;
     }
     Ok(features)
 }

@@ -26,38 +26,71 @@ impl Default for Features {
     }
 }
 
-/// A name that is no feature gate's.
+/// Why a gate cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownFeature(pub String);
+pub enum FeatureError {
+    /// A name that is no feature gate's.
+    Unknown(String),
+    /// A gate that is always on.
+    Locked(String),
+}
 
-impl fmt::Display for UnknownFeature {
+impl fmt::Display for FeatureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "unrecognized feature gate: {}; known are {}",
-            self.0,
-            Features::NAMES.join(", ")
-        )
+        match self {
+            Self::Unknown(name) => write!(
+                f,
+                "unrecognized feature gate: {name}; known are {}",
+                Features::NAMES.join(", ")
+            ),
+            Self::Locked(name) => write!(
+                f,
+                "cannot set feature gate {name} to false, feature is locked to true"
+            ),
+        }
     }
 }
 
-impl std::error::Error for UnknownFeature {}
+impl std::error::Error for FeatureError {}
 
 impl Features {
     /// The names that [`Features::set`] knows. `TLSOptions` is always on.
-    pub const NAMES: [&str; 4] = ["ElasticJobSet", "InPlaceRestart", "RestartJob", "TLSOptions"];
+    pub const NAMES: [&str; 6] = [
+        "AllAlpha",
+        "AllBeta",
+        "ElasticJobSet",
+        "InPlaceRestart",
+        "RestartJob",
+        "TLSOptions",
+    ];
 
-    /// Switches a feature on or off.
+    /// Whether the name stands for several features. These are set first: who names a feature means that one.
+    #[must_use]
+    pub fn is_group(name: &str) -> bool {
+        matches!(name, "AllAlpha" | "AllBeta")
+    }
+
+    /// Switches a feature, or a group of them, on or off.
     ///
     /// # Errors
-    /// [`UnknownFeature`] where there is no gate of this name.
-    pub fn set(&mut self, name: &str, enabled: bool) -> Result<(), UnknownFeature> {
+    /// Where there is no gate of this name, or it cannot be switched off.
+    pub fn set(&mut self, name: &str, enabled: bool) -> Result<(), FeatureError> {
         match name {
             "InPlaceRestart" => self.in_place_restart = enabled,
             "RestartJob" => self.restart_job = enabled,
             "ElasticJobSet" => self.elastic_jobset = enabled,
-            "TLSOptions" => {}
-            unknown => return Err(UnknownFeature(unknown.to_owned())),
+            "AllAlpha" => {
+                *self = Self {
+                    in_place_restart: enabled,
+                    restart_job: enabled,
+                    elastic_jobset: enabled,
+                };
+            }
+            // Upstream has none that is beta.
+            "AllBeta" => {}
+            "TLSOptions" if enabled => {}
+            "TLSOptions" => return Err(FeatureError::Locked(name.to_owned())),
+            unknown => return Err(FeatureError::Unknown(unknown.to_owned())),
         }
         Ok(())
     }

@@ -29,6 +29,19 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
+/// `NAME=BOOL,...`, of which nothing need be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeatureGates(pub Vec<FeatureGate>);
+
+impl std::str::FromStr for FeatureGates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let items = text.split(',').filter(|item| !item.trim().is_empty());
+        items.map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// `NAME=BOOL`. Whether there is such a feature is seen later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureGate {

@@ -106,6 +106,42 @@ featureGates: {RestartJob: true, InPlaceRestart: false}
 }
 
 #[test]
+fn a_feature_that_is_named_is_not_switched_with_all_of_them() {
+    let features = |flags: &[&str], file: &str| {
+        let features = settings(flags, file).unwrap().features;
+        (
+            features.in_place_restart,
+            features.restart_job,
+            features.elastic_jobset,
+        )
+    };
+    assert_eq!(
+        features(&["--feature-gates=AllAlpha=true"], ""),
+        (true, true, true)
+    );
+    assert_eq!(
+        features(&["--feature-gates=RestartJob=false,AllAlpha=true"], ""),
+        (true, false, true)
+    );
+    let file = "featureGates: {AllAlpha: false, InPlaceRestart: true}";
+    assert_eq!(
+        features(&["--feature-gates=AllAlpha=1"], file),
+        (true, true, true)
+    );
+    assert_eq!(
+        features(&["--feature-gates=AllBeta=true"], file),
+        (true, false, false)
+    );
+    for nothing in [
+        "--feature-gates=",
+        "--feature-gates=,",
+        "--feature-gates=,AllBeta=true, ,",
+    ] {
+        assert_eq!(features(&[nothing], ""), (true, false, false), "{nothing}");
+    }
+}
+
+#[test]
 fn certificates_are_files_where_somebody_else_makes_them() {
     let dir = |path: &str| WebhookCertificates::Directory(PathBuf::from(path));
     let certificates =
@@ -133,6 +169,11 @@ fn mistakes_are_reported_by_their_field() {
     for (flags, file, expected) in [
         (&["--feature-gates=Nope=true"][..], "", "--feature-gates: "),
         (&[], "featureGates: {Nope: true}", "featureGates: "),
+        (
+            &["--feature-gates=TLSOptions=false"],
+            "",
+            "cannot set feature gate TLSOptions to false, feature is locked to true",
+        ),
         (
             &["--feature-gates=RestartJob"],
             "",

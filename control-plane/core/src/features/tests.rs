@@ -20,3 +20,30 @@ fn every_name_is_known_and_no_other() {
         "{error}"
     );
 }
+
+#[test]
+fn a_group_is_switched_as_one() {
+    let all = |enabled| Features {
+        in_place_restart: enabled,
+        restart_job: enabled,
+        elastic_jobset: enabled,
+    };
+    let mut features = Features::default();
+    features.set("AllAlpha", true).unwrap();
+    assert_eq!(features, all(true));
+    features.set("AllBeta", false).unwrap();
+    assert_eq!(features, all(true));
+    features.set("AllAlpha", false).unwrap();
+    assert_eq!(features, all(false));
+}
+
+#[test]
+fn what_is_always_on_cannot_be_switched_off() {
+    let mut features = Features::default();
+    features.set("TLSOptions", true).unwrap();
+    assert_eq!(
+        features.set("TLSOptions", false).unwrap_err().to_string(),
+        "cannot set feature gate TLSOptions to false, feature is locked to true"
+    );
+    assert_eq!(features, Features::default());
+}
