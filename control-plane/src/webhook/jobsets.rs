@@ -55,7 +55,8 @@ fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     }
 }
 
-/// Refuses a JobSet that cannot be, or a change that must not be.
+/// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored: where updates do not pass [`mutate`]
+/// first, as with upstream's configuration, one that drops immutable defaults is refused.
 pub(super) async fn validate(request: &Request, features: Features, client: &Client) -> Result<(), Refusal> {
     let (jobset, violations) = match request.operation {
         Operation::Create => {
@@ -69,7 +70,7 @@ pub(super) async fn validate(request: &Request, features: Features, client: &Cli
         }
         Operation::Update => {
             let (old, new) = (read(&request.old_object)?, read(&request.object)?);
-            let violations = admission::validate_update(&old, &completed(&old, &new), &features);
+            let violations = admission::validate_update(&old, &new, &features);
             (new, violations)
         }
         Operation::Delete | Operation::Connect => return Ok(()),

@@ -226,9 +226,14 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
     applied["spec"]["replicatedJobs"] = written["spec"]["replicatedJobs"].clone();
     applied["spec"]["failurePolicy"]["rules"] = rules;
     let answer = ask(MUTATE, "UPDATE", &applied, &stored).await;
-    assert_eq!(patched(&applied, &answer).0, stored);
-    let answer = ask(VALIDATE, "UPDATE", &applied, &stored).await;
+    let (completed, _) = patched(&applied, &answer);
+    assert_eq!(completed, stored);
+    let answer = ask(VALIDATE, "UPDATE", &completed, &stored).await;
     assert_eq!(answer["allowed"], true, "{answer}");
+    // It would be stored without them where updates are not mutated.
+    let answer = ask(VALIDATE, "UPDATE", &applied, &stored).await;
+    let message = answer["status"]["message"].as_str().unwrap();
+    assert!(message.contains("field is immutable"), "{message}");
 
     // What an update takes away on purpose is not put back.
     let mut without = stored.clone();
