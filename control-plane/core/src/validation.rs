@@ -24,9 +24,26 @@ mod tests;
 /// Reason of the Failed condition of a JobSet that cannot run.
 pub const INVALID_JOBSET: &str = "InvalidJobSet";
 
+/// What sort of mistake it is, as the API server tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The value cannot be.
+    Invalid,
+    /// There must be a value.
+    Required,
+    /// The value is longer than it may be.
+    TooLong,
+    /// What can be at other times is not allowed now.
+    Forbidden,
+    /// Fields do not fit each other. Upstream calls that an internal error, since it blames no field.
+    Internal,
+}
+
 /// One thing that is wrong with a JobSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+    /// What sort of mistake it is.
+    pub kind: Kind,
     /// Path of the field, such as `spec.replicatedJobs[0].groupName`.
     pub field: String,
     /// The value that is refused, as it is shown to people, where one field has it.
@@ -38,10 +55,20 @@ pub struct Violation {
 impl Violation {
     pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
+            kind: Kind::Invalid,
             field: field.into(),
             value: None,
             message: message.into(),
         }
+    }
+
+    /// One that upstream reports without a field.
+    pub(crate) fn internal(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(field, message).of(Kind::Internal)
+    }
+
+    pub(crate) fn of(self, kind: Kind) -> Self {
+        Self { kind, ..self }
     }
 
     pub(crate) fn with_value(
@@ -50,6 +77,7 @@ impl Violation {
         message: impl Into<String>,
     ) -> Self {
         Self {
+            kind: Kind::Invalid,
             field: field.into(),
             value: Some(format!("{value:?}")),
             message: message.into(),
@@ -151,7 +179,7 @@ fn size(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Viola
         .and_then(|spec| spec.parallelism)
         .unwrap_or(1);
     if i64::from(parallelism) * i64::from(replicated_job.replicas()) > i64::from(i32::MAX) {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             path(index, ".replicas"),
             format!(
                 "the product of replicas and parallelism must not exceed {} for replicatedJob '{}'",
@@ -204,7 +232,7 @@ fn depends_on(
     violations: &mut Vec<Violation>,
 ) {
     if index == 0 && !replicated_job.depends_on.is_empty() {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             path(0, ".dependsOn"),
             "DependsOn can't be set for the first ReplicatedJob",
         ));
@@ -215,7 +243,7 @@ fn depends_on(
         .iter()
         .filter(|dependency| !earlier.contains(dependency.name.as_str()))
     {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             path(index, ".dependsOn"),
             format!(
                 "replicatedJob: {} cannot depend on replicatedJob: {}",
@@ -235,7 +263,7 @@ fn success_policy(jobset: &JobSet, violations: &mut Vec<Violation>) {
         targets
             .filter(|target| jobset.replicated_job(target).is_none())
             .map(|target| {
-                Violation::new(
+                Violation::internal(
                     "spec.successPolicy.targetReplicatedJobs",
                     format!("invalid replicatedJob name '{target}' does not appear in .spec.ReplicatedJobs"),
                 )

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use lockstep_api::{GROUP, KIND};
-use lockstep_core::validation::Violation;
+use lockstep_core::validation::{Kind, Violation};
 use thiserror::Error;
 
 /// Why an object is refused.
@@ -62,10 +62,17 @@ fn cause(violation: &Violation) -> StatusCause {
         Some(value) => format!("Invalid value: {value}: {}", violation.message),
         None => violation.message.clone(),
     };
+    let reason = match violation.kind {
+        Kind::Invalid => "FieldValueInvalid",
+        Kind::Required => "FieldValueRequired",
+        Kind::TooLong => "FieldValueTooLong",
+        Kind::Forbidden => "FieldValueForbidden",
+        Kind::Internal => "InternalError",
+    };
     StatusCause {
         field: Some(violation.field.clone()),
         message: Some(message),
-        reason: Some("FieldValueInvalid".to_owned()),
+        reason: Some(reason.to_owned()),
     }
 }
 

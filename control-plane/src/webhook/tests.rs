@@ -271,7 +271,7 @@ async fn a_refusal_reads_like_one_of_the_api_server() {
         (&json!("js"), &json!("jobset.x-k8s.io"), &json!("JobSet"))
     );
     assert_eq!(details["causes"].as_array().unwrap().len(), 1);
-    assert_eq!(details["causes"][0]["reason"], "FieldValueInvalid");
+    assert_eq!(details["causes"][0]["reason"], "InternalError");
 
     spec["network"] = json!({"subdomain": "Not.A.Name"});
     let several = ask(VALIDATE, "CREATE", &jobset(spec), &Value::Null).await;
@@ -281,6 +281,11 @@ async fn a_refusal_reads_like_one_of_the_api_server() {
         "{message}"
     );
     assert!(message.ends_with(".spec.ReplicatedJobs]"), "{message}");
+    let causes = several["status"]["details"]["causes"].as_array().unwrap();
+    let mut reasons: Vec<_> = causes.iter().map(|cause| cause["reason"].as_str()).collect();
+    reasons.sort();
+    reasons.dedup();
+    assert_eq!(reasons, [Some("FieldValueInvalid"), Some("InternalError")]);
 }
 
 #[tokio::test]

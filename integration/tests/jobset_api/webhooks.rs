@@ -59,9 +59,10 @@ fn ensure_invalid<T>(result: Result<T>, expected: &str) -> Result<()> {
     ensure!(message.contains(expected), "{message} does not say {expected}");
     let causes = status.details.map(|details| details.causes).unwrap_or_default();
     ensure!(
-        causes
-            .iter()
-            .any(|cause| cause.reason == "FieldValueInvalid" && !cause.field.is_empty()),
+        causes.iter().all(
+            |cause| ["FieldValueInvalid", "InternalError"].contains(&cause.reason.as_str())
+                && !cause.field.is_empty()
+        ) && !causes.is_empty(),
         "{causes:?}"
     );
     Ok(())

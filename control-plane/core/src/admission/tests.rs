@@ -6,6 +6,7 @@ use lockstep_api::{
 
 use super::*;
 use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job, rule};
+use crate::validation::Kind;
 
 fn base() -> JobSet {
     jobset([replicated_job("a", 1), replicated_job("b", 1)])
@@ -157,6 +158,24 @@ fn elastic_jobsets_change_their_number_of_pods_and_nothing_else() {
         *status = draft.status;
     });
     assert!(scale(&finished, (3, 3))[0].contains("Cannot mutate parallelism or completions"));
+    let violations = validate_update(&finished, &indexed((3, 3)), &elastic());
+    assert_eq!(violations[0].kind, Kind::Forbidden);
+}
+
+#[test]
+fn mistakes_are_told_apart() {
+    let of_manager = |value: &str| base().with(|js| js.spec.managed_by = Some(value.to_owned()));
+    let nameless = base().rule(rule("1", Action::FailJobSet));
+    for (js, expected) in [
+        (of_manager(""), Kind::Required),
+        (of_manager(&format!("acme.io/{}", "x".repeat(60))), Kind::TooLong),
+        (of_manager("foo"), Kind::Invalid),
+        (nameless, Kind::Internal),
+    ] {
+        let violations = validate_create(&js, &Features::default());
+        assert_eq!(violations.len(), 1, "{violations:?}");
+        assert_eq!(violations[0].kind, expected, "{violations:?}");
+    }
 }
 
 #[test]

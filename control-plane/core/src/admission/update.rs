@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     features::Features,
-    validation::{Violation, path},
+    validation::{Kind, Violation, path},
 };
 
 const IMMUTABLE: &str = "field is immutable";
@@ -67,7 +67,7 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
             violations.push(Violation::new(
                 field(""),
                 "Cannot mutate parallelism or completions when JobSet is in a terminal state (Completed or Failed)",
-            ));
+            ).of(Kind::Forbidden));
         } else {
             if parallelism_changed && job.parallelism.is_some_and(|value| value < 1) {
                 violations.push(Violation::with_value(

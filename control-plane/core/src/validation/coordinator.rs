@@ -12,7 +12,7 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
     violations.extend(pod(jobset, coordinator).err());
     let errors = syntax::label_value(&endpoint);
     if !errors.is_empty() {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             "spec.coordinator",
             format!(
                 "spec will lead to invalid label value \"{endpoint}\" for coordinator label \"{}\" (long JobSet / ReplicatedJob / \
@@ -28,12 +28,12 @@ fn pod(jobset: &JobSet, coordinator: &lockstep_api::Coordinator) -> Result<(), V
     let name = &coordinator.replicated_job;
     let Some(replicated_job) = jobset.replicated_job(name) else {
         let message = format!("coordinator replicatedJob {name} does not exist");
-        return Err(Violation::new("spec.coordinator.replicatedJob", message));
+        return Err(Violation::internal("spec.coordinator.replicatedJob", message));
     };
     let job_index = coordinator.job_index();
     if !(0..i64::from(replicated_job.replicas())).contains(&job_index) {
         let message = format!("coordinator job index {job_index} is invalid for replicatedJob {name}");
-        return Err(Violation::new("spec.coordinator.jobIndex", message));
+        return Err(Violation::internal("spec.coordinator.jobIndex", message));
     }
     let spec = replicated_job.template.spec.as_ref();
     let indexed = spec
@@ -42,14 +42,14 @@ fn pod(jobset: &JobSet, coordinator: &lockstep_api::Coordinator) -> Result<(), V
     let Some(completions) = spec.and_then(|spec| spec.completions).filter(|_| indexed) else {
         let message =
             "job for coordinator pod must be indexed completion mode, and completions number must be set";
-        return Err(Violation::new("spec.coordinator.replicatedJob", message));
+        return Err(Violation::internal("spec.coordinator.replicatedJob", message));
     };
     let pod_index = coordinator.pod_index();
     if !(0..i64::from(completions)).contains(&pod_index) {
         let message = format!(
             "coordinator pod index {pod_index} is invalid for replicatedJob {name} job index {job_index}"
         );
-        return Err(Violation::new("spec.coordinator.podIndex", message));
+        return Err(Violation::internal("spec.coordinator.podIndex", message));
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
         )
     };
     if rules.iter().any(restarts_one_job) && !features.restart_job {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             "spec.failurePolicy.rules",
             "RestartJob and RestartJobAndIgnoreMaxRestarts failure policy actions are not allowed when RestartJob feature gate is \
              disabled",
@@ -45,7 +45,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             .iter()
             .position(|job| job.replicas() > MOST_RESTARTED_REPLICAS)
     {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             path(index, ".replicas"),
             format!(
                 "JobSet cannot have a failure policy rule with RestartJob or RestartJobAndIgnoreMaxRestarts action and a replicated \
@@ -64,7 +64,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     }
     for (name, indices) in by_name.iter().filter(|(_, indices)| indices.len() > 1) {
         let indices: Vec<String> = indices.iter().map(usize::to_string).collect();
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             "spec.failurePolicy.rules",
             format!(
                 "rule names are not unique, rules with indices [{}] all have the same name '{name}'",
@@ -77,7 +77,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
 fn name(index: usize, name: &str, violations: &mut Vec<Violation>) {
     let field = format!("spec.failurePolicy.rules[{index}].name");
     if name.len() > LONGEST_NAME {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             &field,
             format!(
                 "invalid failure policy rule name of length {}, the rule name must be at least 1 characters long and at most \
@@ -87,7 +87,7 @@ fn name(index: usize, name: &str, violations: &mut Vec<Violation>) {
         ));
     }
     if !syntax::is_rule_name(name) {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             &field,
             format!(
                 "invalid failure policy rule name '{name}', a failure policy rule name must start with an alphabetic character, \
@@ -104,7 +104,7 @@ fn targets(jobset: &JobSet, index: usize, rule: &FailurePolicyRule, violations: 
         .iter()
         .filter(|target| jobset.replicated_job(target).is_none())
     {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             format!("spec.failurePolicy.rules[{index}].targetReplicatedJobs"),
             format!("invalid replicatedJob name '{target}' in failure policy does not appear in .spec.ReplicatedJobs"),
         ));
@@ -114,7 +114,7 @@ fn targets(jobset: &JobSet, index: usize, rule: &FailurePolicyRule, violations: 
         .iter()
         .filter(|reason| !JOB_FAILURE_REASONS.contains(&reason.as_str()))
     {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             format!("spec.failurePolicy.rules[{index}].onJobFailureReasons"),
             format!("invalid job failure reason '{reason}' in failure policy is not a recognized job failure reason"),
         ));

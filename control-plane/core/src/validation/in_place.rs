@@ -12,7 +12,7 @@ use crate::jobset::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY};
 
 pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
     if !features.in_place_restart && jobset.restart_strategy() == RestartStrategy::InPlaceRestart {
-        violations.push(Violation::new(
+        violations.push(Violation::internal(
             "spec.failurePolicy.restartStrategy",
             "InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled",
         ));

@@ -2,7 +2,7 @@
 
 use lockstep_api::JobSet;
 
-use super::{Violation, syntax};
+use super::{Kind, Violation, syntax};
 
 const FIELD: &str = "spec.managedBy";
 const LONGEST: usize = 63;
@@ -12,7 +12,9 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
         return;
     };
     match manager.split_once('/') {
-        _ if manager.is_empty() => violations.push(Violation::new(FIELD, "Required value")),
+        _ if manager.is_empty() => {
+            violations.push(Violation::new(FIELD, "Required value").of(Kind::Required))
+        }
         None => violations.push(invalid(
             manager,
             "must be a domain-prefixed path (such as \"acme.io/foo\")",
@@ -34,10 +36,8 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
         }
     }
     if manager.len() > LONGEST {
-        violations.push(Violation::new(
-            FIELD,
-            format!("Too long: may not be more than {LONGEST} bytes"),
-        ));
+        let message = format!("Too long: may not be more than {LONGEST} bytes");
+        violations.push(Violation::new(FIELD, message).of(Kind::TooLong));
     }
 }
 
