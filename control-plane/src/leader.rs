@@ -110,14 +110,14 @@ impl Leader {
                 "no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
             ),
         }
-        let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
-        let (announcer, write_events) =
-            Announcer::new(self.client.clone(), instance, &self.metrics, end.clone());
-        parts.spawn(async move {
-            write_events.await;
-            Ok(())
-        });
         if self.settings.features.in_place_restart && has_daemons {
+            let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
+            let (announcer, write_events) =
+                Announcer::new(self.client.clone(), instance, &self.metrics, end.clone());
+            parts.spawn(async move {
+                write_events.await;
+                Ok(())
+            });
             let manager = Manager::new(
                 self.client.clone(),
                 self.stores.clone(),
