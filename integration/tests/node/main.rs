@@ -5,6 +5,7 @@ mod completion;
 mod crashes;
 mod deadlines;
 mod input;
+mod orders;
 mod pods;
 mod restart;
 #[path = "../support/mod.rs"]
@@ -21,6 +22,7 @@ fn main() -> std::process::ExitCode {
         templates::cases(),
         deadlines::cases(),
         input::cases(),
+        orders::cases(),
         crashes::cases(),
     ];
     support::run(cases.into_iter().flatten().collect())
