@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow};
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
+use lockstep_core::observed::Setting;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Identity;
@@ -142,7 +143,7 @@ impl Leader {
             self.client,
             self.stores,
             self.metrics,
-            reconcile::Settings {
+            Setting {
                 features: self.settings.features,
                 has_daemons,
             },

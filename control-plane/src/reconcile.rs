@@ -15,7 +15,7 @@ use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, watcher};
 use lockstep_api::JobSet;
-use lockstep_core::Features;
+use lockstep_core::observed::Setting;
 use lockstep_core::reconcile::plan;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -41,21 +41,12 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
-/// What the reconciler is told once.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Which features are on.
-    pub features: Features,
-    /// Whether node daemons can connect to this control plane.
-    pub has_daemons: bool,
-}
-
 /// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
 pub async fn run(
     client: Client,
     stores: Stores,
     metrics: Arc<Metrics>,
-    settings: Settings,
+    setting: Setting,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -64,7 +55,7 @@ pub async fn run(
         stores,
         applier,
         metrics,
-        settings,
+        setting,
         failures: Mutex::default(),
         counts: Counts::default(),
     });
@@ -76,7 +67,7 @@ struct Reconciler {
     stores: Stores,
     applier: Applier,
     metrics: Arc<Metrics>,
-    settings: Settings,
+    setting: Setting,
     failures: Mutex<HashMap<ObjectRef<JobSet>, u32>>,
     counts: Counts,
 }
@@ -110,7 +101,7 @@ impl Reconciler {
     async fn reconcile(&self, jobset: &JobSet) -> Result<Action, ReconcileError> {
         let key = ObjectRef::from_obj(jobset);
         let started = std::time::Instant::now();
-        let Some((observed, unconfirmed)) = self.stores.observe(&key, &self.settings, jiff::Timestamp::now())
+        let Some((observed, unconfirmed)) = self.stores.observe(&key, self.setting, jiff::Timestamp::now())
         else {
             self.forget(&key);
             self.counts.forget(&key);

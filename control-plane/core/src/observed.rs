@@ -41,6 +41,15 @@ pub struct Observed {
     pub now: Timestamp,
 }
 
+/// How the control plane was set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// See [`Observed::features`].
+    pub features: Features,
+    /// See [`Observed::has_daemons`].
+    pub has_daemons: bool,
+}
+
 /// What upstream's in-place restart controller looks at in a pod (KEP-467).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentPod {

@@ -25,11 +25,11 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_api::{JobSet, labels};
 use lockstep_core::Observed;
+use lockstep_core::observed::Setting;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::reconcile;
 use follow::{Cache, Follow, Told, backoff, jobset_of};
 use members::{JobUid, MembersByJob};
 use notify::Notifier;
@@ -125,7 +125,7 @@ impl Stores {
     pub fn observe(
         &self,
         key: &ObjectRef<JobSet>,
-        settings: &reconcile::Settings,
+        setting: Setting,
         now: jiff::Timestamp,
     ) -> Option<(Observed, bool)> {
         let caches = &*self.caches;
@@ -135,8 +135,8 @@ impl Stores {
         let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
         let jobset = jobset.into_iter().next()?;
         let mut observed = Observed::new(jobset, jobs, services, now);
-        observed.features = settings.features;
-        observed.has_daemons = settings.has_daemons;
+        observed.features = setting.features;
+        observed.has_daemons = setting.has_daemons;
         let mut even_more = false;
         if !observed.jobset.spec.volume_claim_policies.is_empty() {
             (observed.claims, even_more) = caches.claims.recent.complete(key, caches.claims.seen(key));
