@@ -24,7 +24,7 @@ const JOBS: usize = 4;
 /// Objects that the benchmark creates at the same time.
 const CREATORS: usize = 16;
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long what is under way may take in the end. (The Job controller goes on making pods for minutes, and statuses follow.)
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long anything may take.
