@@ -90,8 +90,7 @@ impl Leader {
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let has_daemons = self.settings.hub.address.is_some() && self.settings.hub.token_file.is_some();
-        match (self.settings.hub.address, &self.settings.hub.token_file) {
+        let has_daemons = match (self.settings.hub.address, &self.settings.hub.token_file) {
             (Some(address), Some(file)) => {
                 let token = std::fs::read_to_string(file)
                     .with_context(|| format!("--hub-token-file {}", file.display()))?;
@@ -106,11 +105,15 @@ impl Leader {
                     authenticator,
                     end.clone(),
                 ));
+                true
             }
-            _ => tracing::warn!(
-                "no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
-            ),
-        }
+            _ => {
+                tracing::warn!(
+                    "no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
+                );
+                false
+            }
+        };
         if self.settings.features.in_place_restart && has_daemons {
             let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
             let (announcer, write_events) =

@@ -96,8 +96,7 @@ impl Leadership {
         identity: &str,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
-        namespace::ensure(client, namespace).await.map_err(Box::new)?;
-        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let leases = leases(client, namespace).await?;
         let process = this_process();
         let present = leases.get_opt(lease).await.map_err(Box::new)?;
         let taken = present.as_ref().is_some_and(|lease| {
@@ -149,8 +148,7 @@ impl Leadership {
         identity: &str,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
-        namespace::ensure(client, namespace).await.map_err(Box::new)?;
-        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let leases = leases(client, namespace).await?;
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let process = this_process();
         let epoch = new_epoch(&leases, lease, &process, &params, Patch::Apply).await?;
@@ -192,6 +190,12 @@ impl Held {
         }
         LeaseError::Lost
     }
+}
+
+/// The Leases of a namespace, which is made where it is missing.
+async fn leases(client: &kube::Client, namespace: &str) -> Result<Api<Lease>, LeaseError> {
+    namespace::ensure(client, namespace).await.map_err(Box::new)?;
+    Ok(Api::namespaced(client.clone(), namespace))
 }
 
 /// Writes the Lease, so that its resourceVersion is higher than that of every leader before.

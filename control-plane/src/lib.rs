@@ -14,6 +14,7 @@ pub mod metrics;
 mod namespace;
 pub mod placement;
 pub mod reconcile;
+mod retry;
 pub mod runtime;
 pub mod serve;
 pub mod settings;

@@ -22,19 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, ApplyError};
 use crate::metrics::{Metrics, Outcome};
+use crate::retry::delay;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::watch::recent::BELIEVED;
 
 use counts::Counts;
 
-#[cfg(test)]
-mod tests;
-
 /// JobSets that are worked on at the same time.
 const CONCURRENCY: u16 = 32;
-/// The first and the longest wait after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
 
 /// Why a JobSet could not be brought closer to what it asks for.
 #[derive(Debug, Error)]
@@ -148,10 +144,4 @@ impl Reconciler {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);
     }
-}
-
-/// How long to wait after so many failures in a row.
-fn delay(failures: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
-    RETRY.0.saturating_mul(factor).min(RETRY.1)
 }

@@ -245,7 +245,7 @@ fn apply(jobset: &JobSet, decision: Decision, coordinated: bool, draft: &mut Dra
 
 /// Counts one more restart of a Job, in a list with one number for each.
 fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
-    let length = usize::try_from(replicas).unwrap_or(0).max(index + 1);
+    let length = usize::try_from(replicas).unwrap_or(0);
     if restarts.len() < length {
         restarts.resize(length, 0);
     }

@@ -16,13 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::domains::DomainError;
 use super::{Placement, evict};
 use crate::metrics::Metrics;
+use crate::retry::delay;
 use crate::watch::members::{JobUid, Members};
 use crate::watch::notify::Notified;
 
 /// Jobs that are looked at at the same time.
 const AT_ONCE: usize = 16;
-/// The first and the longest wait after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
 
 /// Why the pods of a Job could not be put right.
 #[derive(Debug, Error)]
@@ -169,10 +168,4 @@ fn told(job: &JobUid, error: &EnforceError, delay: Duration) {
         }
         EnforceError::Evict(error) => tracing::warn!(%job, %error, ?delay, "pods not evicted, will retry"),
     }
-}
-
-/// How long to wait after so many failures in a row.
-fn delay(failures: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
-    RETRY.0.saturating_mul(factor).min(RETRY.1)
 }

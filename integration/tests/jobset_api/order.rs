@@ -83,6 +83,11 @@ async fn a_restart_begins_the_sequence_anew(scene: Scene) -> Result<()> {
             json!({"failurePolicy": {"maxRestarts": 1}, "replicatedJobs": jobs}),
         ))
         .await?;
+    begins_anew(&scene).await
+}
+
+/// `b`, which runs when `a` is done, fails: that restarts the set, and `b` waits for `a` again.
+async fn begins_anew(scene: &Scene) -> Result<()> {
     scene.pods_become("js-a-0", "Succeeded").await?;
     scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
     scene.pods_become("js-b-0", "Failed").await?;
@@ -161,13 +166,7 @@ async fn an_execution_policy_holds_while_suspended(scene: Scene) -> Result<()> {
 async fn a_restart_with_an_execution_policy_begins_with_the_first(scene: Scene) -> Result<()> {
     let policy = json!({"failurePolicy": {"maxRestarts": 1}});
     scene.create(ordered("Succeeded", policy)).await?;
-    scene.pods_become("js-a-0", "Succeeded").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
-    scene.pods_become("js-b-0", "Failed").await?;
-    scene.until_jobs(&["js-a-0"], 1).await?;
-    scene.pods_become("js-a-0", "Succeeded").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0"], 1).await?;
-    Ok(())
+    begins_anew(&scene).await
 }
 
 async fn an_execution_policy_can_wait_for_failure(scene: Scene) -> Result<()> {
