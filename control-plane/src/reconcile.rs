@@ -23,9 +23,9 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::{Applier, ApplyError};
 use crate::metrics::{Metrics, Outcome};
 use crate::retry::delay;
-use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::watch::recent::BELIEVED;
+use crate::watch::{PackedJobSet, Stores, packed};
 
 use counts::Counts;
 
@@ -72,11 +72,13 @@ impl Reconciler {
     async fn follow(self: Arc<Self>, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         let store = self.stores.jobsets.clone();
         let queue = changes
-            .map(Ok::<_, watcher::Error>)
+            .map(|key| Ok::<_, watcher::Error>(packed(&key)))
             .take_until(shutdown.cancelled_owned());
         let results = applier(
-            |jobset: Arc<JobSet>, this: Arc<Self>| async move { this.reconcile(&jobset).await }.boxed(),
-            |jobset, error, this| this.failed(&jobset, error),
+            |jobset: Arc<PackedJobSet>, this: Arc<Self>| {
+                async move { this.reconcile(&jobset.key()).await }.boxed()
+            },
+            |jobset, error, this| this.failed(&jobset.key(), error),
             Arc::clone(&self),
             store,
             queue,
@@ -93,18 +95,17 @@ impl Reconciler {
         }
     }
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = jobset.ns(), jobset = jobset.name()))]
-    async fn reconcile(&self, jobset: &JobSet) -> Result<Action, ReconcileError> {
-        let key = ObjectRef::from_obj(jobset);
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = key.namespace, jobset = key.name))]
+    async fn reconcile(&self, key: &ObjectRef<JobSet>) -> Result<Action, ReconcileError> {
         let started = std::time::Instant::now();
-        let Some((observed, unconfirmed)) = self.stores.observe(&key, self.setting, jiff::Timestamp::now())
+        let Some((observed, unconfirmed)) = self.stores.observe(key, self.setting, jiff::Timestamp::now())
         else {
-            self.forget(&key);
-            self.counts.forget(&key);
+            self.forget(key);
+            self.counts.forget(key);
             return Ok(Action::await_change());
         };
         let mut plan = plan(&observed);
-        let held = self.counts.hold_back(&key, &observed.jobset, &mut plan);
+        let held = self.counts.hold_back(key, &observed.jobset, &mut plan);
         let requeue_after = plan
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
@@ -115,21 +116,21 @@ impl Reconciler {
         };
         self.metrics.reconciled(Outcome::of(&result), started.elapsed());
         result?;
-        self.forget(&key);
+        self.forget(key);
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
         let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
     }
 
-    fn failed(&self, jobset: &JobSet, error: &ReconcileError) -> Action {
+    fn failed(&self, key: &ObjectRef<JobSet>, error: &ReconcileError) -> Action {
         let failures = {
             let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            let failures = all.entry(ObjectRef::from_obj(jobset)).or_default();
+            let failures = all.entry(key.clone()).or_default();
             *failures += 1;
             *failures
         };
         let delay = delay(failures);
-        let (namespace, name) = (jobset.ns(), jobset.name());
+        let (namespace, name) = (key.namespace.as_deref(), &key.name);
         if matches!(error.0, ApplyError::Conflict(_)) {
             tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide anew");
         } else {

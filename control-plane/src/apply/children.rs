@@ -4,12 +4,15 @@ use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::observed::is_controlled_by;
 use lockstep_core::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
+
+use crate::watch::lean::Lean;
 
 use super::{Applier, ApplyError, PARALLELISM, is_status};
 
@@ -42,14 +45,14 @@ impl Applier {
     }
 
     pub(super) async fn delete_jobs(&self, key: &Key, jobs: &[JobRef]) -> Result<(), ApplyError> {
-        let api: Api<Job> = Api::namespaced(self.client.clone(), namespace(key));
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
             .each(jobs.iter().collect(), |job| self.delete_job(&api, key, job))
             .await;
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 
-    async fn delete_job(&self, api: &Api<Job>, key: &Key, job: &JobRef) -> Result<(), ApplyError> {
+    async fn delete_job(&self, api: &Api<Lean<Job>>, key: &Key, job: &JobRef) -> Result<(), ApplyError> {
         let exactly = Preconditions {
             uid: Some(job.uid.clone()),
             resource_version: None,
@@ -74,13 +77,14 @@ impl Applier {
 
     /// Creates the Service. One that is there already will do, whoever made it.
     pub(super) async fn create_service(&self, key: &Key, service: Service) -> Result<(), ApplyError> {
-        let api: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
+        let api: Api<Lean<Service>> = Api::namespaced(self.client.clone(), namespace(key));
         self.metrics.wrote("Service", "create");
+        let service = Lean(service);
         match api.create(&PostParams::default(), &service).await {
             Ok(created) => self.stores.wrote_service(key, created),
             Err(error) if is_status(&error, 409) => self.stores.wrote_service(key, service),
             Err(error) => {
-                let name = service.metadata.name.unwrap_or_default();
+                let name = service.0.metadata.name.unwrap_or_default();
                 return Err(ApplyError::CreateService { name, error });
             }
         }
@@ -93,7 +97,7 @@ impl Applier {
         key: &Key,
         claims: Vec<PersistentVolumeClaim>,
     ) -> Result<(), ApplyError> {
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace(key));
+        let api: Api<Lean<PersistentVolumeClaim>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
             .each(claims, |claim| self.create_claim(&api, key, claim))
             .await;
@@ -102,16 +106,17 @@ impl Applier {
 
     async fn create_claim(
         &self,
-        api: &Api<PersistentVolumeClaim>,
+        api: &Api<Lean<PersistentVolumeClaim>>,
         key: &Key,
         claim: PersistentVolumeClaim,
     ) -> Result<(), ApplyError> {
         self.metrics.wrote("PersistentVolumeClaim", "create");
+        let claim = Lean(claim);
         match api.create(&PostParams::default(), &claim).await {
             Ok(created) => self.stores.wrote_claim(key, created),
             Err(error) if is_status(&error, 409) => self.stores.wrote_claim(key, claim),
             Err(error) => {
-                let name = claim.metadata.name.unwrap_or_default();
+                let name = claim.0.metadata.name.unwrap_or_default();
                 return Err(ApplyError::CreateClaim { name, error });
             }
         }
@@ -124,7 +129,7 @@ impl Applier {
         key: &Key,
         jobs: Vec<Job>,
     ) -> Result<(), ApplyError> {
-        let api: Api<Job> = Api::namespaced(self.client.clone(), namespace(key));
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
             .each(jobs, |job| self.create_job(&api, jobset, key, job))
             .await;
@@ -137,7 +142,7 @@ impl Applier {
 
     async fn create_job(
         &self,
-        api: &Api<Job>,
+        api: &Api<Lean<Job>>,
         jobset: &JobSet,
         key: &Key,
         job: Job,
@@ -149,7 +154,7 @@ impl Applier {
             )))
         };
         self.metrics.wrote("Job", "create");
-        match api.create(&PostParams::default(), &job).await {
+        match api.create(&PostParams::default(), &Lean(job)).await {
             Ok(created) => {
                 tracing::info!(job = name, "job created");
                 self.stores.wrote_job(key, created);
@@ -157,7 +162,7 @@ impl Applier {
             }
             // Perhaps it is ours and the caches are behind.
             Err(error) if is_status(&error, 409) => match api.get_opt(&name).await {
-                Ok(Some(existing)) if is_controlled_by(&existing.metadata, jobset.uid_str()) => {
+                Ok(Some(existing)) if is_controlled_by(existing.meta(), jobset.uid_str()) => {
                     self.stores.wrote_job(key, existing);
                     Ok(())
                 }
@@ -169,14 +174,14 @@ impl Applier {
     }
 
     pub(super) async fn change_jobs(&self, key: &Key, changes: Vec<JobChange>) -> Result<(), ApplyError> {
-        let api: Api<Job> = Api::namespaced(self.client.clone(), namespace(key));
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
             .each(changes, |change| self.change_job(&api, key, change))
             .await;
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 
-    async fn change_job(&self, api: &Api<Job>, key: &Key, change: JobChange) -> Result<(), ApplyError> {
+    async fn change_job(&self, api: &Api<Lean<Job>>, key: &Key, change: JobChange) -> Result<(), ApplyError> {
         let JobChange { job, change } = change;
         let params = PatchParams::default();
         let patched = match change {
@@ -196,7 +201,7 @@ impl Applier {
                         .patch_status(&job.name, &params, &Patch::Merge(clear_start_time(&job, &resume)))
                         .await
                         .map_err(|error| ApplyError::write(format!("job {}", job.name), error))?;
-                    resume.resource_version = cleared.metadata.resource_version;
+                    resume.resource_version = cleared.0.metadata.resource_version;
                 }
                 self.metrics.wrote("Job", "resume");
                 api.patch(&job.name, &params, &Patch::Merge(resumed(&job, &resume)))

@@ -200,7 +200,7 @@ impl Applier {
             .await
         {
             Ok(written) => {
-                self.stores.wrote_jobset(written);
+                self.stores.wrote_jobset(&written);
                 Ok(())
             }
             Err(error) => Err(ApplyError::write(

@@ -88,8 +88,7 @@ impl Manager {
         let jobset = self
             .context
             .stores
-            .jobsets
-            .get(&key)
+            .jobset(&key)
             .filter(|jobset| is_group(jobset) && !self.reports_by_annotation(&key));
         match (jobset, self.groups.get(&key)) {
             (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Coordinator, Durable};
@@ -17,8 +18,8 @@ use super::mirror::Mirror;
 use super::observe;
 use super::write::{self, WriteError};
 use crate::hub::GroupLink;
-use crate::watch::Stores;
 use crate::watch::recent::version;
+use crate::watch::{Stores, packed};
 
 /// First and longest wait after a write that failed.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -56,7 +57,7 @@ enum Writing {
 impl Task {
     /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
     pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) {
-        let Some(mut known) = self.context.stores.jobsets.get(&self.key) else {
+        let Some(mut known) = self.context.stores.jobset(&self.key).map(Arc::new) else {
             return;
         };
         let durable = durable_of(&known);
@@ -102,7 +103,7 @@ impl Task {
                 written = finished(&mut writing) => match written {
                     Some(Ok(jobset)) => {
                         pause = RETRY.0;
-                        self.context.stores.wrote_jobset(jobset.clone());
+                        self.context.stores.wrote_jobset(&jobset);
                         known = Arc::new(jobset);
                         writing = Writing::Idle;
                     }
@@ -138,14 +139,12 @@ impl Task {
 
     /// The newer of what this task has written or read and what the watch has brought.
     fn freshest(&self, known: Arc<JobSet>) -> Arc<JobSet> {
-        match self.context.stores.jobsets.get(&self.key) {
-            Some(seen)
-                if seen.uid_str() == self.uid && version(&seen.metadata) >= version(&known.metadata) =>
-            {
-                seen
-            }
-            _ => known,
-        }
+        let seen = self.context.stores.jobsets.get(&packed(&self.key));
+        seen.filter(|seen| {
+            seen.meta().uid.as_deref() == Some(&self.uid) && version(seen.meta()) > version(&known.metadata)
+        })
+        .and_then(|seen| seen.unpack().ok())
+        .map_or(known, Arc::new)
     }
 }
 

@@ -7,10 +7,11 @@
 //! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
 
 mod follow;
+pub(crate) mod lean;
 pub mod members;
 pub mod notify;
+mod packed;
 mod pod;
-mod prune;
 mod readable;
 pub mod recent;
 
@@ -22,7 +23,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use lockstep_api::{JobSet, labels};
 use lockstep_core::Observed;
 use lockstep_core::observed::Setting;
@@ -31,12 +32,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use follow::{Cache, Follow, Told, backoff, jobset_of};
+use lean::{Lean, Slim};
 use members::{JobUid, MembersByJob};
 use notify::Notifier;
 
+pub use packed::{PackedJobSet, Unreadable};
 pub use pod::WatchedPod;
 
-/// Objects that are listed at once. They are whole before they are pruned, and some are large.
+/// Objects that are listed at once. Some are large.
 const PAGE: u32 = 100;
 
 /// Who wants to know which JobSets to look at again.
@@ -53,14 +56,14 @@ pub struct Watchers {
 #[derive(Clone)]
 pub struct Stores {
     /// All JobSets that can be read.
-    pub jobsets: Store<JobSet>,
+    pub jobsets: Store<PackedJobSet>,
     /// All Jobs that carry the label `jobset.sigs.k8s.io/jobset-name`.
     pub jobs: Store<Job>,
     caches: Arc<Caches>,
 }
 
 struct Caches {
-    jobsets: Arc<Cache<JobSet>>,
+    jobsets: Arc<Cache<PackedJobSet>>,
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<WatchedPod>>,
     services: Arc<Cache<Service>>,
@@ -129,12 +132,12 @@ impl Stores {
         now: jiff::Timestamp,
     ) -> Option<(Observed, bool)> {
         let caches = &*self.caches;
-        let seen = vec![self.jobsets.get(key)?];
+        let seen = vec![self.jobsets.get(&packed(key))?];
         let (jobset, unconfirmed) = caches.jobsets.recent.complete(key, seen);
         let (jobs, more) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
         let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
-        let jobset = jobset.into_iter().next()?;
-        let mut observed = Observed::new(jobset, jobs, services, now);
+        let jobset = jobset.first()?.unpack().ok()?;
+        let mut observed = Observed::new(Arc::new(jobset), jobs, services, now);
         observed.features = setting.features;
         observed.has_daemons = setting.has_daemons;
         let mut even_more = false;
@@ -148,31 +151,41 @@ impl Stores {
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
 
+    /// A JobSet, as the watch shows it.
+    #[must_use]
+    pub fn jobset(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
+        self.jobsets.get(&packed(key))?.unpack().ok()
+    }
+
     /// Remembers a JobSet that this process has written, so that it is seen before the watch brings it.
-    pub fn wrote_jobset(&self, jobset: JobSet) {
-        self.caches
-            .jobsets
-            .recent
-            .put(ObjectRef::from_obj(&jobset), Arc::new(jobset));
+    pub fn wrote_jobset(&self, jobset: &JobSet) {
+        // What cannot be packed is seen when the watch brings it.
+        if let Ok(packed) = PackedJobSet::of(jobset) {
+            let key = ObjectRef::from_obj(jobset);
+            self.caches.jobsets.recent.put(key, Arc::new(packed));
+        }
     }
 
     /// Remembers a Job that this process has written.
-    pub fn wrote_job(&self, key: &ObjectRef<JobSet>, mut job: Job) {
-        prune::job(&mut job);
+    pub(crate) fn wrote_job(&self, key: &ObjectRef<JobSet>, Lean(job): Lean<Job>) {
         self.caches.jobs.recent.put(key.clone(), Arc::new(job));
     }
 
     /// Remembers a Service that this process has written, or found to exist.
-    pub fn wrote_service(&self, key: &ObjectRef<JobSet>, mut service: Service) {
-        prune::service(&mut service);
+    pub(crate) fn wrote_service(&self, key: &ObjectRef<JobSet>, Lean(service): Lean<Service>) {
         self.caches.services.recent.put(key.clone(), Arc::new(service));
     }
 
     /// Remembers a claim that this process has written, or found to exist.
-    pub fn wrote_claim(&self, key: &ObjectRef<JobSet>, mut claim: PersistentVolumeClaim) {
-        prune::claim(&mut claim);
+    pub(crate) fn wrote_claim(&self, key: &ObjectRef<JobSet>, Lean(claim): Lean<PersistentVolumeClaim>) {
         self.caches.claims.recent.put(key.clone(), Arc::new(claim));
     }
+}
+
+/// The name of a JobSet in its cache.
+#[must_use]
+pub fn packed(key: &ObjectRef<JobSet>) -> ObjectRef<PackedJobSet> {
+    ObjectRef::new(&key.name).within(key.namespace.as_deref().unwrap_or_default())
 }
 
 /// Starts the watches, as tasks of `tasks` that end with `shutdown`. JobSets are not looked at before `defined` is true.
@@ -183,7 +196,7 @@ pub fn start(
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Stores {
-    let (jobsets, jobset_writer) = Cache::<JobSet>::new();
+    let (jobsets, jobset_writer) = Cache::<PackedJobSet>::new();
     let (jobs, job_writer) = Cache::<Job>::new();
     let (pods, pod_writer) = Cache::<WatchedPod>::new();
     let (services, service_writer) = Cache::<Service>::new();
@@ -205,10 +218,10 @@ pub fn start(
         kind: "JobSet",
         cache: jobsets,
         writer: jobset_writer,
-        owner: |jobset| Some(ObjectRef::from_obj(jobset)),
+        owner: |jobset| Some(jobset.key()),
         told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
     };
-    let events = readable::jobsets(client).modify(prune::jobset).boxed();
+    let events = readable::jobsets(client).boxed();
     let until = shutdown.clone();
     tasks.spawn(async move {
         let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };
@@ -223,7 +236,7 @@ pub fn start(
         owner: jobset_of,
         told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
     };
-    tasks.spawn(follow.run(children(client).modify(prune::job).boxed(), shutdown.clone()));
+    tasks.spawn(follow.run(children::<Job>(client).boxed(), shutdown.clone()));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {
@@ -257,7 +270,7 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    tasks.spawn(follow.run(children(client).modify(prune::service).boxed(), shutdown.clone()));
+    tasks.spawn(follow.run(children::<Service>(client).boxed(), shutdown.clone()));
     let told = vec![Told::all(&watchers.reconciler)];
     let follow = Follow {
         kind: "PersistentVolumeClaim",
@@ -266,7 +279,10 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    tasks.spawn(follow.run(children(client).modify(prune::claim).boxed(), shutdown.clone()));
+    tasks.spawn(follow.run(
+        children::<PersistentVolumeClaim>(client).boxed(),
+        shutdown.clone(),
+    ));
     stores
 }
 
@@ -275,16 +291,12 @@ fn children<K>(
     client: &Client,
 ) -> impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
 where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Slim + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default()
         .labels(labels::JOBSET_NAME)
         .page_size(PAGE);
-    watcher(Api::<K>::all(client.clone()), config).backoff(backoff())
+    watcher(Api::<Lean<K>>::all(client.clone()), config)
+        .backoff(backoff())
+        .map_ok(lean::whole)
 }

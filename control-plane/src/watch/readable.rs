@@ -4,16 +4,16 @@ use std::collections::HashSet;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::DeserializeGuard;
-use kube::core::error_boundary::InvalidObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Recorder;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
-use lockstep_api::{GROUP, JobSet, KIND, VERSION};
+use kube::{Api, Client, Resource};
+use lockstep_api::{GROUP, KIND, VERSION};
 use lockstep_core::plan::{self, Severity};
 
 use super::follow::backoff;
+use super::packed::{PackedJobSet, Unreadable};
 use crate::apply::events;
 
 #[cfg(test)]
@@ -23,8 +23,10 @@ mod tests;
 const UNREADABLE: &str = "UnreadableJobSet";
 
 /// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it.
-pub(super) fn jobsets(client: &Client) -> impl Stream<Item = watcher::Result<Event<JobSet>>> + Send + use<> {
-    let api = Api::<DeserializeGuard<JobSet>>::all(client.clone());
+pub(super) fn jobsets(
+    client: &Client,
+) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
+    let api = Api::<PackedJobSet>::all(client.clone());
     let recorder = events::recorder(client.clone());
     let mut reported = HashSet::new();
     watcher(api, watcher::Config::default())
@@ -38,14 +40,14 @@ pub(super) fn jobsets(client: &Client) -> impl Stream<Item = watcher::Result<Eve
                 Err(error) => (Some(Err(error)), None),
             };
             // A new list brings the same objects again.
-            let is_news = |object: &InvalidObject| {
-                reported.insert((object.metadata.uid.clone(), object.metadata.generation))
+            let is_news = |(object, _): &(PackedJobSet, Unreadable)| {
+                reported.insert((object.meta().uid.clone(), object.meta().generation))
             };
             let news = unreadable.filter(is_news);
             let recorder = recorder.clone();
             async move {
-                if let Some(object) = news {
-                    report(&recorder, &object).await;
+                if let Some((object, error)) = news {
+                    report(&recorder, object.meta(), &error).await;
                 }
                 event
             }
@@ -53,32 +55,26 @@ pub(super) fn jobsets(client: &Client) -> impl Stream<Item = watcher::Result<Eve
 }
 
 /// Tells readable from unreadable objects.
-fn split(event: Event<DeserializeGuard<JobSet>>) -> (Option<Event<JobSet>>, Option<InvalidObject>) {
-    let absent = |object: &InvalidObject| {
-        Event::Delete(JobSet {
-            metadata: object.metadata.clone(),
-            ..JobSet::default()
-        })
+fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(PackedJobSet, Unreadable)>) {
+    let (Event::InitApply(object) | Event::Apply(object)) = &event else {
+        return (Some(event), None);
+    };
+    let Err(error) = object.unpack() else {
+        return (Some(event), None);
     };
     match event {
-        Event::Init => (Some(Event::Init), None),
-        Event::InitDone => (Some(Event::InitDone), None),
-        Event::InitApply(DeserializeGuard(Ok(jobset))) => (Some(Event::InitApply(jobset)), None),
-        Event::InitApply(DeserializeGuard(Err(object))) => (None, Some(object)),
-        Event::Apply(DeserializeGuard(Ok(jobset))) => (Some(Event::Apply(jobset)), None),
-        Event::Apply(DeserializeGuard(Err(object))) => (Some(absent(&object)), Some(object)),
-        Event::Delete(DeserializeGuard(Ok(jobset))) => (Some(Event::Delete(jobset)), None),
-        Event::Delete(DeserializeGuard(Err(object))) => (Some(absent(&object)), None),
+        Event::InitApply(object) => (None, Some((object, error))),
+        Event::Apply(object) => (Some(Event::Delete(object.clone())), Some((object, error))),
+        event => (Some(event), None),
     }
 }
 
-async fn report(recorder: &Recorder, object: &InvalidObject) {
-    let metadata = &object.metadata;
+async fn report(recorder: &Recorder, metadata: &ObjectMeta, error: &Unreadable) {
     let name = metadata.name.clone().unwrap_or_default();
     tracing::error!(
         namespace = metadata.namespace,
         jobset = name,
-        error = object.error,
+        %error,
         "JobSet cannot be read and is left alone"
     );
     let regarding = ObjectReference {
@@ -93,7 +89,7 @@ async fn report(recorder: &Recorder, object: &InvalidObject) {
     let event = plan::Event {
         severity: Severity::Warning,
         reason: UNREADABLE.to_owned(),
-        message: format!("this JobSet cannot be read and is left alone: {}", object.error),
+        message: format!("this JobSet cannot be read and is left alone: {error}"),
     };
     events::publish(recorder, &regarding, &event).await;
 }

@@ -1,0 +1,186 @@
+//! JobSets as they are kept: the metadata at hand, spec and status as text, a fifth of the memory of what they say.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::{JobSet, JobSetSpec, JobSetStatus};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error as ThisError;
+
+use super::lean::{LAST_APPLIED, Meta};
+
+#[cfg(test)]
+mod tests;
+
+/// A JobSet in the cache. Reading it parses it; whether it can be read is known only then.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PackedJobSet {
+    metadata: ObjectMeta,
+    /// `{"spec": …, "status": …}`
+    text: Box<[u8]>,
+}
+
+/// The JobSet does not have the form that its kind prescribes.
+#[derive(Clone, Debug, ThisError, PartialEq, Eq)]
+#[error("{path}: {error}")]
+pub struct Unreadable {
+    path: String,
+    error: String,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    #[serde(default)]
+    spec: JobSetSpec,
+    status: Option<JobSetStatus>,
+}
+
+impl PackedJobSet {
+    /// Packs a JobSet as the API server has answered it.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn of(jobset: &JobSet) -> serde_json::Result<Self> {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            spec: &'a JobSetSpec,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            status: &'a Option<JobSetStatus>,
+        }
+        let mut metadata = jobset.metadata.clone();
+        metadata.managed_fields = None;
+        if let Some(annotations) = &mut metadata.annotations {
+            annotations.remove(LAST_APPLIED);
+        }
+        let text = serde_json::to_vec(&Body {
+            spec: &jobset.spec,
+            status: &jobset.status,
+        })?;
+        Ok(Self {
+            metadata,
+            text: text.into(),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn key(&self) -> ObjectRef<JobSet> {
+        let meta = &self.metadata;
+        let key = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
+        key.within(meta.namespace.as_deref().unwrap_or_default())
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Unreadable`], with the field that is wrong.
+    pub fn unpack(&self) -> Result<JobSet, Unreadable> {
+        let mut text = serde_json::Deserializer::from_slice(&self.text);
+        let Body { spec, status } =
+            serde_path_to_error::deserialize(&mut text).map_err(|error| Unreadable {
+                path: error.path().to_string(),
+                error: without_position(&error.into_inner()),
+            })?;
+        Ok(JobSet {
+            metadata: self.metadata.clone(),
+            spec,
+            status,
+        })
+    }
+}
+
+/// What is wrong. Where it is in a text that nobody has seen is of no use.
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&position).unwrap_or(&text).to_owned()
+}
+
+impl<'de> Deserialize<'de> for PackedJobSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Packer)
+    }
+}
+
+struct Packer;
+
+impl<'de> Visitor<'de> for Packer {
+    type Value = PackedJobSet;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JobSet")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut metadata = Meta::default();
+        let mut text = vec![b'{'];
+        while let Some(field) = map.next_key::<String>()? {
+            match field.as_str() {
+                "metadata" => metadata = map.next_value()?,
+                "spec" | "status" => {
+                    if text.len() > 1 {
+                        text.push(b',');
+                    }
+                    text.push(b'"');
+                    text.extend_from_slice(field.as_bytes());
+                    text.extend_from_slice(b"\":");
+                    map.next_value_seed(Copied(&mut text))?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        text.push(b'}');
+        Ok(PackedJobSet {
+            metadata: metadata.into(),
+            text: text.into(),
+        })
+    }
+}
+
+/// Appends what is parsed to a text, whatever it is.
+struct Copied<'a>(&'a mut Vec<u8>);
+
+impl<'de> DeserializeSeed<'de> for Copied<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let mut text = serde_json::Serializer::new(self.0);
+        serde_transcode::transcode(deserializer, &mut text).map_err(D::Error::custom)
+    }
+}
+
+impl Resource for PackedJobSet {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind(kind: &()) -> Cow<'_, str> {
+        JobSet::kind(kind)
+    }
+
+    fn group(kind: &()) -> Cow<'_, str> {
+        JobSet::group(kind)
+    }
+
+    fn version(kind: &()) -> Cow<'_, str> {
+        JobSet::version(kind)
+    }
+
+    fn plural(kind: &()) -> Cow<'_, str> {
+        JobSet::plural(kind)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

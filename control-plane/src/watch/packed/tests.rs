@@ -1,0 +1,73 @@
+use lockstep_api::ReplicatedJob;
+use serde_json::json;
+
+use super::*;
+
+fn read(spec: &serde_json::Value) -> PackedJobSet {
+    serde_json::from_value(json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": "js",
+            "namespace": "ns",
+            "resourceVersion": "7",
+            "annotations": {"note": "n", LAST_APPLIED: "{}"},
+            "managedFields": [{"manager": "m"}],
+        },
+        "spec": spec,
+        "status": {"restarts": 2},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_jobset_loses_nothing_but_bookkeeping() {
+    let template =
+        json!({"spec": {"parallelism": 2, "template": {"spec": {"containers": [{"name": "é\"\\"}]}}}});
+    let spec =
+        json!({"suspend": true, "replicatedJobs": [{"name": "a", "replicas": 4, "template": template}]});
+    let packed = read(&spec);
+    assert_eq!(packed.key(), ObjectRef::new("js").within("ns"));
+    let jobset = packed.unpack().unwrap();
+    assert_eq!(jobset.metadata.resource_version.as_deref(), Some("7"));
+    assert_eq!(
+        (
+            jobset.metadata.managed_fields.clone(),
+            jobset.metadata.annotations.clone()
+        ),
+        (None, Some([("note".to_owned(), "n".to_owned())].into()))
+    );
+    assert_eq!(jobset.status.as_ref().unwrap().restarts, 2);
+    let expected: ReplicatedJob =
+        serde_json::from_value(json!({"name": "a", "replicas": 4, "template": template})).unwrap();
+    assert_eq!(jobset.spec.replicated_jobs, [expected]);
+    assert_eq!(jobset.spec.suspend, Some(true));
+}
+
+#[test]
+fn what_is_written_here_reads_as_what_the_watch_brings() {
+    let seen = read(&json!({"replicatedJobs": [{"name": "a", "template": {}}]}))
+        .unpack()
+        .unwrap();
+    let mut written = seen.clone();
+    written.metadata.managed_fields = Some(Vec::new());
+    assert_eq!(PackedJobSet::of(&written).unwrap().unpack().unwrap(), seen);
+}
+
+#[test]
+fn a_jobset_without_spec_can_be_read() {
+    let packed: PackedJobSet = serde_json::from_value(json!({"metadata": {"name": "js"}})).unwrap();
+    let jobset = packed.unpack().unwrap();
+    assert_eq!((jobset.spec, jobset.status), (JobSetSpec::default(), None));
+}
+
+#[test]
+fn an_error_names_the_field() {
+    let wrong = read(&json!({"replicatedJobs": [{"name": 7}]}))
+        .unpack()
+        .unwrap_err();
+    assert_eq!(
+        wrong.to_string(),
+        "spec.replicatedJobs[0].name: invalid type: integer `7`, expected a string"
+    );
+}
