@@ -3,6 +3,11 @@
 use lockstep_control_plane::args::Args;
 use lockstep_control_plane::settings::Settings;
 use lockstep_control_plane::{logging, runtime};
+use mimalloc::MiMalloc;
+
+/// Nearly all work here is parsing: many small objects, most of them short-lived.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> anyhow::Result<()> {
     let args = Args::from_command_line(std::env::args_os()).unwrap_or_else(|error| error.exit());
