@@ -32,7 +32,7 @@ pub use spec::{
 };
 pub use status::{
     InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus, RestartCause,
-    TerminalState,
+    RestartRung, TerminalState,
 };
 pub use volumes::{RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, VolumeRetentionPolicy};
 

@@ -151,6 +151,10 @@ pub struct InPlaceRestartStatus {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub started: Vec<String>,
 
+    /// The dearest way that the latest restart has taken: `Process`, `Container`, `Pod` or `Recreate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rung: Option<RestartRung>,
+
     /// What caused the latest restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<RestartCause>,
@@ -191,6 +195,20 @@ string_enum! {
         Recreating,
         /// `failurePolicy.maxRestarts` is used up.
         Failed,
+    }
+}
+
+string_enum! {
+    /// How a restart is done, from the cheapest way to the dearest.
+    pub enum RestartRung {
+        /// The agents start the worker processes again.
+        Process,
+        /// The containers are killed, and kubelet starts them again.
+        Container,
+        /// A lost pod is replaced, and the workers of the others wait for it.
+        Pod,
+        /// The child Jobs are made anew.
+        Recreate,
     }
 }
 

@@ -12,7 +12,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
     InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
-    ReplicatedJobStatus, RestartStrategy,
+    ReplicatedJobStatus, RestartRung, RestartStrategy,
     conditions::{self, messages, reasons},
     labels,
 };
@@ -260,6 +260,7 @@ fn recreate_group(in_place: &mut InPlaceRestartStatus, counts: bool) {
     in_place.restarts += i32::from(counts);
     in_place.started.clear();
     in_place.phase = Some(InPlacePhase::Recreating);
+    in_place.rung = Some(RestartRung::Recreate);
 }
 
 fn create_jobs(

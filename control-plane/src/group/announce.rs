@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Announcement, Cause, Timeline};
+use lockstep_core::restart::{Announcement, Cause, Rung, Timeline};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -58,7 +58,7 @@ impl Announcer {
 
     /// Logs the announcement and queues its Event.
     pub(super) fn announce(&self, jobset: &JobSet, announcement: Announcement) {
-        self.metrics.announced(&announcement);
+        self.metrics.announced(jobset, &announcement);
         let (warning, reason, note, timeline) = match announcement {
             Announcement::Restarting { generation, cause } => {
                 tracing::info!(%generation, cause = sentence(&cause), "restarting in place");
@@ -67,18 +67,17 @@ impl Announcer {
             Announcement::Restarted {
                 timeline,
                 cause,
-                recreated,
+                rung,
             } => {
-                let how = if recreated {
-                    "Recreated"
-                } else {
-                    "RestartedInPlace"
+                let how = match rung {
+                    Rung::Recreate => "Recreated",
+                    Rung::Process | Rung::Container | Rung::Pod => "RestartedInPlace",
                 };
                 (
                     false,
                     how,
-                    restarted(&timeline, &cause, recreated),
-                    Some(to_json(&timeline, &cause)),
+                    restarted(&timeline, &cause, rung),
+                    Some(to_json(&timeline, &cause, rung)),
                 )
             }
             Announcement::Recreating { generation, cause } => {
@@ -108,8 +107,13 @@ impl Announcer {
     }
 }
 
-fn restarted(timeline: &Timeline, cause: &Cause, recreated: bool) -> String {
-    let how = if recreated { "by recreation" } else { "in place" };
+fn restarted(timeline: &Timeline, cause: &Cause, rung: Rung) -> String {
+    let how = match rung {
+        Rung::Process => "in place",
+        Rung::Container => "in place, by container,",
+        Rung::Pod => "in place, with lost pods replaced,",
+        Rung::Recreate => "by recreation",
+    };
     format!(
         "Restarted {} workers {how} to attempt {} in {:.1} ms: {}",
         timeline.workers,
@@ -124,8 +128,9 @@ fn millis(nanos: i64) -> f64 {
     nanos as f64 / 1e6
 }
 
-fn to_json(timeline: &Timeline, cause: &Cause) -> serde_json::Value {
+fn to_json(timeline: &Timeline, cause: &Cause, rung: Rung) -> serde_json::Value {
     json!({
+        "rung": rung.as_str(),
         "generation": timeline.generation.0,
         "causePod": cause.pod,
         "failedAt": timeline.failed_at.0,

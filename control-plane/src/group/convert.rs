@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{InPlaceKind, InPlacePhase, InPlaceRestartStatus, RestartCause};
-use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Reason};
+use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Reason, Rung};
 
 /// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
 pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
@@ -26,12 +26,14 @@ pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
         phase,
         cause: status.cause.as_ref().and_then(cause_from),
         handled_request: status.handled_manual_request.clone(),
+        rung: status.rung.as_ref().and_then(|rung| Rung::parse(rung.as_str())),
     }
 }
 
 /// The status to write.
 pub(super) fn status_to(
     durable: &Durable,
+    kind: Option<InPlaceKind>,
     before: Option<&InPlaceRestartStatus>,
     now: jiff::Timestamp,
 ) -> InPlaceRestartStatus {
@@ -45,13 +47,14 @@ pub(super) fn status_to(
         .filter(|status| status.phase.as_ref() == Some(&phase))
         .and_then(|status| status.last_transition_time.clone());
     InPlaceRestartStatus {
-        kind: Some(InPlaceKind::Supervised),
+        kind,
         phase: Some(phase),
         generation: i64::try_from(durable.generation.0).unwrap_or(i64::MAX),
         released: i64::try_from(durable.released.0).unwrap_or(i64::MAX),
         restarts: i32::try_from(durable.counter).unwrap_or(i32::MAX),
         epoch: i64::try_from(durable.epoch.0).unwrap_or(i64::MAX),
         started: durable.started.iter().cloned().collect(),
+        rung: durable.rung.map(|rung| rung.as_str().into()),
         cause: durable.cause.as_ref().map(cause_to),
         handled_manual_request: durable.handled_request.clone(),
         last_transition_time: Some(kept.unwrap_or(Time(now))),

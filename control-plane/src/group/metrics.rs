@@ -1,5 +1,7 @@
 //! What Prometheus is told of restarts.
 
+use lockstep_api::JobSet;
+use lockstep_core::in_place;
 use lockstep_core::restart::{Announcement, Reason, Timeline, UnixNanos};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,7 +12,9 @@ use crate::metrics::Metrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RestartLabels {
-    /// `process` (in place) or `recreate`.
+    /// `Supervised` or `Plain`.
+    group: String,
+    /// The dearest rung that it took: `Process`, `Container`, `Pod` or `Recreate`.
     rung: &'static str,
     /// `crash` or `deliberate`.
     kind: &'static str,
@@ -65,16 +69,17 @@ impl RestartMetrics {
         restarts
     }
 
-    pub(super) fn announced(&self, announcement: &Announcement) {
+    pub(super) fn announced(&self, jobset: &JobSet, announcement: &Announcement) {
         match announcement {
             Announcement::Restarted {
                 timeline,
                 cause,
-                recreated,
+                rung,
             } => {
                 let deliberate = matches!(cause.reason, Reason::ManualRequest | Reason::Resumed);
                 let labels = RestartLabels {
-                    rung: if *recreated { "recreate" } else { "process" },
+                    group: in_place::group(jobset).map_or_else(String::new, |group| group.kind.to_string()),
+                    rung: rung.as_str(),
                     kind: if deliberate { "deliberate" } else { "crash" },
                     cause: cause.reason.as_str(),
                 };

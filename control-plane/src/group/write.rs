@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{InPlaceRestartStatus, JobSet};
+use lockstep_core::in_place;
 use lockstep_core::restart::{Durable, DurablePhase};
 use serde_json::json;
 use thiserror::Error;
@@ -40,8 +41,9 @@ pub(super) async fn write(
         .status
         .as_ref()
         .and_then(|status| status.in_place_restart.as_ref());
+    let kind = in_place::group(&known).map(|group| group.kind);
     let mut status = json!({
-        "inPlaceRestart": whole(&convert::status_to(&wanted, before, jiff::Timestamp::now())),
+        "inPlaceRestart": whole(&convert::status_to(&wanted, kind, before, jiff::Timestamp::now())),
     });
     let durable = convert::durable_from(before);
     if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
@@ -85,6 +87,7 @@ fn whole(status: &InPlaceRestartStatus) -> serde_json::Value {
             "restarts",
             "epoch",
             "started",
+            "rung",
             "cause",
             "handledManualRequest",
         ] {

@@ -15,6 +15,7 @@ fn in_place_restart_survives_reading_and_writing() {
             "restarts": 3,
             "epoch": 4711,
             "started": ["driver", "workers"],
+            "rung": "Process",
             "cause": {
                 "reason": "WorkerExited",
                 "pod": "train-workers-0-1-x7x7x",

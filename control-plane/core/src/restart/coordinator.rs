@@ -7,7 +7,7 @@ use backoff::Backoff;
 use super::view::{Slot, View};
 use super::{
     Announcement, Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output,
-    Reason, Timeline, UnixNanos,
+    Reason, Rung, Timeline, UnixNanos,
 };
 
 mod backoff;
@@ -35,6 +35,8 @@ pub struct Coordinator {
     backoff: Backoff,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
+    /// The dearest rung that the latest restart has taken.
+    rung: Option<Rung>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +86,7 @@ impl Coordinator {
             timeline: None,
             backoff: Backoff::default(),
             handled_request: durable.handled_request.clone(),
+            rung: durable.rung,
         }
     }
 
@@ -308,6 +311,7 @@ impl Coordinator {
             return;
         }
         self.generation = self.generation.next();
+        self.rung = Some(Rung::Process);
         self.state = State::Stopping {
             deadline: now.plus_millis(observed.policy.timeout_ms),
         };
@@ -328,6 +332,7 @@ impl Coordinator {
             ..Timeline::default()
         });
         timeline.written_at = UnixNanos::default();
+        self.rung = Some(Rung::Recreate);
         self.state = State::Recreating;
         self.cause = Some(cause.clone());
         out.announcements.push(Announcement::Recreating {

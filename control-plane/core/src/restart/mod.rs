@@ -25,6 +25,7 @@ mod gather;
 mod ids;
 mod observed;
 mod output;
+mod rung;
 mod view;
 
 pub use coordinator::Coordinator;
@@ -35,6 +36,7 @@ pub use observed::{
     TerminalRule, Worker,
 };
 pub use output::{Announcement, Desired, Output, Timeline};
+pub use rung::Rung;
 
 #[cfg(test)]
 mod tests;

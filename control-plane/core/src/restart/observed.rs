@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Epoch, Generation, Identity, Incarnation, UnixNanos};
+use super::{Epoch, Generation, Identity, Incarnation, Rung, UnixNanos};
 
 /// Everything that one decision is made from. Built anew for each step; the coordinator keeps no other view of the world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -124,6 +124,8 @@ pub struct Durable {
     pub cause: Option<Cause>,
     /// Token of the latest manual request that has been acted upon.
     pub handled_request: Option<String>,
+    /// The dearest rung that the latest restart has taken, so far.
+    pub rung: Option<Rung>,
 }
 
 /// The states of the coordinator, as they stand in the status.

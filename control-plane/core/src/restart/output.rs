@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cause, Durable, Generation, Incarnation, UnixNanos};
+use super::{Cause, Durable, Generation, Incarnation, Rung, UnixNanos};
 
 /// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub enum Announcement {
         timeline: Timeline,
         /// Why it was done.
         cause: Cause,
-        /// Whether the Jobs had to be made anew.
-        recreated: bool,
+        /// The dearest rung that it took.
+        rung: Rung,
     },
     /// The child Jobs are made anew.
     Recreating {

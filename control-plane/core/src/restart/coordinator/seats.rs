@@ -70,7 +70,6 @@ impl Coordinator {
             .max()
             .unwrap_or(now);
         timeline.workers = running.len();
-        let recreated = timeline.released_at == UnixNanos::default();
         let cause = self
             .cause
             .clone()
@@ -78,7 +77,7 @@ impl Coordinator {
         out.announcements.push(Announcement::Restarted {
             timeline,
             cause,
-            recreated,
+            rung: self.rung.unwrap_or_default(),
         });
     }
 

@@ -21,6 +21,7 @@ impl Coordinator {
         self.generation = durable.generation;
         self.counter = self.counter.max(durable.counter);
         self.cause.clone_from(&durable.cause);
+        self.rung = durable.rung;
         self.timeline = None;
         match durable.phase {
             DurablePhase::Failed => self.state = State::Failed,
@@ -145,6 +146,7 @@ impl Coordinator {
             phase,
             cause: self.cause.clone(),
             handled_request: self.handled_request.clone(),
+            rung: self.rung,
         };
         // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
         let epoch_matters = matches!(
@@ -157,6 +159,7 @@ impl Coordinator {
             && wanted.counter == durable.counter
             && wanted.started == durable.started
             && wanted.handled_request == durable.handled_request
+            && wanted.rung == durable.rung
             && (!epoch_matters || durable.epoch == self.epoch);
         (!same).then_some(wanted)
     }

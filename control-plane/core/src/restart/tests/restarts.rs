@@ -2,7 +2,7 @@
 
 use super::world::{World, id};
 use crate::restart::{
-    Announcement, Exit, Generation, Phase, Reason, TerminalAction, TerminalRule, UnixNanos,
+    Announcement, Exit, Generation, Phase, Reason, Rung, TerminalAction, TerminalRule, UnixNanos,
 };
 
 #[test]
@@ -44,7 +44,7 @@ fn one_failure_restarts_all_once_with_two_writes() {
     let Some(Announcement::Restarted {
         timeline,
         cause,
-        recreated: false,
+        rung: Rung::Process,
     }) = world.announcements.last()
     else {
         panic!("{:?}", world.announcements)
@@ -141,7 +141,10 @@ fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_made
     assert_eq!(world.coordinator.generation(), Generation(2));
     assert!(matches!(
         world.announcements.last(),
-        Some(Announcement::Restarted { recreated: true, .. })
+        Some(Announcement::Restarted {
+            rung: Rung::Recreate,
+            ..
+        })
     ));
 }
 
