@@ -40,6 +40,8 @@ pub const NO_SCHEDULE_TAINT: &str = "alpha.jobset.sigs.k8s.io/no-schedule";
 
 /// Label that the Job controller puts on pods: the name of their Job.
 pub const BATCH_JOB_NAME: &str = "batch.kubernetes.io/job-name";
+/// Label that Kubernetes puts on the pods of a Job: its UID.
+pub const BATCH_CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 /// Label and annotation that the Job controller puts on the pods of Indexed Jobs: their completion index.
 pub const BATCH_JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Finalizer that the Job controller puts on its pods until it has counted them.

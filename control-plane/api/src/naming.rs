@@ -2,6 +2,11 @@
 
 use sha1::{Digest, Sha1};
 
+/// Longest name of a pod that can also be a host name and the value of a label.
+const LONGEST_POD_NAME: usize = 63;
+/// Hex digits at the end of the name of a replacement pod.
+const REPLACEMENT_DIGITS: usize = 8;
+
 /// Name of a Job: `<jobset>-<replicatedJob>-<job index>`.
 pub fn job_name(jobset: &str, replicated_job: &str, job_index: i64) -> String {
     format!("{jobset}-{replicated_job}-{job_index}")
@@ -20,7 +25,21 @@ pub fn claim_name(template: &str, jobset: &str) -> String {
 /// Value of [`crate::labels::JOB_KEY`]: SHA-1 of `<namespace>/<job name>`, in hex. It is as long for every Job, so
 /// that it fits a label, and differs between namespaces, so that affinity terms can span them.
 pub fn job_key(namespace: &str, job_name: &str) -> String {
-    let digest = Sha1::digest(format!("{namespace}/{job_name}"));
+    hex_digest(&format!("{namespace}/{job_name}"))
+}
+
+/// Name of the pod that takes the place of another: `<job name>-<completion index>-<digest of the predecessor>`, with the name of the Job
+/// shortened where that is longer than a pod's may be. The same predecessor always gives the same name, so that it is replaced once.
+pub fn replacement_pod_name(job_name: &str, completion_index: u32, predecessor: &str) -> String {
+    let digest = hex_digest(predecessor);
+    let end = format!("-{completion_index}-{}", &digest[..REPLACEMENT_DIGITS]);
+    let room = LONGEST_POD_NAME.saturating_sub(end.len());
+    let start = &job_name[..job_name.floor_char_boundary(room)];
+    format!("{start}{end}")
+}
+
+fn hex_digest(text: &str) -> String {
+    let digest = Sha1::digest(text);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -23,6 +23,8 @@ pub struct PodSummary {
     pub recreation: Option<i32>,
     /// Name of its Job.
     pub job: Option<String>,
+    /// UID of its Job.
+    pub job_uid: Option<String>,
     /// Its completion index.
     pub index: Option<u32>,
     /// The node that it is bound to.
@@ -45,6 +47,7 @@ impl PodSummary {
             jobset_uid: label(labels, labels::JOBSET_UID).map(str::to_owned),
             recreation: label(labels, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok()),
             job: label(labels, labels::BATCH_JOB_NAME).map(str::to_owned),
+            job_uid: label(labels, labels::BATCH_CONTROLLER_UID).map(str::to_owned),
             index: label(labels, labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse().ok()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             running: phase == Some("Running"),

@@ -17,3 +17,14 @@ fn job_key_is_the_sha1_of_the_namespaced_name() {
     );
     assert_ne!(job_key("a", "b-0"), job_key("c", "b-0"));
 }
+
+#[test]
+fn a_replacement_is_named_after_what_it_replaces() {
+    let name = replacement_pod_name("train-workers-0", 3, "uid-1");
+    // printf uid-1 | sha1sum
+    assert_eq!(name, "train-workers-0-3-f0552977");
+    assert_ne!(name, replacement_pod_name("train-workers-0", 3, "uid-2"));
+    let long = replacement_pod_name(&"j".repeat(63), 12, "uid-1");
+    assert_eq!(long.len(), 63);
+    assert!(long.ends_with("-12-f0552977"), "{long}");
+}

@@ -29,6 +29,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         (labels::JOBSET_UID, "js"),
         (labels::RESTART_ATTEMPT, "2"),
         (labels::BATCH_JOB_NAME, "js-w-0"),
+        (labels::BATCH_CONTROLLER_UID, "uid-job"),
         (labels::BATCH_JOB_COMPLETION_INDEX, "1"),
     ];
     let expected = PodSummary {
@@ -37,6 +38,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         jobset_uid: Some("js".to_owned()),
         recreation: Some(2),
         job: Some("js-w-0".to_owned()),
+        job_uid: Some("uid-job".to_owned()),
         index: Some(1),
         node: Some("n".to_owned()),
         running: true,

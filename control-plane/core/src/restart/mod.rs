@@ -26,6 +26,7 @@ mod ids;
 mod observed;
 mod output;
 mod rung;
+mod replace;
 mod view;
 
 pub use coordinator::Coordinator;
@@ -37,6 +38,7 @@ pub use observed::{
 };
 pub use output::{Announcement, Desired, Output, Timeline};
 pub use rung::Rung;
+pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
 
 #[cfg(test)]
 mod tests;

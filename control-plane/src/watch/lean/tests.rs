@@ -35,6 +35,8 @@ fn of_a_job_what_is_decided_on_is_read() {
             "completionMode": "Indexed",
             "suspend": true,
             "backoffLimit": 6,
+            "backoffLimitPerIndex": 5,
+            "managedBy": "m",
             "podFailurePolicy": {"rules": [{"action": "FailJob"}]},
             "template": {
                 "metadata": {"labels": {"l": "1"}},
@@ -64,6 +66,10 @@ fn of_a_job_what_is_decided_on_is_read() {
     assert_eq!(
         (spec.parallelism, spec.completions, spec.suspend),
         (Some(2), Some(3), Some(true))
+    );
+    assert_eq!(
+        (spec.backoff_limit, spec.backoff_limit_per_index, spec.managed_by.as_deref()),
+        (Some(6), Some(5), Some("m"))
     );
     assert_eq!(spec.completion_mode.as_deref(), Some("Indexed"));
     assert_eq!(spec.pod_failure_policy.unwrap().rules[0].action, "FailJob");
