@@ -104,6 +104,7 @@ impl RestartMetrics {
             running_at: running,
             generation: _,
             workers: _,
+            replaced: _,
         } = *timeline;
         for (phase, from, to) in [
             ("detect", failed, detected),

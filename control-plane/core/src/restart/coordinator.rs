@@ -12,6 +12,7 @@ use super::{
 
 mod backoff;
 mod evidence;
+mod pods;
 mod seats;
 mod takeover;
 
@@ -147,6 +148,7 @@ impl Coordinator {
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
+        out.replace = self.may_replace(now);
         out.wake_at = self.wake_at(now);
         out
     }
@@ -205,6 +207,8 @@ impl Coordinator {
                         timeline.parked_at = now;
                     }
                     self.state = State::Parked { deadline };
+                } else if self.replacement_is_late(observed, view) {
+                    self.recreate(Self::cause_of(Reason::ReplacementLate), now, out);
                 } else if now >= deadline {
                     self.recreate(Self::cause_of(Reason::TimedOut), now, out);
                 }
@@ -365,10 +369,18 @@ impl Coordinator {
             .iter()
             .map(|(identity, incarnation, _)| ((*identity).clone(), (*incarnation).clone()))
             .collect();
+        let replaced = parked
+            .iter()
+            .filter(|(identity, incarnation, _)| self.is_in_another_pod(identity, incarnation))
+            .count();
         if let Some(timeline) = &mut self.timeline {
             timeline.stopped_at = stopped_at.unwrap_or_default();
             timeline.released_at = now;
             timeline.workers = parked.len();
+            timeline.replaced = replaced;
+        }
+        if replaced > 0 {
+            self.rung = self.rung.max(Some(Rung::Pod));
         }
         self.seats = seats;
         self.held.clear();

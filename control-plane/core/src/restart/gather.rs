@@ -12,6 +12,8 @@ use crate::pod::PodSummary;
 
 /// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
 const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
+/// The Job controller's first and longest wait before it replaces a failed pod, milliseconds.
+const BACK_OFF_MS: (u64, u64) = (10_000, 600_000);
 /// Kubernetes' default of terminationGracePeriodSeconds.
 const DEFAULT_TERMINATION_GRACE_SECONDS: i64 = 30;
 
@@ -105,6 +107,7 @@ fn stage(
             .and_then(|job| job.status.as_ref()?.completed_indexes.as_deref())
             .map(indexes)
             .unwrap_or_default();
+        let back_off_ms = job.map_or(0, |job| back_off_ms(job));
         for index in 0..u32::try_from(width).unwrap_or(0) {
             let done = completed.iter().any(|range| range.contains(&index));
             for container in &containers {
@@ -118,6 +121,7 @@ fn stage(
                     pods: Vec::new(),
                     completed: done,
                     ending,
+                    back_off_ms,
                 };
                 gathered.workers.insert(identity, worker);
             }
@@ -130,6 +134,17 @@ fn stage(
     }) {
         gathered.finished_stages.insert(replicated.name.clone());
     }
+}
+
+/// The Job controller's wait before it replaces a failed pod: 10 s, doubled at each failure, at most 10 min. It counts from the last success and
+/// from its own start; the status does not tell, so this may be too long.
+fn back_off_ms(job: &Job) -> u64 {
+    let failed = job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
+    let doublings = u32::try_from(failed).unwrap_or(0).saturating_sub(1);
+    BACK_OFF_MS
+        .0
+        .saturating_mul(2_u64.saturating_pow(doublings))
+        .min(BACK_OFF_MS.1)
 }
 
 /// Puts one pod where it belongs.

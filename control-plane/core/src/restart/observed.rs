@@ -39,6 +39,8 @@ pub struct Worker {
     pub completed: bool,
     /// Whether the Job has failed, or its controller is about to fail it and ends its pods.
     pub ending: bool,
+    /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.
+    pub back_off_ms: u64,
 }
 
 /// What matters of one live pod.
@@ -178,6 +180,8 @@ pub enum Reason {
     ManualRequest,
     /// A report contradicts the protocol.
     ProtocolError,
+    /// The Job controller would replace a lost pod only after `inplace-timeout`.
+    ReplacementLate,
 }
 
 impl Reason {
@@ -193,6 +197,7 @@ impl Reason {
             Self::Resumed => "Resumed",
             Self::ManualRequest => "ManualRequest",
             Self::ProtocolError => "ProtocolError",
+            Self::ReplacementLate => "ReplacementLate",
         }
     }
 
@@ -208,6 +213,7 @@ impl Reason {
             Self::Resumed,
             Self::ManualRequest,
             Self::ProtocolError,
+            Self::ReplacementLate,
         ]
         .into_iter()
         .find(|reason| reason.as_str() == name)
@@ -227,6 +233,8 @@ pub struct Policy {
     pub max_backoff_ms: u64,
     /// Exit codes that Kubernetes has to see.
     pub terminal: Vec<TerminalRule>,
+    /// Whether the control plane replaces lost pods itself, and does not wait for the Job controller.
+    pub replaces_pods: bool,
 }
 
 impl Default for Policy {
@@ -237,6 +245,7 @@ impl Default for Policy {
             recovery_ms: 15_000,
             max_backoff_ms: 60_000,
             terminal: Vec::new(),
+            replaces_pods: true,
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct Output {
     pub status: Option<Durable>,
     /// Things that just happened, for events, metrics and logs.
     pub announcements: Vec<Announcement>,
+    /// Whether lost pods may be replaced now.
+    pub replace: bool,
     /// Step again at this time even if nothing changes.
     pub wake_at: Option<UnixNanos>,
 }
@@ -84,4 +86,6 @@ pub struct Timeline {
     pub running_at: UnixNanos,
     /// Workers restarted.
     pub workers: usize,
+    /// Those of them that run in another pod than before.
+    pub replaced: usize,
 }

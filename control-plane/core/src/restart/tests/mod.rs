@@ -1,3 +1,4 @@
+mod pods;
 mod random;
 mod restarts;
 mod takeover;
