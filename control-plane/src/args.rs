@@ -111,6 +111,11 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR", value_name = "DIR")]
     pub hub_tls_dir: Option<PathBuf>,
 
+    /// Whether to replace lost pods of groups that restart in place at once, and not leave that to the Job controller's back-off.
+    #[arg(long, env = "LOCKSTEP_REPLACE_LOST_PODS", value_parser = go::boolean, value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
+    pub replace_lost_pods: bool,
+
     /// Namespace of the product. By default that of the pod, or lockstep-system.
     #[arg(long, env = "LOCKSTEP_NAMESPACE", default_value_t = default_namespace(Path::new(POD_NAMESPACE)))]
     pub namespace: String,

@@ -127,6 +127,7 @@ impl Leader {
                 self.stores.clone(),
                 Arc::clone(registry),
                 announcer,
+                self.settings.replace_lost_pods,
                 end.clone(),
             );
             let groups = manager.run(self.group_changes);

@@ -76,6 +76,8 @@ pub struct Settings {
     pub features: Features,
     /// Whether to install and upgrade the CustomResourceDefinition.
     pub manage_crds: bool,
+    /// Whether lost pods of in-place groups are replaced at once.
+    pub replace_lost_pods: bool,
     /// How replicas agree on the one that acts.
     pub leader_election: LeaderElection,
     /// The health endpoints.
@@ -174,6 +176,7 @@ impl Settings {
         Ok(Self {
             features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
             manage_crds: args.manage_crds,
+            replace_lost_pods: args.replace_lost_pods,
             leader_election: leader_election(
                 file.leader_election.unwrap_or_default(),
                 args.leader_elect,

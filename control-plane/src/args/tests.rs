@@ -12,6 +12,7 @@ fn the_defaults_work_alone() {
         BindAddress(Some("0.0.0.0:9444".parse().unwrap()))
     );
     assert_eq!((args.leader_elect, args.disable_webhooks), (None, false));
+    assert!(args.replace_lost_pods);
     assert_eq!(args.zap.format(args.log_format), LogFormat::Text);
 }
 

@@ -13,12 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::convert::sentence;
 use super::metrics::RestartMetrics;
+use super::replace::News;
 use crate::metrics::Metrics;
 
 /// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
 const BACKLOG: usize = 1024;
 /// Annotation on the Event of a completed restart: when each phase was reached, as JSON (nanoseconds since the Unix epoch).
 const TIMELINE: &str = "lockstep.dev/timeline";
+/// Events take 1 KiB of note.
+const LONGEST_NOTE: usize = 1024;
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
 /// Takes announcements from group tasks without ever making them wait.
@@ -94,12 +97,46 @@ impl Announcer {
                 None,
             ),
         };
+        self.tell(jobset, warning, reason, note, timeline);
+    }
+
+    /// The same of a lost pod.
+    pub(super) fn pod(&self, jobset: &JobSet, news: &News) {
+        self.metrics.pod(news);
+        match news {
+            News::Created(pod) => {
+                let (job, index) = (&pod.place.job, pod.place.index);
+                let note = format!(
+                    "Created pod {} in the place of a lost pod of {job}[{index}]",
+                    pod.name
+                );
+                self.tell(jobset, false, "ReplacedPod", note, None);
+            }
+            News::Failed(pod, error) => {
+                let (job, index) = (&pod.place.job, pod.place.index);
+                let note = format!(
+                    "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
+                );
+                self.tell(jobset, true, "PodNotReplaced", note, None);
+            }
+        }
+    }
+
+    fn tell(
+        &self,
+        jobset: &JobSet,
+        warning: bool,
+        reason: &str,
+        mut note: String,
+        timeline: Option<serde_json::Value>,
+    ) {
         tracing::info!(
             reason,
             note,
             timeline = timeline.as_ref().map(ToString::to_string),
             "announced"
         );
+        note.truncate(note.floor_char_boundary(LONGEST_NOTE));
         let event = event(jobset, warning, reason, note, timeline);
         if self.events.try_send(event).is_err() {
             tracing::warn!(reason, "too many events are waiting, this one is dropped");
@@ -109,13 +146,16 @@ impl Announcer {
 
 fn restarted(timeline: &Timeline, cause: &Cause, rung: Rung) -> String {
     let how = match rung {
-        Rung::Process => "in place",
+        Rung::Process | Rung::Pod => "in place",
         Rung::Container => "in place, by container,",
-        Rung::Pod => "in place, with lost pods replaced,",
         Rung::Recreate => "by recreation",
     };
+    let replaced = match timeline.replaced {
+        0 => String::new(),
+        pods => format!(" ({pods} in a new pod)"),
+    };
     format!(
-        "Restarted {} workers {how} to attempt {} in {:.1} ms: {}",
+        "Restarted {} workers{replaced} {how} to attempt {} in {:.1} ms: {}",
         timeline.workers,
         timeline.generation,
         millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
@@ -142,6 +182,7 @@ fn to_json(timeline: &Timeline, cause: &Cause, rung: Rung) -> serde_json::Value 
         "releasedAt": timeline.released_at.0,
         "runningAt": timeline.running_at.0,
         "workers": timeline.workers,
+        "replacedPods": timeline.replaced,
     })
 }
 

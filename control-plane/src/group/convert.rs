@@ -119,7 +119,8 @@ pub(super) fn sentence(cause: &Cause) -> String {
         Reason::Resumed => "the JobSet was resumed".to_owned(),
         Reason::ManualRequest => "it was asked for".to_owned(),
         Reason::ReplacementLate => {
-            "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned()
+            "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout"
+                .to_owned()
         }
         Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
     }

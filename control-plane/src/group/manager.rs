@@ -7,13 +7,14 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{InPlaceKind, JobSet};
 use lockstep_core::in_place;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::announce::Announcer;
 use super::clock::Clock;
+use super::replace;
 use super::task::{Context, Task};
 use crate::hub::Registry;
 use crate::watch::Stores;
@@ -38,13 +39,14 @@ struct Group {
 }
 
 impl Manager {
-    /// A manager without groups. Its tasks end with `shutdown`.
+    /// A manager without groups. Its tasks end with `shutdown`. `replaces_pods`: lost pods are not left to the Job controller.
     #[must_use]
     pub fn new(
         client: kube::Client,
         stores: Stores,
         registry: Arc<Registry>,
         announcer: Announcer,
+        replaces_pods: bool,
         shutdown: CancellationToken,
     ) -> Self {
         let context = Context {
@@ -52,6 +54,7 @@ impl Manager {
             stores,
             clock: Clock::start(),
             announcer,
+            replacements: replaces_pods.then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
         };
         Self {
             context,

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+use super::replace::News;
 use crate::metrics::Metrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,11 +28,18 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PodLabels {
+    /// `created` or `failed`.
+    result: &'static str,
+}
+
 /// Counters and histograms of restarts, over all groups.
 #[derive(Clone)]
 pub(super) struct RestartMetrics {
     restarts: Family<RestartLabels, Counter>,
     exhausted: Counter,
+    pods: Family<PodLabels, Counter>,
     phases: Family<PhaseLabels, Histogram, fn() -> Histogram>,
 }
 
@@ -46,6 +54,7 @@ impl RestartMetrics {
         let restarts = Self {
             restarts: Family::default(),
             exhausted: Counter::default(),
+            pods: Family::default(),
             phases: Family::new_with_constructor(histogram),
         };
         metrics.register(|registry| {
@@ -58,6 +67,11 @@ impl RestartMetrics {
                 "lockstep_restarts_exhausted",
                 "Groups that have used up maxRestarts",
                 restarts.exhausted.clone(),
+            );
+            registry.register(
+                "lockstep_replacement_pods",
+                "Lost pods of groups that the control plane has replaced itself, or that it could not replace for seconds",
+                restarts.pods.clone(),
             );
             registry.register(
                 "lockstep_restart_phase_seconds",
@@ -91,6 +105,14 @@ impl RestartMetrics {
             }
             Announcement::Restarting { .. } | Announcement::Recreating { .. } => {}
         }
+    }
+
+    pub(super) fn pod(&self, news: &News) {
+        let result = match news {
+            News::Created(_) => "created",
+            News::Failed(..) => "failed",
+        };
+        self.pods.get_or_create(&PodLabels { result }).inc();
     }
 
     fn observe(&self, timeline: &Timeline) {

@@ -11,6 +11,7 @@ mod manager;
 mod metrics;
 mod mirror;
 mod observe;
+mod replace;
 mod task;
 mod write;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, annotations, labels};
-use lockstep_core::restart::{self, Durable, Gathered, Observed};
+use lockstep_core::restart::{self, Durable, Gathered, Observed, Occupancy, Place, Policy};
 
 use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
 use crate::watch::{Stores, WatchedPod};
@@ -16,10 +16,13 @@ pub(super) struct View {
     pub(super) gathered: Gathered,
     pub(super) policy: GroupPolicy,
     pub(super) nodes: BTreeSet<String>,
+    /// Where there should be pods.
+    pub(super) places: BTreeMap<Place, Occupancy>,
 }
 
-/// Reads the stores for one JobSet. `recreations` is `status.restarts` as this task knows it.
-pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
+/// Reads the stores for one JobSet, whose status says what is `durable`.
+pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View {
+    let recreations = jobset.restarts();
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
     let jobs: Vec<Arc<Job>> = stores
@@ -34,6 +37,7 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
         .collect();
     let pods = || pods.iter().map(|pod| &pod.summary);
     let gathered = restart::gather(jobset, &jobs, pods(), recreations);
+    let places = restart::places(&jobs, pods(), recreations, &durable.started);
     // Where only ended pods are left, nothing is to be told: the daemon has forgotten the group by the time a new pod comes.
     let nodes = pods()
         .filter(|pod| !pod.is_terminal())
@@ -57,6 +61,7 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, recreations: i32) -> View {
         gathered,
         policy,
         nodes,
+        places,
     }
 }
 
@@ -67,7 +72,13 @@ fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
 }
 
 /// What the coordinator decides on.
-pub(super) fn observed(view: &View, jobset: &JobSet, link: &GroupLink, durable: Durable) -> Observed {
+pub(super) fn observed(
+    view: &View,
+    jobset: &JobSet,
+    link: &GroupLink,
+    durable: Durable,
+    replaces_pods: bool,
+) -> Observed {
     let gathered = &view.gathered;
     let reports = link
         .reports()
@@ -92,7 +103,10 @@ pub(super) fn observed(view: &View, jobset: &JobSet, link: &GroupLink, durable: 
             .cloned()
             .collect(),
         durable,
-        policy: gathered.policy.clone(),
+        policy: Policy {
+            replaces_pods,
+            ..gathered.policy.clone()
+        },
         suspended: jobset.is_suspended(),
         manual_request: jobset.annotation(annotations::RESTART_REQUEST).map(str::to_owned),
     }

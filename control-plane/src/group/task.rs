@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Coordinator, Durable};
-use tokio::sync::Notify;
+use lockstep_core::restart::{Coordinator, Durable, LostPods};
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
@@ -16,6 +16,7 @@ use super::clock::Clock;
 use super::convert;
 use super::mirror::Mirror;
 use super::observe;
+use super::replace::{News, Replacer};
 use super::write::{self, WriteError};
 use crate::hub::GroupLink;
 use crate::watch::recent::version;
@@ -36,6 +37,8 @@ pub(super) struct Context {
     pub(super) stores: Stores,
     pub(super) clock: Clock,
     pub(super) announcer: Announcer,
+    /// To create pods in the place of lost ones; `None`: that is left to the Job controller.
+    pub(super) replacements: Option<Arc<Semaphore>>,
 }
 
 /// One group.
@@ -66,15 +69,20 @@ impl Task {
             Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
         let mut writing = Writing::Idle;
         let mut mirror = Mirror::new(self.context.client.clone());
+        let mut lost = LostPods::default();
+        let replacements = self.context.replacements.clone();
+        let mut replacer = replacements.map(|permits| Replacer::new(self.context.client.clone(), permits));
         let mut pause = RETRY.0;
         let mut state = "";
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             known = self.freshest(known);
-            let view = observe::view(&self.context.stores, &known, known.restarts());
+            let durable = durable_of(&known);
+            let view = observe::view(&self.context.stores, &known, &durable);
             self.link.forget_pods(&view.gathered.pods, KEPT);
-            let observed = observe::observed(&view, &known, &self.link, durable_of(&known));
-            let out = coordinator.step(&observed, self.context.clock.now());
+            let observed = observe::observed(&view, &known, &self.link, durable, replacer.is_some());
+            let now = self.context.clock.now();
+            let out = coordinator.step(&observed, now);
             if state != coordinator.state_name() {
                 state = coordinator.state_name();
                 tracing::info!(state, generation = %coordinator.generation(), "group state");
@@ -95,7 +103,16 @@ impl Task {
                 _ => {}
             }
 
-            let wake_at = out.wake_at.map(|at| self.context.clock.instant(at));
+            let mut vacant = lost.look(&view.places, coordinator.generation(), now);
+            if !out.replace {
+                vacant.replacements.clear();
+            }
+            let retry_at = replacer
+                .as_mut()
+                .and_then(|replacer| replacer.want(known.ns(), vacant.replacements));
+            let wake_at = [out.wake_at, vacant.wake_at].into_iter().flatten().min();
+            let wake_at = wake_at.map(|at| self.context.clock.instant(at));
+            let wake_at = [wake_at, retry_at].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -121,6 +138,11 @@ impl Task {
                     None => writing = Writing::Idle,
                 },
                 shown = mirror.shown() => known = Arc::new(shown),
+                news = progress(&mut replacer) => {
+                    for news in news {
+                        self.context.announcer.pod(&known, &news);
+                    }
+                }
                 () = self.link.changed() => {}
                 () = self.changed.notified() => {}
                 () = sleep_until(wake_at) => {}
@@ -174,6 +196,13 @@ async fn finished(writing: &mut Writing) -> Option<Result<JobSet, WriteError>> {
             tokio::time::sleep_until((*at).into()).await;
             None
         }
+    }
+}
+
+async fn progress(replacer: &mut Option<Replacer>) -> Vec<News> {
+    match replacer {
+        Some(replacer) => replacer.progress().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -45,7 +45,7 @@ fn the_defaults_are_upstreams() {
         }
     );
     let election = settings.leader_election;
-    assert!(election.enabled && settings.manage_crds);
+    assert!(election.enabled && settings.manage_crds && settings.replace_lost_pods);
     assert_eq!((election.duration.as_secs(), election.grace.as_secs()), (15, 5));
     assert_eq!(settings.features, Features::default());
 }

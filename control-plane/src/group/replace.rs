@@ -1,0 +1,229 @@
+//! Creates pods in the place of lost ones, for the Job controller to adopt (the pod rung).
+//!
+//! Promises: a Job is looked at by a quorum read before any of its pods is created, and a place that has a pod meanwhile, or needs none, gets none; a
+//! name is created once; what is refused (by a quota, a webhook) is tried again ever more slowly for as long as it is wanted, and the Job
+//! controller's own replacement or the group's time-out ends that; no more than [`AT_ONCE`] pods are created at the same time over all groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, future};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+use lockstep_api::labels;
+use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use crate::retry::delay;
+use crate::watch::recent::BELIEVED;
+
+/// Pods that are created at the same time, over all groups.
+pub(super) const AT_ONCE: usize = 50;
+/// So many failures in a row are news. A follower's pod is refused until its leader is scheduled, which is none.
+const NEWS: u32 = 6;
+
+/// Why a pod was not created.
+#[derive(Debug, Error)]
+pub(super) enum ReplaceError {
+    /// The API server did not answer, or refused.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// The Job of several pods could not be looked at.
+    #[error("{0}")]
+    Job(Arc<kube::Error>),
+}
+
+/// What has become of a place, for people.
+pub(super) enum News {
+    /// This pod was created.
+    Created(Replacement),
+    /// It could not be, so many times now.
+    Failed(Replacement, ReplaceError),
+}
+
+/// How a request ended well.
+enum Outcome {
+    Created,
+    /// Such a pod exists already, or none is needed.
+    Needless,
+}
+
+type Results = Vec<(Replacement, Result<Outcome, ReplaceError>)>;
+type Batch = Pin<Box<dyn Future<Output = Results> + Send>>;
+
+/// How far a replacement has come.
+struct Attempt {
+    name: String,
+    failures: u32,
+    state: State,
+}
+
+enum State {
+    UnderWay,
+    /// Done, and believed until then; or failed, and tried again then.
+    Rests {
+        until: Instant,
+    },
+}
+
+/// Creates the pods of one group.
+pub(super) struct Replacer {
+    client: Client,
+    permits: Arc<Semaphore>,
+    attempts: BTreeMap<Place, Attempt>,
+    batches: FuturesUnordered<Batch>,
+}
+
+impl Replacer {
+    /// One that shares `permits` with those of the other groups.
+    pub(super) fn new(client: Client, permits: Arc<Semaphore>) -> Self {
+        Self {
+            client,
+            permits,
+            attempts: BTreeMap::new(),
+            batches: FuturesUnordered::new(),
+        }
+    }
+
+    /// These and no others are wanted. Returns when to say so again, if they still are.
+    pub(super) fn want(&mut self, namespace: &str, wanted: Vec<Replacement>) -> Option<Instant> {
+        let now = Instant::now();
+        let names: BTreeMap<&Place, &str> = wanted
+            .iter()
+            .map(|wanted| (&wanted.place, wanted.name.as_str()))
+            .collect();
+        self.attempts.retain(|place, attempt| {
+            matches!(attempt.state, State::UnderWay) || names.get(place) == Some(&attempt.name.as_str())
+        });
+        let mut by_job: BTreeMap<String, Vec<Replacement>> = BTreeMap::new();
+        for wanted in wanted {
+            let attempt = self.attempts.entry(wanted.place.clone()).or_insert(Attempt {
+                name: wanted.name.clone(),
+                failures: 0,
+                state: State::Rests { until: now },
+            });
+            if matches!(attempt.state, State::Rests { until } if until <= now) {
+                attempt.state = State::UnderWay;
+                by_job.entry(wanted.place.job.clone()).or_default().push(wanted);
+            }
+        }
+        for (job, wanted) in by_job {
+            let (client, permits) = (self.client.clone(), Arc::clone(&self.permits));
+            let namespace = namespace.to_owned();
+            self.batches.push(Box::pin(async move {
+                of_one_job(client, &permits, &namespace, &job, wanted).await
+            }));
+        }
+        let rests = self.attempts.values().filter_map(|attempt| match attempt.state {
+            State::Rests { until } => Some(until),
+            State::UnderWay => None,
+        });
+        rests.min()
+    }
+
+    /// Resolves when some of it is done or has failed. Cancel-safe: requests stay where they are.
+    pub(super) async fn progress(&mut self) -> Vec<News> {
+        let Some(results) = self.batches.next().await else {
+            return future::pending().await;
+        };
+        results
+            .into_iter()
+            .filter_map(|(wanted, result)| self.ended(wanted, result))
+            .collect()
+    }
+
+    fn ended(&mut self, wanted: Replacement, result: Result<Outcome, ReplaceError>) -> Option<News> {
+        let attempt = self.attempts.get_mut(&wanted.place)?;
+        match result {
+            Ok(outcome) => {
+                attempt.failures = 0;
+                // The watch shows it soon. If it does not, the pod is gone again, unseen.
+                attempt.state = State::Rests {
+                    until: Instant::now() + BELIEVED,
+                };
+                matches!(outcome, Outcome::Created).then_some(News::Created(wanted))
+            }
+            Err(error) => {
+                attempt.failures = attempt.failures.saturating_add(1);
+                let after: Duration = delay(attempt.failures);
+                attempt.state = State::Rests {
+                    until: Instant::now() + after,
+                };
+                tracing::debug!(pod = wanted.name, %error, ?after, "lost pod not replaced, will retry");
+                (attempt.failures == NEWS).then_some(News::Failed(wanted, error))
+            }
+        }
+    }
+}
+
+/// Creates pods of one Job, which is read first.
+async fn of_one_job(
+    client: Client,
+    permits: &Semaphore,
+    namespace: &str,
+    job: &str,
+    wanted: Vec<Replacement>,
+) -> Results {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let jobs: Api<Job> = Api::namespaced(client, namespace);
+    let (job, present) = match tokio::try_join!(jobs.get_opt(job), present(&pods, job)) {
+        Ok(seen) => seen,
+        Err(error) => {
+            let error = Arc::new(error);
+            let failed = |wanted| (wanted, Err(ReplaceError::Job(Arc::clone(&error))));
+            return wanted.into_iter().map(failed).collect();
+        }
+    };
+    let creations = wanted.into_iter().map(|wanted| {
+        let pod = job
+            .as_ref()
+            .filter(|job| {
+                let others = present.get(&wanted.place.index);
+                job.metadata.uid.as_ref() == Some(&wanted.job_uid)
+                    && is_open(job, wanted.place.index)
+                    && others.is_none_or(|others| others.is_subset(&wanted.ended))
+            })
+            .and_then(|job| replacement_pod(job, wanted.place.index, &wanted.name));
+        let pods = &pods;
+        async move {
+            let result = match pod {
+                Some(pod) => create(pods, permits, &pod).await,
+                None => Ok(Outcome::Needless),
+            };
+            (wanted, result)
+        }
+    });
+    future::join_all(creations).await
+}
+
+/// UIDs of the Job's pods, by completion index, as they are now.
+async fn present(pods: &Api<Pod>, job: &str) -> Result<BTreeMap<u32, BTreeSet<String>>, kube::Error> {
+    let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
+    let mut present: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    for pod in pods.list_metadata(&of_job).await?.items {
+        let index = pod
+            .labels()
+            .get(labels::BATCH_JOB_COMPLETION_INDEX)
+            .and_then(|index| index.parse().ok());
+        if let (Some(index), Some(uid)) = (index, pod.uid()) {
+            present.entry(index).or_default().insert(uid);
+        }
+    }
+    Ok(present)
+}
+
+async fn create(pods: &Api<Pod>, permits: &Semaphore, pod: &Pod) -> Result<Outcome, ReplaceError> {
+    // Never closed; and if it were, the pod would only be created beside too many others.
+    let _permit = permits.acquire().await;
+    match pods.create(&PostParams::default(), pod).await {
+        Ok(_) => Ok(Outcome::Created),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Outcome::Needless),
+        Err(error) => Err(error.into()),
+    }
+}
