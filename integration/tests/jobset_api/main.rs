@@ -14,6 +14,7 @@ mod lifecycle;
 mod operations;
 mod order;
 mod placement;
+mod pods;
 mod policies;
 mod proxy;
 mod restarts;
@@ -32,6 +33,7 @@ fn main() -> std::process::ExitCode {
         operations::cases(),
         order::cases(),
         placement::cases(),
+        pods::cases(),
         policies::cases(),
         restarts::cases(),
         invalid::cases(),

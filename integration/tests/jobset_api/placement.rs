@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const RACK: &str = "example.com/rack";
+pub(crate) const RACK: &str = "example.com/rack";
 /// Keeps a deleted pod to be looked at.
 const KEEP: &str = "example.com/keep";
 
@@ -53,7 +53,7 @@ fn nodes(scene: &Scene) -> Api<Node> {
 }
 
 /// A node of the scene's own.
-async fn node(scene: &Scene, name: &str, labels: Value) -> Result<String> {
+pub(crate) async fn node(scene: &Scene, name: &str, labels: Value) -> Result<String> {
     let name = format!("{}-{name}", scene.namespace.name);
     let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": true}});
     nodes(scene)
@@ -62,13 +62,13 @@ async fn node(scene: &Scene, name: &str, labels: Value) -> Result<String> {
     Ok(name)
 }
 
-async fn pods_of(scene: &Scene, job: &str) -> Result<Vec<Pod>> {
+pub(crate) async fn pods_of(scene: &Scene, job: &str) -> Result<Vec<Pod>> {
     let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
     Ok(scene.api::<Pod>().list(&of_job).await?.items)
 }
 
 /// Waits for the Job controller.
-async fn until_pods(scene: &Scene, job: &str, count: usize) -> Result<Vec<Pod>> {
+pub(crate) async fn until_pods(scene: &Scene, job: &str, count: usize) -> Result<Vec<Pod>> {
     eventually(&format!("{count} pods of {job}"), PATIENCE, async || {
         let pods = pods_of(scene, job).await?;
         ensure!(pods.len() == count, "{} pods", pods.len());
@@ -78,7 +78,7 @@ async fn until_pods(scene: &Scene, job: &str, count: usize) -> Result<Vec<Pod>> 
 }
 
 /// Plays the scheduler.
-async fn bind(scene: &Scene, pod: &str, node: &str) -> Result<()> {
+pub(crate) async fn bind(scene: &Scene, pod: &str, node: &str) -> Result<()> {
     let binding = json!({
         "apiVersion": "v1",
         "kind": "Binding",

@@ -2,7 +2,7 @@
 
 mod certificates;
 mod permissions;
-mod setup;
+pub(crate) mod setup;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Binding, Node, Pod};

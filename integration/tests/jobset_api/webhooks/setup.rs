@@ -29,7 +29,7 @@ pub(super) const DENIED: &str =
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
 /// Has the objects of this namespace go through the webhooks of the shared control plane.
-pub(super) async fn enable(scene: &Scene) -> Result<()> {
+pub(crate) async fn enable(scene: &Scene) -> Result<()> {
     let client = &scene.namespace.access.client;
     let install = async || {
         let port = scene.control_plane().webhook_port();

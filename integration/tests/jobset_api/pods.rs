@@ -1,0 +1,520 @@
+//! Lost pods of JobSets that restart in place. The test is kubelet and, where it matters, the scheduler; the Job controller is real.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use lockstep_api::{annotations, labels, naming};
+use lockstep_integration::harness::eventually;
+use serde_json::{Value, json};
+
+use crate::fixture::{Case, case};
+use crate::placement::{RACK, bind, node, pods_of, until_pods};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::webhooks::setup;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(lost_pods_are_replaced_within_seconds_and_the_job_controller_counts_right alone),
+        case!(whenever_the_control_plane_is_killed_a_lost_pod_is_replaced_once alone),
+        case!(a_control_plane_that_has_not_seen_the_pod_replaces_it_all_the_same alone),
+        case!(told_not_to_it_leaves_lost_pods_to_the_job_controller alone),
+        case!(told_not_to_it_makes_the_jobs_anew_where_the_job_controller_would_be_late alone),
+        case!(where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later alone),
+        case!(a_lost_leader_of_an_exclusive_domain_takes_its_followers_along alone),
+    ]
+}
+
+/// How long a replacement may take. The Job controller alone takes 10 s and more.
+const SOON: Duration = Duration::from_secs(5);
+const WORKERS: usize = 4;
+const JOB: &str = "js-a-0";
+
+/// A JobSet of one Job that restarts in place.
+fn in_place() -> Value {
+    let mut job = replicated_job("a", 1);
+    let spec = &mut job["template"]["spec"];
+    spec["parallelism"] = json!(WORKERS);
+    spec["completions"] = json!(WORKERS);
+    spec["backoffLimit"] = json!(i32::MAX);
+    spec["template"]["spec"]["subdomain"] = json!("js");
+    jobset(
+        json!({"failurePolicy": {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}, "replicatedJobs": [job]}),
+    )
+}
+
+/// Runs `body` with a control plane that coordinates groups, and then has the usual one run again.
+async fn with_groups(scene: &Scene, flags: &[&str], body: impl Future<Output = Result<()>>) -> Result<()> {
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    start(scene, flags).await?;
+    let result = body.await;
+    control_plane.kill().await?;
+    control_plane.start().await?;
+    result
+}
+
+/// Starts the control plane as one that coordinates groups. No node daemon ever connects.
+async fn start(scene: &Scene, flags: &[&str]) -> Result<()> {
+    let dir = scene.control_plane().dir();
+    let token = dir.join("hub-token");
+    std::fs::write(&token, "token")?;
+    let (token, tls) = (token.to_string_lossy(), dir.join("hub-tls"));
+    let tls = tls.to_string_lossy();
+    let mut all = vec![
+        "--hub-bind-address",
+        "127.0.0.1:0",
+        "--hub-token-file",
+        &token,
+        "--hub-tls-dir",
+        &tls,
+    ];
+    all.extend(flags);
+    scene.control_plane().start_with(&all).await?;
+    scene.control_plane().until_ready().await
+}
+
+fn index(pod: &Pod) -> usize {
+    pod.annotations()[labels::BATCH_JOB_COMPLETION_INDEX]
+        .parse()
+        .unwrap()
+}
+
+fn phase(pod: &Pod) -> &str {
+    let status = pod.status.as_ref();
+    status
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn is_live(pod: &Pod) -> bool {
+    !["Failed", "Succeeded"].contains(&phase(pod))
+}
+
+/// The name of the pod that takes the place of this one.
+fn next_name(pod: &Pod) -> String {
+    let index = u32::try_from(index(pod)).unwrap();
+    naming::replacement_pod_name(JOB, index, &pod.uid().unwrap_or_default())
+}
+
+async fn running(scene: &Scene) -> Result<Vec<Pod>> {
+    scene.create(in_place()).await?;
+    until_pods(scene, JOB, WORKERS).await?;
+    scene.pods_become(JOB, "Running").await?;
+    until_job(scene, |status| status.ready == Some(4)).await?;
+    sorted(pods_of(scene, JOB).await?)
+}
+
+fn sorted(mut pods: Vec<Pod>) -> Result<Vec<Pod>> {
+    pods.sort_by_key(index);
+    Ok(pods)
+}
+
+/// Plays kubelet: the pod's container was killed just now.
+async fn fail(scene: &Scene, pod: &Pod) -> Result<()> {
+    let now = jiff::Timestamp::now().to_string();
+    let status = json!({"status": {
+        "phase": "Failed",
+        "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": now}],
+        "containerStatuses": [{
+            "name": "worker", "image": "none", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 137, "finishedAt": now}},
+        }],
+    }});
+    scene
+        .api::<Pod>()
+        .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    Ok(())
+}
+
+async fn become_running(scene: &Scene, pod: &Pod) -> Result<()> {
+    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    scene
+        .api::<Pod>()
+        .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    Ok(())
+}
+
+/// Waits for the pod that takes the place of `lost`: exactly one lives there, with the name that it must have.
+async fn until_replaced(scene: &Scene, lost: &Pod, within: Duration) -> Result<Pod> {
+    let (index, name) = (index(lost), next_name(lost));
+    eventually(&format!("{} is replaced", lost.name_any()), within, async || {
+        let pods = pods_of(scene, JOB).await?;
+        let mut there: Vec<Pod> = pods
+            .into_iter()
+            .filter(|pod| self::index(pod) == index && is_live(pod))
+            .collect();
+        let names: Vec<String> = there.iter().map(ResourceExt::name_any).collect();
+        ensure!(names == [name.clone()], "{names:?} and not {name}");
+        there.pop().context("no pod")
+    })
+    .await
+}
+
+async fn until_job(scene: &Scene, expected: impl Fn(&JobStatus) -> bool) -> Result<JobStatus> {
+    eventually("the Job's counts", PATIENCE, async || {
+        let job: Job = scene.api().get(JOB).await?;
+        let status = job.status.unwrap_or_default();
+        ensure!(expected(&status), "{}", serde_json::to_string(&status)?);
+        Ok(status)
+    })
+    .await
+}
+
+/// What of a pod must be as the Job controller makes it: all but what belongs to one pod alone.
+fn comparable(pod: &Pod) -> Result<Value> {
+    let mut pod = serde_json::to_value(pod)?;
+    let meta = pod["metadata"].as_object_mut().context("no metadata")?;
+    for own in [
+        "name",
+        "generateName",
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "managedFields",
+    ] {
+        meta.remove(own);
+    }
+    pod.as_object_mut().context("no object")?.remove("status");
+    // The volume of the ServiceAccount's token has a random name.
+    let mut text = pod.to_string();
+    if let Some(at) = text.find("kube-api-access-") {
+        let name = text[at..].split('"').next().unwrap_or_default().to_owned();
+        text = text.replace(&name, "kube-api-access");
+    }
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// How an event about the JobSet with this reason ends the wait.
+async fn until_event(scene: &Scene, reason: &str) -> Result<String> {
+    eventually(&format!("an event {reason}"), PATIENCE, async || {
+        let events = scene.api::<Event>().list(&ListParams::default()).await?.items;
+        let event = events
+            .into_iter()
+            .find(|event| event.reason.as_deref() == Some(reason));
+        event.and_then(|event| event.note).context("no such event")
+    })
+    .await
+}
+
+async fn lost_pods_are_replaced_within_seconds_and_the_job_controller_counts_right(
+    scene: Scene,
+) -> Result<()> {
+    let body = Box::pin(async {
+        let first = running(&scene).await?;
+        for (round, pod) in first.iter().enumerate() {
+            if round >= 2 {
+                // As kubectl deletes it: it ends as failed, and the Job controller lets it go.
+                scene
+                    .api::<Pod>()
+                    .delete(&pod.name_any(), &DeleteParams::default())
+                    .await?;
+            }
+            let start = Instant::now();
+            fail(&scene, pod).await?;
+            let next = until_replaced(&scene, pod, SOON).await?;
+            println!(
+                "pod {round} was replaced after {} ms",
+                start.elapsed().as_millis()
+            );
+            let (expected, made) = (comparable(pod)?, comparable(&next)?);
+            if round < 2 {
+                ensure!(
+                    made == expected,
+                    "{made}\nis not what the Job controller makes:\n{expected}"
+                );
+            }
+            become_running(&scene, &next).await?;
+            let failed = i32::try_from(round)? + 1;
+            until_job(&scene, |status| {
+                (status.active, status.ready, status.failed) == (Some(4), Some(4), Some(failed))
+            })
+            .await?;
+        }
+        let note = until_event(&scene, "ReplacedPod").await?;
+        ensure!(note.contains(JOB), "{note}");
+        let metrics = scene.control_plane().metrics().await?;
+        ensure!(
+            metrics.contains("lockstep_replacement_pods_total{result=\"created\"} 4"),
+            "{metrics}"
+        );
+        for pod in pods_of(&scene, JOB).await?.iter().filter(|pod| is_live(pod)) {
+            let done = json!({"status": {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}});
+            scene
+                .api::<Pod>()
+                .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(done))
+                .await?;
+        }
+        scene
+            .until_condition("Completed", "True", "AllJobsCompleted")
+            .await?;
+        let status = until_job(&scene, |status| status.completion_time.is_some()).await?;
+        ensure!(
+            (status.succeeded, status.failed) == (Some(4), Some(4)),
+            "{status:?}"
+        );
+        Ok(())
+    });
+    with_groups(&scene, &[], body).await
+}
+
+async fn whenever_the_control_plane_is_killed_a_lost_pod_is_replaced_once(first: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        for millis in [0, 3, 6, 10, 15, 20, 30, 50] {
+            let scene = first.another().await?;
+            let pods = running(&scene).await?;
+            fail(&scene, &pods[0]).await?;
+            // Not to wait for anything: to hit another moment each time.
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            scene.control_plane().kill().await?;
+            start(&scene, &[]).await?;
+            until_replaced(&scene, &pods[0], PATIENCE).await?;
+            // Once the next loss is made good, the first has been looked at again.
+            fail(&scene, &pods[1]).await?;
+            until_replaced(&scene, &pods[1], PATIENCE).await?;
+            let names: BTreeSet<String> = pods_of(&scene, JOB)
+                .await?
+                .iter()
+                .map(ResourceExt::name_any)
+                .collect();
+            let mut expected: BTreeSet<String> = pods.iter().map(ResourceExt::name_any).collect();
+            expected.extend(pods[..2].iter().map(next_name));
+            ensure!(
+                names == expected,
+                "killed after {millis} ms: {names:?} and not {expected:?}"
+            );
+            until_job(&scene, |status| {
+                (status.active, status.failed) == (Some(4), Some(2))
+            })
+            .await?;
+            scene.namespace.delete().await?;
+        }
+        Ok(())
+    });
+    with_groups(&first, &[], body).await
+}
+
+/// Says in the status that all workers have run, as the group's coordinator does once node daemons have told it so.
+async fn all_have_run(scene: &Scene) -> Result<()> {
+    let status =
+        json!({"status": {"inPlaceRestart": {"kind": "Supervised", "phase": "InSync", "started": ["a"]}}});
+    let api = scene.api::<lockstep_api::JobSet>();
+    api.patch_status("js", &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    Ok(())
+}
+
+/// Deletes a pod, ended, for good.
+async fn lose(scene: &Scene, pod: &Pod) -> Result<()> {
+    let api = scene.api::<Pod>();
+    fail(scene, pod).await?;
+    api.delete(&pod.name_any(), &DeleteParams::default()).await?;
+    eventually("the pod is gone", PATIENCE, async || {
+        let found = api.get_opt(&pod.name_any()).await?;
+        ensure!(
+            found.is_none_or(|found| found.meta().uid != pod.meta().uid),
+            "it is not"
+        );
+        Ok(())
+    })
+    .await
+}
+
+async fn a_control_plane_that_has_not_seen_the_pod_replaces_it_all_the_same(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        let pods = running(&scene).await?;
+        scene.control_plane().kill().await?;
+        all_have_run(&scene).await?;
+        // So that the Job controller would not be the first.
+        for pod in &pods[1..3] {
+            lose(&scene, pod).await?;
+        }
+        lose(&scene, &pods[0]).await?;
+        let began = Instant::now();
+        start(&scene, &[]).await?;
+        let replaced = eventually(
+            "all lost pods are replaced",
+            Duration::from_secs(10),
+            async || {
+                let pods = sorted(pods_of(&scene, JOB).await?)?;
+                ensure!(pods.len() == WORKERS, "{} pods", pods.len());
+                Ok(pods)
+            },
+        )
+        .await?;
+        println!("replaced after {} ms", began.elapsed().as_millis());
+        ensure!(replaced.iter().map(index).eq(0..WORKERS));
+        until_job(&scene, |status| {
+            (status.active, status.failed) == (Some(4), Some(3))
+        })
+        .await?;
+        // The loss was a failure, found by the new leader.
+        scene
+            .until_status("one restart", |status| {
+                status
+                    .in_place_restart
+                    .as_ref()
+                    .is_some_and(|state| state.restarts == 1)
+            })
+            .await?;
+        Ok(())
+    });
+    with_groups(&scene, &[], body).await
+}
+
+async fn told_not_to_it_leaves_lost_pods_to_the_job_controller(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        let pods = running(&scene).await?;
+        fail(&scene, &pods[0]).await?;
+        let next = eventually("the Job controller replaces the pod", PATIENCE, async || {
+            let pods = pods_of(&scene, JOB).await?;
+            let next = pods.into_iter().find(|pod| index(pod) == 0 && is_live(pod));
+            next.context("it has not yet")
+        })
+        .await?;
+        ensure!(next.meta().generate_name.is_some(), "{:?}", next.name_any());
+        ensure!(next.name_any() != next_name(&pods[0]));
+        Ok(())
+    });
+    with_groups(&scene, &["--replace-lost-pods=false"], body).await
+}
+
+async fn told_not_to_it_makes_the_jobs_anew_where_the_job_controller_would_be_late(
+    scene: Scene,
+) -> Result<()> {
+    let body = Box::pin(async {
+        let pods = running(&scene).await?;
+        scene.control_plane().kill().await?;
+        all_have_run(&scene).await?;
+        let timeout = json!({"metadata": {"annotations": {annotations::IN_PLACE_TIMEOUT: "9s"}}});
+        scene.patch(timeout).await?;
+        start(&scene, &["--replace-lost-pods=false"]).await?;
+        lose(&scene, &pods[0]).await?;
+        let began = Instant::now();
+        scene.until_jobs(&[JOB], 1).await?;
+        let took = began.elapsed();
+        ensure!(took < SOON, "only after {took:?}");
+        let status = scene.status().await?;
+        let state = status.in_place_restart.unwrap_or_default();
+        let reason = state.cause.and_then(|cause| cause.reason);
+        ensure!(reason.as_deref() == Some("ReplacementLate"), "{reason:?}");
+        ensure!((status.restarts, state.restarts) == (1, 1));
+        Ok(())
+    });
+    with_groups(&scene, &["--replace-lost-pods=false"], body).await
+}
+
+async fn where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        let pods = running(&scene).await?;
+        let quota = json!({"metadata": {"name": "tight"}, "spec": {"hard": {"pods": "3"}}});
+        let quotas = scene.api::<ResourceQuota>();
+        quotas
+            .create(&PostParams::default(), &serde_json::from_value(quota)?)
+            .await?;
+        eventually("the quota is in force", PATIENCE, async || {
+            let quota = quotas.get("tight").await?;
+            ensure!(
+                quota.status.and_then(|status| status.hard).is_some(),
+                "no status yet"
+            );
+            Ok(())
+        })
+        .await?;
+        fail(&scene, &pods[0]).await?;
+        let note = until_event(&scene, "PodNotReplaced").await?;
+        ensure!(note.contains("exceeded quota: tight"), "{note}");
+        let wide = json!({"spec": {"hard": {"pods": "9"}}});
+        quotas
+            .patch("tight", &PatchParams::default(), &Patch::Merge(wide))
+            .await?;
+        eventually("the pod is replaced in the end", PATIENCE, async || {
+            let live = pods_of(&scene, JOB).await?.into_iter().filter(is_live);
+            let mut indexes: Vec<usize> = live.map(|pod| index(&pod)).collect();
+            indexes.sort_unstable();
+            ensure!(indexes == [0, 1, 2, 3], "{indexes:?}");
+            Ok(())
+        })
+        .await
+    });
+    with_groups(&scene, &[], body).await
+}
+
+async fn a_lost_leader_of_an_exclusive_domain_takes_its_followers_along(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        setup::enable(&scene).await?;
+        let nodes = [
+            node(&scene, "n1", json!({RACK: "r1"})).await?,
+            node(&scene, "n2", json!({RACK: "r2"})).await?,
+        ];
+        let mut manifest = in_place();
+        let job = &mut manifest["spec"]["replicatedJobs"][0];
+        job["template"]["metadata"] = json!({"annotations": {annotations::EXCLUSIVE_TOPOLOGY: RACK}});
+        for field in ["parallelism", "completions"] {
+            job["template"]["spec"][field] = json!(2);
+        }
+        scene.create(manifest).await?;
+        let leader = until_pods(&scene, JOB, 1).await?.remove(0);
+        bind(&scene, &leader.name_any(), &nodes[0]).await?;
+        let mut pods = sorted(until_pods(&scene, JOB, 2).await?)?;
+        let follower = pods.pop().context("no follower")?;
+        ensure!(rack(&follower) == Some("r1"));
+        bind(&scene, &follower.name_any(), &nodes[0]).await?;
+        scene.pods_become(JOB, "Running").await?;
+
+        fail(&scene, &leader).await?;
+        let next = until_replaced(&scene, &leader, SOON).await?;
+        let affinity = next.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+        ensure!(
+            affinity.is_some_and(|affinity| affinity.pod_affinity.is_some()),
+            "the webhook has left it as it was: {affinity:?}"
+        );
+        // The scheduler takes it to another domain: the follower must come along.
+        bind(&scene, &next.name_any(), &nodes[1]).await?;
+        eventually("the follower is evicted", PATIENCE, async || {
+            let follower = scene.api::<Pod>().get(&follower.name_any()).await?;
+            ensure!(follower.meta().deletion_timestamp.is_some(), "it is not");
+            Ok(())
+        })
+        .await?;
+        fail(&scene, &follower).await?;
+        let next = until_replaced(&scene, &follower, SOON).await?;
+        ensure!(rack(&next) == Some("r2"), "{:?}", next.spec);
+        until_job(&scene, |status| {
+            (status.active, status.failed) == (Some(2), Some(2))
+        })
+        .await?;
+
+        // Both at once: a follower is refused until its leader has a place.
+        let mut both = Vec::new();
+        for pod in pods_of(&scene, JOB).await?.into_iter().filter(is_live) {
+            become_running(&scene, &pod).await?;
+            both.push(pod);
+        }
+        both.sort_by_key(index);
+        let [leader, follower] = both.as_slice() else {
+            bail!("{} pods", both.len())
+        };
+        fail(&scene, leader).await?;
+        fail(&scene, follower).await?;
+        let next = until_replaced(&scene, leader, SOON).await?;
+        bind(&scene, &next.name_any(), &nodes[0]).await?;
+        let next = until_replaced(&scene, follower, SOON).await?;
+        ensure!(rack(&next) == Some("r1"), "{:?}", next.spec);
+        Ok(())
+    });
+    with_groups(&scene, &[], body).await
+}
+
+/// The domain that a pod selects.
+fn rack(pod: &Pod) -> Option<&str> {
+    let selector = pod.spec.as_ref()?.node_selector.as_ref()?;
+    selector.get(RACK).map(String::as_str)
+}
