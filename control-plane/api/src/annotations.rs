@@ -20,10 +20,12 @@ pub const IN_PLACE_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/in-place-restart-
 /// On a JobSet: tells upstream's in-place restart agent to run the worker without a barrier.
 pub const DISABLE_IN_PLACE_RESTART: &str = "jobset.sigs.k8s.io/disable-in-place-restart";
 
-/// On pods, written by the controller: restart in place. The value is [`IN_PLACE_SUPERVISED`].
+/// On pods, written by the controller: restart in place. The value is [`IN_PLACE_SUPERVISED`] or [`IN_PLACE_PLAIN`].
 pub const IN_PLACE: &str = "lockstep.dev/in-place";
 /// Value of [`IN_PLACE`]: node daemons inject the agent.
 pub const IN_PLACE_SUPERVISED: &str = "supervised";
+/// Value of [`IN_PLACE`]: node daemons kill the containers at a restart, and kubelet starts them again.
+pub const IN_PLACE_PLAIN: &str = "plain";
 /// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet, written by the
 /// controller: the same, always as a list.
 pub const SUPERVISE: &str = "lockstep.dev/supervise";

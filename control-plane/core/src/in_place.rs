@@ -1,10 +1,13 @@
 //! Whether and how the workers of a JobSet restart in place.
 //!
 //! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be supervised makes the whole group
-//! Plain.
+//! Plain. A Plain group restarts by container where kubelet starts its containers again whatever they exit with; else only its Jobs can
+//! be made anew.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, annotations::Supervise};
+
+use crate::restart::Rung;
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +19,8 @@ pub struct Group {
     pub kind: InPlaceKind,
     /// For a Plain group: everything that keeps it from being supervised, as sentences.
     pub reasons: Vec<String>,
+    /// The rung that its restarts in place begin with. `None`: it has no restart coordinator.
+    pub rung: Option<Rung>,
 }
 
 /// Decides how a JobSet restarts in place. `None`: it does not.
@@ -37,6 +42,7 @@ pub fn group(jobset: &JobSet) -> Option<Group> {
         return Some(Group {
             kind: InPlaceKind::UpstreamAgent,
             reasons: Vec::new(),
+            rung: None,
         });
     }
     let wish = jobset.supervise().ok().flatten();
@@ -61,12 +67,25 @@ pub fn group(jobset: &JobSet) -> Option<Group> {
             }));
         }
     }
-    let kind = if reasons.is_empty() {
-        InPlaceKind::Supervised
+    let (kind, rung) = if reasons.is_empty() {
+        (InPlaceKind::Supervised, Some(Rung::Process))
     } else {
-        InPlaceKind::Plain
+        let restartable = templates().all(|(_, pod)| is_started_again(pod));
+        (InPlaceKind::Plain, restartable.then_some(Rung::Container))
     };
-    Some(Group { kind, reasons })
+    Some(Group { kind, reasons, rung })
+}
+
+/// Whether kubelet starts each container again that is killed, and none that has succeeded.
+fn is_started_again(pod: &PodSpec) -> bool {
+    const ON_FAILURE: &str = "OnFailure";
+    let on_failure =
+        |policy: Option<&str>| policy.is_none_or(|policy| policy.is_empty() || policy == ON_FAILURE);
+    on_failure(pod.restart_policy.as_deref())
+        && pod.containers.iter().all(|container| {
+            on_failure(container.restart_policy.as_deref())
+                && container.restart_policy_rules.iter().flatten().next().is_none()
+        })
 }
 
 /// What kubelet does once per container start, and would not do again when only the process restarts. Who lists the container in
@@ -85,7 +104,8 @@ fn obstacle(container: &Container) -> Option<&'static str> {
     }
 }
 
-/// The containers of a pod template that are workers: all regular ones, or those of them that the JobSet lists.
+/// The containers of a pod template that are workers: those of the regular ones that the JobSet lists, or all. Who refuses supervision has
+/// workers nonetheless.
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
     let wish = jobset.supervise().ok().flatten();
@@ -95,8 +115,7 @@ pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t st
         .flat_map(|pod| &pod.containers)
         .map(|container| container.name.as_str());
     match wish {
-        None => regular.collect(),
-        Some(Supervise::Nothing) => Vec::new(),
+        None | Some(Supervise::Nothing) => regular.collect(),
         Some(Supervise::Containers(listed)) => regular
             .filter(|name| listed.iter().any(|listed| listed == name))
             .collect(),

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::runtime::watcher::Event;
-use lockstep_api::labels;
+use lockstep_api::{annotations, labels};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -98,7 +98,7 @@ pub(crate) struct Meta {
     finalizers: Option<Vec<String>>,
     owner_references: Option<Vec<OwnerReference>>,
     labels: Option<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "annotations")]
+    #[serde(deserialize_with = "without_copy")]
     annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -186,7 +186,7 @@ impl From<Child> for PersistentVolumeClaim {
     }
 }
 
-/// A Job's numbers, policies and conditions, and of its pod template the lists that a resume adds to: of everything else in the template a
+/// A Job's numbers, policies and conditions, and of its pod template the mark of in-place restarts and the lists that a resume adds to: of everything else in the template a
 /// merge patch leaves alone what it does not name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -213,7 +213,16 @@ struct SeenJobSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SeenTemplate {
+    metadata: Option<SeenMark>,
     spec: Option<SeenLists>,
+}
+
+/// How the pods restart in place.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SeenMark {
+    #[serde(deserialize_with = "mark")]
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -254,7 +263,10 @@ impl From<SeenJobSpec> for JobSpec {
             suspend: seen.suspend,
             pod_failure_policy: seen.pod_failure_policy,
             template: PodTemplateSpec {
-                metadata: None,
+                metadata: seen.template.metadata.map(|mark| ObjectMeta {
+                    annotations: mark.annotations,
+                    ..ObjectMeta::default()
+                }),
                 spec: Some(PodSpec {
                     tolerations: lists.tolerations,
                     scheduling_gates: lists.scheduling_gates,
@@ -313,10 +325,14 @@ const CHILD_LABELS: [&str; 6] = [
     labels::JOB_RESTART_ATTEMPT,
 ];
 
-fn annotations<'de, D: Deserializer<'de>>(
+fn without_copy<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
     deserializer.deserialize_option(Wanted(|key| key != LAST_APPLIED))
+}
+
+fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    deserializer.deserialize_option(Wanted(|key| key == annotations::IN_PLACE))
 }
 
 fn child_labels<'de, D: Deserializer<'de>>(

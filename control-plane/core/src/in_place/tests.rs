@@ -132,6 +132,29 @@ fn workers_are_the_regular_containers_or_those_of_them_that_are_listed() {
     assert_eq!(of(&listed, 1), ["other"]);
     assert_eq!(
         of(&js.annotated(annotations::SUPERVISE, "none"), 1),
-        Vec::<String>::new()
+        ["worker", "other"]
     );
+}
+
+#[test]
+fn a_plain_group_restarts_by_container_where_kubelet_starts_what_was_killed() {
+    let rung = |change: fn(&mut PodSpec)| {
+        let refused = in_place(change).annotated(annotations::SUPERVISE, "none");
+        group(&refused).unwrap().rung
+    };
+    assert_eq!(rung(|_| {}), Some(Rung::Container));
+    assert_eq!(
+        rung(|pod| pod.restart_policy = Some("OnFailure".to_owned())),
+        Some(Rung::Container)
+    );
+    assert_eq!(rung(|pod| pod.restart_policy = Some("Never".to_owned())), None);
+    assert_eq!(
+        rung(|pod| pod.containers[0].restart_policy = Some("Always".to_owned())),
+        None
+    );
+    assert_eq!(
+        rung(|pod| pod.containers[0].restart_policy_rules = Some(vec![ContainerRestartRule::default()])),
+        None
+    );
+    assert_eq!(group(&in_place(|_| {})).unwrap().rung, Some(Rung::Process));
 }

@@ -11,6 +11,7 @@ use super::{
 };
 
 mod backoff;
+mod containers;
 mod evidence;
 mod pods;
 mod seats;
@@ -244,7 +245,8 @@ impl Coordinator {
         observed.durable.generation >= self.generation && observed.durable.epoch == self.epoch
     }
 
-    /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined.
+    /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined. A container without
+    /// an agent has joined once its pod runs.
     fn barrier<'v, 'a>(&'v self, view: &'v View<'a>) -> impl Iterator<Item = (&'a Identity, &'v Slot<'a>)> {
         view.slots
             .iter()
@@ -253,7 +255,8 @@ impl Coordinator {
                 slot.counts()
                     && (self.started.contains(&slot.worker.stage)
                         || self.seats.contains_key(*identity)
-                        || slot.current.is_some())
+                        || slot.current.is_some()
+                        || slot.runs_unreleased())
             })
     }
 
@@ -273,8 +276,12 @@ impl Coordinator {
             return;
         }
         self.counter += 1;
-        self.backoff
-            .failed(cause.identity.as_ref(), observed.policy.max_backoff_ms, now);
+        let longest = match view.rung() {
+            Rung::Process => observed.policy.max_backoff_ms,
+            // Kubelet makes containers wait itself.
+            _ => 0,
+        };
+        self.backoff.failed(cause.identity.as_ref(), longest, now);
         self.stop(cause, observed, view, now, out);
     }
 
@@ -315,7 +322,7 @@ impl Coordinator {
             return;
         }
         self.generation = self.generation.next();
-        self.rung = Some(Rung::Process);
+        self.rung = Some(view.rung());
         self.state = State::Stopping {
             deadline: now.plus_millis(observed.policy.timeout_ms),
         };
@@ -359,19 +366,16 @@ impl Coordinator {
     fn release(&mut self, view: &View<'_>, now: UnixNanos, deadline: UnixNanos) {
         let parked: Vec<_> = self
             .barrier(view)
-            .filter_map(|(identity, slot)| {
-                slot.current
-                    .map(|(incarnation, report)| (identity, incarnation, report))
-            })
+            .filter_map(|(identity, slot)| Some((identity, slot.current?.0)))
             .collect();
-        let stopped_at = parked.iter().map(|(_, _, report)| report.since).max();
+        let stopped_at = self.barrier(view).filter_map(|(_, slot)| slot.stopped_at()).max();
         let seats = parked
             .iter()
-            .map(|(identity, incarnation, _)| ((*identity).clone(), (*incarnation).clone()))
+            .map(|(identity, incarnation)| ((*identity).clone(), (*incarnation).clone()))
             .collect();
         let replaced = parked
             .iter()
-            .filter(|(identity, incarnation, _)| self.is_in_another_pod(identity, incarnation))
+            .filter(|(identity, incarnation)| self.is_in_another_pod(identity, incarnation))
             .count();
         if let Some(timeline) = &mut self.timeline {
             timeline.stopped_at = stopped_at.unwrap_or_default();

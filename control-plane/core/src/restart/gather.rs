@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
-use lockstep_api::{JobSet, ReplicatedJob, labels};
+use lockstep_api::{JobSet, ReplicatedJob, annotations, labels};
 
-use super::{Identity, PodFact, Policy, TerminalAction, TerminalRule, Worker};
+use super::{Identity, PodFact, Policy, Rung, TerminalAction, TerminalRule, Worker};
 use crate::in_place;
 use crate::pod::PodSummary;
 
@@ -98,6 +98,9 @@ fn stage(
         return;
     };
     let containers = in_place::workers(jobset, &spec.template);
+    let rung = in_place::group(jobset)
+        .and_then(|group| group.rung)
+        .unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
     for name in &names {
         let job = current.get(name.as_str());
@@ -108,6 +111,8 @@ fn stage(
             .map(indexes)
             .unwrap_or_default();
         let back_off_ms = job.map_or(0, |job| back_off_ms(job));
+        // Its pods are what they were made as, whatever the JobSet says now.
+        let rung = job.and_then(|job| mark(job)).unwrap_or(rung);
         for index in 0..u32::try_from(width).unwrap_or(0) {
             let done = completed.iter().any(|range| range.contains(&index));
             for container in &containers {
@@ -122,6 +127,7 @@ fn stage(
                     completed: done,
                     ending,
                     back_off_ms,
+                    rung,
                 };
                 gathered.workers.insert(identity, worker);
             }
@@ -183,6 +189,16 @@ fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
     }
 }
 
+/// How the workers of a Job's pods restart in place.
+fn mark(job: &Job) -> Option<Rung> {
+    let template = job.spec.as_ref()?.template.metadata.as_ref()?;
+    let mark = template.annotations.as_ref()?.get(annotations::IN_PLACE)?;
+    Some(match mark.as_str() {
+        annotations::IN_PLACE_PLAIN => Rung::Container,
+        _ => Rung::Process,
+    })
+}
+
 pub(super) fn attempt(labels: Option<&BTreeMap<String, String>>) -> Option<i32> {
     labels?.get(labels::RESTART_ATTEMPT)?.parse().ok()
 }
@@ -208,10 +224,8 @@ pub(super) fn indexes(text: &str) -> Vec<std::ops::RangeInclusive<u32>> {
 fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
     let timeout = jobset
         .in_place_timeout()
-        .unwrap_or(lockstep_api::annotations::DEFAULT_IN_PLACE_TIMEOUT);
-    let max_backoff = jobset
-        .max_backoff()
-        .unwrap_or(lockstep_api::annotations::DEFAULT_MAX_BACKOFF);
+        .unwrap_or(annotations::DEFAULT_IN_PLACE_TIMEOUT);
+    let max_backoff = jobset.max_backoff().unwrap_or(annotations::DEFAULT_MAX_BACKOFF);
     let mut terminal: Vec<TerminalRule> = Vec::new();
     for job in jobs {
         let name = job.metadata.name.as_deref().unwrap_or_default();

@@ -17,6 +17,9 @@
 //! Nobody is made to wait after a failure, unless the same worker has failed twice within seconds of its release: then it stays parked for a second,
 //! and for twice as long each time that happens again. Restarts that somebody asks for are not counted.
 //!
+//! A worker without an agent restarts by container: the node daemon kills what runs at an older generation, and kubelet starts it again,
+//! at the new one. There is no barrier then; Parked means that no container of an older generation is left.
+//!
 //! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
@@ -25,8 +28,8 @@ mod gather;
 mod ids;
 mod observed;
 mod output;
-mod rung;
 mod replace;
+mod rung;
 mod view;
 
 pub use coordinator::Coordinator;
@@ -37,8 +40,8 @@ pub use observed::{
     TerminalRule, Worker,
 };
 pub use output::{Announcement, Desired, Output, Timeline};
-pub use rung::Rung;
 pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
+pub use rung::Rung;
 
 #[cfg(test)]
 mod tests;

@@ -41,6 +41,8 @@ pub struct Worker {
     pub ending: bool,
     /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.
     pub back_off_ms: u64,
+    /// How it is restarted in place: `Process`, or `Container` where it has no agent.
+    pub rung: Rung,
 }
 
 /// What matters of one live pod.
@@ -59,7 +61,7 @@ pub struct PodFact {
 /// Phase of an incarnation as its daemon reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The agent has registered and has never started its worker.
+    /// The agent has registered and has never started its worker. Without an agent: the worker runs, and belongs to no generation yet.
     Fresh,
     /// The worker process is being started.
     Starting,

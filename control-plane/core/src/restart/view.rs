@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Worker};
+use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Rung, UnixNanos, Worker};
 
 /// All workers of a group, joined from pods and reports.
 pub(super) struct View<'a> {
@@ -16,6 +16,8 @@ pub(super) struct Slot<'a> {
     pub(super) pod: Option<&'a PodFact>,
     /// The newest incarnation in that pod that is not gone.
     pub(super) current: Option<(&'a Incarnation, &'a Report)>,
+    /// The newest incarnation in that pod that is gone.
+    pub(super) ended: Option<(&'a Incarnation, &'a Report)>,
     /// Completed, or exited 0 before any stop.
     pub(super) done: bool,
     /// The pod that it exited 0 in. Kubernetes decides whether that counts: where the pod is replaced, it does not.
@@ -43,6 +45,7 @@ impl<'a> View<'a> {
                     worker,
                     pod,
                     current: None,
+                    ended: None,
                     done: worker.completed || done_in.is_some(),
                     done_in,
                     finished: observed.finished_stages.contains(&worker.stage),
@@ -64,32 +67,43 @@ impl<'a> View<'a> {
                 slot.done = true;
                 slot.done_in = Some(incarnation.pod_uid.clone());
             }
+            if slot.pod.is_none_or(|pod| pod.uid != incarnation.pod_uid) {
+                continue;
+            }
+            // What is out of sight may be long gone: it never hides what is seen.
+            let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);
+            let newer =
+                |known: Option<(_, &Report)>| known.is_none_or(|(_, known)| rank(report) > rank(known));
             match report.phase {
-                Phase::Done | Phase::Lost(_) => {}
-                _ => {
-                    let lives = slot.pod.is_some_and(|pod| pod.uid == incarnation.pod_uid);
-                    // What is out of sight may be long gone: it never hides what is seen.
-                    let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);
-                    let newer = slot.current.is_none_or(|(_, known)| rank(report) > rank(known));
-                    if lives && newer {
-                        slot.current = Some((incarnation, report));
-                    }
-                }
+                Phase::Done => {}
+                Phase::Lost(_) if newer(slot.ended) => slot.ended = Some((incarnation, report)),
+                Phase::Lost(_) => {}
+                _ if newer(slot.current) => slot.current = Some((incarnation, report)),
+                _ => {}
             }
         }
         Self { slots }
     }
 
-    /// Whether any worker that counts was started at this generation.
+    /// Whether any worker that counts was started at this generation by its agent.
     pub(super) fn ran_at(&self, generation: Generation) -> bool {
         self.slots
             .values()
-            .filter(|slot| slot.counts())
+            .filter(|slot| slot.counts() && slot.worker.rung == Rung::Process)
             .filter_map(|slot| slot.current)
             .any(|(_, report)| {
                 report.generation == generation
                     && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
             })
+    }
+
+    /// The rung that a restart in place begins with: the dearest that one of its workers needs.
+    pub(super) fn rung(&self) -> Rung {
+        self.slots
+            .values()
+            .map(|slot| slot.worker.rung)
+            .max()
+            .unwrap_or_default()
     }
 
     /// Identities that are done although their stage is not: they cannot be run again in place.
@@ -109,10 +123,30 @@ impl Slot<'_> {
         !self.done && !self.finished
     }
 
-    /// Parked at exactly this generation.
+    /// Parked at exactly this generation. Without an agent: nothing of an earlier generation runs.
     pub(super) fn parked_at(&self, generation: Generation) -> bool {
-        self.current
-            .is_some_and(|(_, report)| report.phase == Phase::Parked && report.generation == generation)
+        let parked = match self.worker.rung {
+            Rung::Process => Phase::Parked,
+            _ => Phase::Running,
+        };
+        match self.current {
+            Some((_, report)) => report.phase == parked && report.generation == generation,
+            None => self.worker.rung != Rung::Process && self.ended.is_some(),
+        }
+    }
+
+    /// Whether it may run although nobody has released it.
+    pub(super) fn runs_unreleased(&self) -> bool {
+        self.worker.rung == Rung::Container && self.pod.is_some_and(|pod| pod.running)
+    }
+
+    /// When what ran before had stopped, by the node's clock.
+    pub(super) fn stopped_at(&self) -> Option<UnixNanos> {
+        let (_, report) = match self.worker.rung {
+            Rung::Process => self.current,
+            _ => self.ended,
+        }?;
+        Some(report.since)
     }
 
     /// Running at exactly this generation, or out of sight while its pod runs.

@@ -39,7 +39,7 @@ fn of_a_job_what_is_decided_on_is_read() {
             "managedBy": "m",
             "podFailurePolicy": {"rules": [{"action": "FailJob"}]},
             "template": {
-                "metadata": {"labels": {"l": "1"}},
+                "metadata": {"labels": {"l": "1"}, "annotations": {"a": "1", annotations::IN_PLACE: "plain"}},
                 "spec": {
                     "containers": [{"name": "worker", "env": [{"name": "A", "value": "b"}]}],
                     "tolerations": [{"key": "t"}],
@@ -68,11 +68,20 @@ fn of_a_job_what_is_decided_on_is_read() {
         (Some(2), Some(3), Some(true))
     );
     assert_eq!(
-        (spec.backoff_limit, spec.backoff_limit_per_index, spec.managed_by.as_deref()),
+        (
+            spec.backoff_limit,
+            spec.backoff_limit_per_index,
+            spec.managed_by.as_deref()
+        ),
         (Some(6), Some(5), Some("m"))
     );
     assert_eq!(spec.completion_mode.as_deref(), Some("Indexed"));
     assert_eq!(spec.pod_failure_policy.unwrap().rules[0].action, "FailJob");
+    let template = spec.template.metadata.unwrap();
+    assert_eq!(
+        (keys(template.annotations.as_ref()), template.labels),
+        (vec![annotations::IN_PLACE], None)
+    );
     let pod = spec.template.spec.unwrap();
     assert_eq!(pod.tolerations.unwrap()[0].key.as_deref(), Some("t"));
     assert_eq!(pod.scheduling_gates.unwrap()[0].name, "g");

@@ -1,10 +1,10 @@
 //! What counts as a failure: evidence about an incarnation that is released at the current generation.
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Exit, Identity, Observed, Phase, Reason, TerminalAction, UnixNanos};
+use super::super::{Cause, Exit, Identity, Observed, Phase, Reason, Rung, TerminalAction, UnixNanos};
 use super::Coordinator;
 
-type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
+pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
 
 impl Coordinator {
     /// The earliest failure of an incarnation that is released now.
@@ -56,6 +56,9 @@ impl Coordinator {
             exit,
             at,
         };
+        if slot.worker.rung == Rung::Container {
+            return self.evidence_of_container(identity, slot, observed, &cause);
+        }
         let Some(seat) = self.seats.get(identity) else {
             return self.evidence_without_seat(slot, &cause);
         };

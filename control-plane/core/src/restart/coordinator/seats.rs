@@ -1,9 +1,9 @@
 //! Who is released: which incarnation holds the seat of each worker, and when a stage has started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::view::View;
-use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, UnixNanos};
+use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, Rung, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -16,12 +16,18 @@ impl Coordinator {
             let Some((incarnation, report)) = slot.current else {
                 continue;
             };
+            let container = slot.worker.rung == Rung::Container;
             let starts = match report.phase {
-                Phase::Fresh => slot.counts() && !self.started.contains(&slot.worker.stage),
+                Phase::Fresh => {
+                    slot.counts()
+                        && (!self.started.contains(&slot.worker.stage) || container && self.is_releasing())
+                }
                 Phase::Starting | Phase::Running | Phase::Parked => report.generation == self.generation,
                 _ => false,
             };
-            if starts && !self.seats.contains_key(*identity) {
+            // A container that is followed by another at the same generation has ended, and that was dealt with.
+            let follows = container && report.phase == Phase::Running;
+            if starts && (follows || !self.seats.contains_key(*identity)) {
                 self.seats.insert((*identity).clone(), incarnation.clone());
             }
         }
@@ -99,11 +105,14 @@ impl Coordinator {
                     .then(|| incarnation.clone())
             })
             .collect();
-        Some(Desired {
+        let mut desired = Desired {
             generation: self.generation,
             counter: self.counter,
             release,
             fresh,
-        })
+            stale: BTreeSet::new(),
+        };
+        self.sort_unassigned(view, &mut desired);
+        Some(desired)
     }
 }

@@ -2,7 +2,7 @@
 //! the group stands.
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Durable, DurablePhase, Observed, Phase, Reason, UnixNanos};
+use super::super::{Cause, Durable, DurablePhase, Observed, Phase, Reason, Rung, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -110,9 +110,13 @@ impl Coordinator {
             || observed.durable.generation < self.generation
             || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
         for (identity, slot) in &view.slots {
-            if let Some((incarnation, report)) = slot.current
-                && !matches!(report.phase, Phase::Fresh | Phase::Unlinked)
-            {
+            let seat = match slot.worker.rung {
+                Rung::Container => self.container_before(slot, under_way),
+                _ => slot
+                    .current
+                    .filter(|(_, report)| !matches!(report.phase, Phase::Fresh | Phase::Unlinked)),
+            };
+            if let Some((incarnation, _)) = seat {
                 self.seats.insert((*identity).clone(), incarnation.clone());
             }
         }

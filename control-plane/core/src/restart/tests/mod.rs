@@ -1,3 +1,5 @@
+mod containers;
+mod nodes;
 mod pods;
 mod random;
 mod restarts;

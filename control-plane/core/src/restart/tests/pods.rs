@@ -6,9 +6,7 @@ use crate::restart::{Announcement, Generation, Phase, Reason, Rung, TerminalActi
 /// How many workers of the last restart run in another pod, and by which rung.
 fn last_restart(world: &World) -> (usize, Rung) {
     match world.announcements.last() {
-        Some(Announcement::Restarted {
-            timeline, rung, ..
-        }) => (timeline.replaced, *rung),
+        Some(Announcement::Restarted { timeline, rung, .. }) => (timeline.replaced, *rung),
         other => panic!("{other:?}"),
     }
 }

@@ -1,0 +1,94 @@
+//! Workers without an agent: kubelet starts their containers, and the node daemons kill those of an older generation.
+//!
+//! The node daemon knows which generation a container belongs to: the one that its predecessor was stopped, or had ended by itself, for. The
+//! first of a pod, and one whose predecessor ended at the present generation, belong to none until the coordinator says so.
+
+use super::super::view::{Slot, View};
+use super::super::{Cause, Desired, Identity, Incarnation, Observed, Phase, Reason, Report, Rung, UnixNanos};
+use super::evidence::MakeCause;
+use super::{Coordinator, State};
+
+impl Coordinator {
+    pub(super) fn is_releasing(&self) -> bool {
+        matches!(self.state, State::Releasing { .. })
+    }
+
+    /// Only a container of the present generation can fail: those of older ones end because they are stopped.
+    pub(super) fn evidence_of_container(
+        &self,
+        identity: &Identity,
+        slot: &Slot<'_>,
+        observed: &Observed,
+        cause: &MakeCause<'_>,
+    ) -> Option<Cause> {
+        let seat = self.seats.get(identity);
+        if let Some(report) = seat.and_then(|seat| observed.reports.get(seat))
+            && let Phase::Lost(exit) = report.phase
+            && report.generation == self.generation
+        {
+            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
+            return Some(cause(Reason::WorkerExited, pod, node, Some(exit), at));
+        }
+        let started = self.started.contains(&slot.worker.stage);
+        let pods = &slot.worker.pods;
+        let lost = match seat {
+            Some(seat) => !pods.iter().any(|pod| pod.uid == seat.pod_uid),
+            None => started && pods.is_empty(),
+        };
+        if lost {
+            return Some(cause(Reason::PodLost, "", "", None, None));
+        }
+        // Kubelet has started it again, and nobody has seen why. While a group is being released that is what is waited for.
+        let (current, report) = slot.current?;
+        let again = match seat {
+            Some(seat) => current != seat,
+            None => started && !self.is_releasing(),
+        };
+        (report.phase == Phase::Fresh && again).then(|| {
+            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
+            cause(Reason::ContainerLost, pod, node, None, at)
+        })
+    }
+
+    /// For a new leader: the container that was the worker last, at the present generation. One that has ended was not dealt with yet, unless a
+    /// restart is under way.
+    pub(super) fn container_before<'a>(
+        &self,
+        slot: &Slot<'a>,
+        under_way: bool,
+    ) -> Option<(&'a Incarnation, &'a Report)> {
+        let last = match slot.current {
+            Some(current) => Some(current).filter(|(_, report)| report.phase == Phase::Running),
+            None => slot.ended.filter(|_| !under_way),
+        };
+        last.filter(|(_, report)| report.generation == self.generation)
+    }
+
+    /// During a restart, containers that belong to no generation: those that began since, or in the place of others, belong to the new one; the
+    /// others are stopped for it.
+    pub(super) fn sort_unassigned(&self, view: &View<'_>, desired: &mut Desired) {
+        if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
+            return;
+        }
+        let began = self
+            .timeline
+            .map_or(UnixNanos::default(), |timeline| timeline.detected_at);
+        let containers = view
+            .slots
+            .values()
+            .filter(|slot| slot.counts() && slot.worker.rung == Rung::Container);
+        for slot in containers {
+            let Some((incarnation, report)) = slot.current.filter(|(_, report)| report.phase == Phase::Fresh)
+            else {
+                continue;
+            };
+            let replaces = self.started.contains(&slot.worker.stage);
+            let list = if replaces || report.since >= began {
+                &mut desired.fresh
+            } else {
+                &mut desired.stale
+            };
+            list.insert(incarnation.clone());
+        }
+    }
+}
