@@ -4,13 +4,26 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::worker::types::{Pod, PodUid};
 
-/// Annotation that the control plane puts on the pods that get the agent, and its value.
-const IN_PLACE: (&str, &str) = ("lockstep.dev/in-place", "supervised");
+/// Annotation that the control plane puts on the pods that restart in place.
+const IN_PLACE: &str = "lockstep.dev/in-place";
+/// Its value on pods that get the agent.
+const SUPERVISED: &str = "supervised";
+/// Its value on pods without one.
+const PLAIN: &str = "plain";
 /// Annotation with the comma-separated names of the worker containers.
 const SUPERVISE: &str = "lockstep.dev/supervise";
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// How a pod restarts in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marked {
+    /// With an agent in its workers.
+    Supervised(Pod),
+    /// By its containers.
+    Plain(Pod),
+}
 
 /// Why a pod that asks for supervision does not get it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,18 +50,16 @@ pub struct Metadata<'a> {
     pub annotations: &'a HashMap<String, String>,
 }
 
-/// The pod, if it belongs to a JobSet whose workers are supervised. `Ok(None)`: it does not ask for it.
+/// The pod, if it belongs to a JobSet that restarts in place. `Ok(None)`: it does not ask for it.
 ///
 /// # Errors
-/// When it asks for supervision but its identity cannot be told: its agent could never be released.
-pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Pod>, NotAWorker> {
-    if metadata
-        .annotations
-        .get(IN_PLACE.0)
-        .is_none_or(|value| value != IN_PLACE.1)
-    {
-        return Ok(None);
-    }
+/// When it asks for that but its identity cannot be told: its agent could never be released.
+pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> {
+    let marked = match metadata.annotations.get(IN_PLACE).map(String::as_str) {
+        Some(SUPERVISED) => Marked::Supervised,
+        Some(PLAIN) => Marked::Plain,
+        _ => return Ok(None),
+    };
     let find = |key: &'static str| {
         metadata
             .labels
@@ -64,7 +75,7 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Pod>, NotAWorker> {
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
         .collect();
-    Ok(Some(Pod {
+    Ok(Some(marked(Pod {
         uid: PodUid::from(metadata.uid),
         namespace: metadata.namespace.to_owned(),
         name: metadata.name.to_owned(),
@@ -72,7 +83,7 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Pod>, NotAWorker> {
         job: find(JOB_NAME)?.clone(),
         index: index.parse().map_err(|_| NotAWorker::BadIndex(index.clone()))?,
         supervised,
-    }))
+    })))
 }
 
 #[cfg(test)]
@@ -86,7 +97,10 @@ mod tests {
             .collect()
     }
 
-    fn recognised(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Result<Option<Pod>, NotAWorker> {
+    fn recognised(
+        labels: &[(&str, &str)],
+        annotations: &[(&str, &str)],
+    ) -> Result<Option<Marked>, NotAWorker> {
         recognise(&Metadata {
             uid: "u",
             namespace: "default",
@@ -96,25 +110,32 @@ mod tests {
         })
     }
 
-    const ASKS: [(&str, &str); 2] = [(IN_PLACE.0, IN_PLACE.1), (SUPERVISE, "worker, other")];
+    const ASKS: [(&str, &str); 2] = [(IN_PLACE, SUPERVISED), (SUPERVISE, "worker, other")];
 
     #[test]
     fn a_worker_pod_is_recognised_by_labels_or_annotations() {
         let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
-        let pod = recognised(&identity, &ASKS).unwrap().unwrap();
+        let Some(Marked::Supervised(pod)) = recognised(&identity, &ASKS).unwrap() else {
+            panic!("not supervised")
+        };
         assert_eq!((pod.group.as_str(), pod.job.as_str(), pod.index), ("g", "job", 3));
         assert_eq!(
             pod.supervised,
             BTreeSet::from(["worker".to_owned(), "other".to_owned()])
         );
         let annotations: Vec<_> = identity.into_iter().chain(ASKS).collect();
-        assert_eq!(recognised(&[], &annotations).unwrap().unwrap(), pod);
+        assert_eq!(
+            recognised(&[], &annotations),
+            Ok(Some(Marked::Supervised(pod.clone())))
+        );
+        let plain = [(IN_PLACE, PLAIN), ASKS[1]];
+        assert_eq!(recognised(&identity, &plain), Ok(Some(Marked::Plain(pod))));
     }
 
     #[test]
     fn other_pods_are_left_alone() {
         assert_eq!(recognised(&[], &[]), Ok(None));
-        assert_eq!(recognised(&[], &[(IN_PLACE.0, "plain")]), Ok(None));
+        assert_eq!(recognised(&[], &[(IN_PLACE, "otherwise")]), Ok(None));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -17,9 +18,11 @@ use crate::agents::sockets::Sockets;
 use crate::args::Args;
 use crate::link::Hub;
 use crate::nri::plugin::Plugin;
-use crate::worker::driver::{Closed, Driver};
+use crate::plain::record::Files;
+use crate::plain::stop;
+use crate::worker::driver::{Closed, Driver, Plain};
 use crate::worker::state::Table;
-use crate::{events, install, link, nri};
+use crate::{events, install, link, nri, plain};
 
 /// Runs the daemon until a signal ends it. Agents and workers run on.
 ///
@@ -39,7 +42,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         boot_id: boot_id().context("cannot read the boot id")?,
     };
     let revision = uptime_nanos().context("cannot read the uptime")?;
+    let journal = Files::open(&args.state_dir).context("cannot keep records")?;
+    let records = journal.read().context("cannot read the records of before")?;
+    let (stops, to_stop) = mpsc::channel(stop::QUEUE);
     let (driver, workers) = Driver::new(Table::new(revision));
+    let driver = driver.with_plain(Plain {
+        table: plain::state::Table::new(revision, records),
+        journal: Box::new(journal),
+        stops,
+    });
     let proc_root = PathBuf::from("/proc");
     let peers = ProcPeerCheck {
         proc_root: proc_root.clone(),
@@ -65,6 +76,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         &mut parts,
         async move { nri::serve(&args.nri_socket, &plugin).await },
     );
+    let stopper = workers.clone();
+    let containerd = args.containerd_socket.clone();
+    spawn(&mut parts, async move {
+        stop::serve(&containerd, to_stop, &stopper).await
+    });
     let followed = workers.clone();
     spawn(&mut parts, async move {
         events::serve(&args.containerd_socket, &followed).await

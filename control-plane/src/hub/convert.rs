@@ -86,13 +86,14 @@ fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
     })
 }
 
-/// The message for one node: what is desired of the group, with the fresh incarnations that live there.
+/// The message for one node: what is desired of the group, with the incarnations named in it that live there.
 pub(super) fn group_to(
     uid: &str,
     epoch: Epoch,
     desired: &Desired,
     policy: &GroupPolicy,
     fresh: Vec<Incarnation>,
+    stale: Vec<Incarnation>,
 ) -> pb::Group {
     pb::Group {
         uid: uid.to_owned(),
@@ -101,17 +102,19 @@ pub(super) fn group_to(
         counter: u64::from(desired.counter),
         scope: pb::Scope::Group.into(),
         release: desired.release,
-        fresh: fresh
-            .into_iter()
-            .map(|incarnation| pb::Incarnation {
-                pod_uid: incarnation.pod_uid,
-                container_id: incarnation.container_id,
-            })
-            .collect(),
+        fresh: fresh.into_iter().map(incarnation_to).collect(),
+        stale: stale.into_iter().map(incarnation_to).collect(),
         grace_ms: policy.grace_ms,
         terminal_codes: Some(pb::TerminalCodes {
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
+    }
+}
+
+fn incarnation_to(incarnation: Incarnation) -> pb::Incarnation {
+    pb::Incarnation {
+        pod_uid: incarnation.pod_uid,
+        container_id: incarnation.container_id,
     }
 }
 

@@ -55,6 +55,18 @@ impl Default for Inner {
     }
 }
 
+impl Inner {
+    /// Incarnations, by the nodes that have reported them.
+    fn by_node(&self, named: &BTreeSet<Incarnation>) -> BTreeMap<String, Vec<Incarnation>> {
+        let mut nodes: BTreeMap<String, Vec<Incarnation>> = BTreeMap::new();
+        let reported = self.reports.keys();
+        for (node, incarnation) in reported.filter(|(_, incarnation)| named.contains(incarnation)) {
+            nodes.entry(node.clone()).or_default().push(incarnation.clone());
+        }
+        nodes
+    }
+}
+
 impl GroupState {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that holds this lock can leave it half-changed.
@@ -324,24 +336,22 @@ impl GroupLink {
 
     /// Tells the group's nodes what is desired, each only what is new to it.
     pub fn publish(&self, published: &Published) {
-        let mut fresh: BTreeMap<&str, Vec<Incarnation>> = BTreeMap::new();
         let mut inner = self.state.lock();
-        for (node, incarnation) in inner.reports.keys() {
-            if published.desired.fresh.contains(incarnation) {
-                fresh.entry(node).or_default().push(incarnation.clone());
-            }
-        }
+        let fresh = inner.by_node(&published.desired.fresh);
+        let stale = inner.by_node(&published.desired.stale);
         let messages: Vec<(String, Arc<pb::Group>)> = published
             .nodes
             .iter()
             .map(|node| {
-                let fresh = fresh.get(node.as_str()).cloned().unwrap_or_default();
+                let on =
+                    |named: &BTreeMap<String, Vec<Incarnation>>| named.get(node).cloned().unwrap_or_default();
                 let group = convert::group_to(
                     &self.uid,
                     self.registry.epoch,
                     &published.desired,
                     &published.policy,
-                    fresh,
+                    on(&fresh),
+                    on(&stale),
                 );
                 (node.clone(), Arc::new(group))
             })

@@ -1,8 +1,11 @@
 //! Border of CRI's messages.
 
+use std::collections::BTreeMap;
+
 use lockstep_proto::cri::v1 as wire;
 
-use crate::pods::{self, Metadata, NotAWorker};
+use crate::plain::state::Listed;
+use crate::pods::{self, Marked, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Exit, Pod, SandboxId};
 
@@ -10,7 +13,7 @@ use crate::worker::types::{Exit, Pod, SandboxId};
 ///
 /// # Errors
 /// See [`pods::recognise`].
-pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
+pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Marked>, NotAWorker> {
     let Some(metadata) = &sandbox.metadata else {
         return Ok(None);
     };
@@ -34,6 +37,21 @@ pub fn worker(container: &wire::Container, pods: &[(SandboxId, Pod)]) -> Option<
         pod: pod.uid.clone(),
         id: container.id.as_str().into(),
         name: name.clone(),
+        ended: None,
+    })
+}
+
+/// A container, if it is a worker without an agent of one of `pods`. Its end is not known yet.
+#[must_use]
+pub fn plain(container: &wire::Container, pods: &BTreeMap<SandboxId, Pod>) -> Option<Listed> {
+    let pod = pods.get(&SandboxId::from(container.pod_sandbox_id.as_str()))?;
+    let metadata = container.metadata.as_ref()?;
+    pod.supervised.contains(&metadata.name).then(|| Listed {
+        pod: pod.uid.clone(),
+        name: metadata.name.clone(),
+        id: container.id.as_str().into(),
+        attempt: metadata.attempt,
+        created: container.created_at,
         ended: None,
     })
 }
@@ -95,6 +113,22 @@ mod tests {
         assert_eq!((found.pod, found.id, found.ended), ("p".into(), "c".into(), None));
         assert_eq!(worker(&container("s", "sidecar"), &pods), None);
         assert_eq!(worker(&container("other", "worker"), &pods), None);
+
+        let pods = pods.into_iter().collect();
+        let second = wire::Container {
+            metadata: Some(wire::ContainerMetadata {
+                name: "worker".to_owned(),
+                attempt: 1,
+            }),
+            created_at: 42,
+            ..container("s", "worker")
+        };
+        let found = plain(&second, &pods).unwrap();
+        assert_eq!(
+            (found.pod, found.id, found.attempt, found.created),
+            ("p".into(), "c".into(), 1, 42)
+        );
+        assert_eq!(plain(&container("s", "sidecar"), &pods), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! containerd's own event stream: the ends of containers, a few milliseconds after they happen.
+//! containerd's own event stream: the starts and ends of containers, a few milliseconds after they happen.
 //!
 //! Events are hints that come early; listings through CRI, after every connect and now and then, are what makes the picture whole. The stream is only
 //! drained here: when the driver has no room the connection is given up, and the listing after the next one repairs what was missed.
@@ -11,16 +11,15 @@ use containerd_client::events::TaskExit;
 use containerd_client::services::v1::SubscribeRequest;
 use containerd_client::services::v1::events_client::EventsClient;
 use containerd_client::types::Envelope;
-use hyper_util::rt::TokioIo;
 use prost::Message as _;
-use tokio::net::UnixStream;
+use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
-use crate::cri;
 use crate::worker::driver::{Closed, Handle, unix_nanos};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, Exit};
+use crate::{cri, plain};
 
 /// Time between attempts.
 const RETRY: Duration = Duration::from_millis(200);
@@ -28,8 +27,13 @@ const RETRY: Duration = Duration::from_millis(200);
 const RELIST: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
 /// Time between the later ones.
 const RELIST_LATER: Duration = Duration::from_secs(60);
-/// Exits of tasks in the namespace of Kubernetes.
-const FILTER: &str = r#"namespace==k8s.io,topic=="/tasks/exit""#;
+/// Time between an event and the listing that it is the reason for: more of them may follow.
+const RELIST_SOON: Duration = Duration::from_millis(50);
+/// Starts and exits of tasks in the namespace of Kubernetes.
+const FILTERS: [&str; 2] = [
+    r#"namespace==k8s.io,topic=="/tasks/start""#,
+    r#"namespace==k8s.io,topic=="/tasks/exit""#,
+];
 const EXIT_TOPIC: &str = "/tasks/exit";
 
 /// Why a connection ended.
@@ -69,15 +73,16 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
 async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), EventsError> {
     let channel = connect(socket.to_owned()).await?;
     *away = false;
+    let news = Notify::new();
     tokio::select! {
-        ended = drain(&channel, workers) => ended,
-        ended = relist(&channel, workers) => ended,
+        ended = drain(&channel, workers, &news) => ended,
+        ended = relist(&channel, workers, &news) => ended,
     }
 }
 
-async fn drain(channel: &Channel, workers: &Handle) -> Result<(), EventsError> {
+async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
     let request = SubscribeRequest {
-        filters: vec![FILTER.to_owned()],
+        filters: FILTERS.map(str::to_owned).into(),
     };
     let mut events = EventsClient::new(channel.clone())
         .subscribe(request)
@@ -90,20 +95,26 @@ async fn drain(channel: &Channel, workers: &Handle) -> Result<(), EventsError> {
                 return Err(EventsError::Behind);
             }
         }
+        news.notify_one();
     }
     Ok(())
 }
 
 /// Lists at once and again and again. containerd does not say when a subscription stands, so the first listing may come too early: the second, soon
-/// after, is the one that counts. The later ones are for what nobody thought of.
-async fn relist(channel: &Channel, workers: &Handle) -> Result<(), EventsError> {
+/// after, is the one that counts. Then whenever there is news: of a container that starts without an agent nothing else says whose it is. The
+/// later ones are for what nobody thought of.
+async fn relist(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
-        tokio::time::sleep(wait).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = news.notified() => tokio::time::sleep(RELIST_SOON).await,
+        }
         let mark = workers.mark().await?;
         let listing = cri::list(channel).await?;
         debug!(
             pods = listing.pods.len(),
             workers = listing.containers.len(),
+            plain = listing.plain.len(),
             "listed through CRI"
         );
         let listed = Input::Listed {
@@ -112,17 +123,18 @@ async fn relist(channel: &Channel, workers: &Handle) -> Result<(), EventsError> 
             containers: listing.containers,
         };
         workers.tell(listed).await?;
+        let plain = plain::state::Input::Listed {
+            pods: listing.plain_pods.into_values().collect(),
+            containers: listing.plain,
+        };
+        workers.tell_plain(plain).await?;
     }
     Ok(())
 }
 
 async fn connect(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
-    // The address is not used: the connector decides.
     Endpoint::from_static("http://containerd")
-        .connect_with_connector(tower::service_fn(move |_| {
-            let socket = socket.clone();
-            async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(socket).await?)) }
-        }))
+        .connect_with_connector(cri::connector(socket))
         .await
 }
 

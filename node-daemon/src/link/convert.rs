@@ -1,5 +1,7 @@
 //! Border of the node protocol.
 
+use std::collections::BTreeSet;
+
 use lockstep_proto::node::v1 as wire;
 use tracing::warn;
 
@@ -63,14 +65,6 @@ fn group(group: wire::Group) -> Option<Desired> {
         );
         return None;
     }
-    let fresh = group
-        .fresh
-        .into_iter()
-        .map(|incarnation| Incarnation {
-            pod: incarnation.pod_uid.into(),
-            container: incarnation.container_id.into(),
-        })
-        .collect();
     let terminal = group
         .terminal_codes
         .unwrap_or_default()
@@ -84,10 +78,19 @@ fn group(group: wire::Group) -> Option<Desired> {
         generation: group.generation,
         counter: group.counter,
         release: group.release,
-        fresh,
+        fresh: incarnations(group.fresh),
+        stale: incarnations(group.stale),
         grace_ms: group.grace_ms,
         terminal,
     })
+}
+
+fn incarnations(named: Vec<wire::Incarnation>) -> BTreeSet<Incarnation> {
+    let incarnations = named.into_iter().map(|incarnation| Incarnation {
+        pod: incarnation.pod_uid.into(),
+        container: incarnation.container_id.into(),
+    });
+    incarnations.collect()
 }
 
 fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {

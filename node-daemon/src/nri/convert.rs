@@ -3,20 +3,24 @@
 use lockstep_proto::nri::v1alpha1 as wire;
 
 use super::inject::{Adjustment, Container, PidNamespace};
-use crate::pods::{self, Metadata, NotAWorker};
+use crate::pods::{self, Marked, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
-/// A pod sandbox, if its pod has workers.
+/// A pod sandbox, if its pod has workers with agents.
 ///
 /// # Errors
 /// See [`pods::recognise`].
 pub fn pod(pod: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
-    pods::recognise(&Metadata {
+    let marked = pods::recognise(&Metadata {
         uid: &pod.uid,
         namespace: &pod.namespace,
         name: &pod.name,
         labels: &pod.labels,
         annotations: &pod.annotations,
+    })?;
+    Ok(match marked {
+        Some(Marked::Supervised(pod)) => Some(pod),
+        Some(Marked::Plain(_)) | None => None,
     })
 }
 

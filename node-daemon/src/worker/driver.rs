@@ -11,7 +11,9 @@ use tracing::{info, warn};
 use super::facts::{Effects, Input};
 use super::outbox::Outbox;
 use super::state::Table;
-use super::types::{ContainerId, LinkId, PodUid, Target, WorkerState};
+use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
+use crate::plain::record::Journal;
+use crate::plain::state as plain;
 
 /// Facts that may wait for the driver before their senders do.
 const INBOX: usize = 1024;
@@ -27,6 +29,7 @@ pub trait Host: Send + 'static {
 
 enum Message {
     Fact(Input),
+    Plain(plain::Input),
     Linked(Input, LinkId, watch::Sender<Option<Target>>),
     Snapshot(oneshot::Sender<Vec<WorkerState>>),
     Mark(oneshot::Sender<u64>),
@@ -51,6 +54,14 @@ impl Handle {
     /// When the driver has stopped.
     pub async fn tell(&self, input: Input) -> Result<(), Closed> {
         self.send(Message::Fact(input)).await
+    }
+
+    /// Tells the driver a fact about workers without an agent.
+    ///
+    /// # Errors
+    /// When the driver has stopped.
+    pub async fn tell_plain(&self, input: plain::Input) -> Result<(), Closed> {
+        self.send(Message::Plain(input)).await
     }
 
     /// Tells the driver a fact, unless its inbox is full: then the fact comes back.
@@ -111,9 +122,20 @@ impl Handle {
     }
 }
 
+/// Workers without an agent: their table, and what it needs.
+pub struct Plain {
+    /// The table.
+    pub table: plain::Table,
+    /// Where its records are kept. It may not wait.
+    pub journal: Box<dyn Journal + Send>,
+    /// Takes the containers that are to be stopped.
+    pub stops: mpsc::Sender<ContainerId>,
+}
+
 /// The task itself; see [`Driver::run`].
 pub struct Driver {
     table: Table,
+    plain: Option<Plain>,
     inbox: mpsc::Receiver<Message>,
     outbox: Arc<Outbox>,
     links: BTreeMap<ContainerId, (LinkId, watch::Sender<Option<Target>>)>,
@@ -131,6 +153,7 @@ impl Driver {
         };
         let driver = Self {
             table,
+            plain: None,
             inbox,
             outbox,
             links: BTreeMap::new(),
@@ -138,11 +161,24 @@ impl Driver {
         (driver, handle)
     }
 
+    /// The same driver, which looks after workers without an agent too.
+    #[must_use]
+    pub fn with_plain(mut self, plain: Plain) -> Self {
+        self.plain = Some(plain);
+        self
+    }
+
     /// Runs until every [`Handle`] is gone.
     pub async fn run(mut self, host: impl Host) {
         while let Some(message) = self.inbox.recv().await {
             match message {
-                Message::Fact(input) => self.apply(input, &host),
+                Message::Fact(input) => {
+                    if let Some(input) = of_both(&input) {
+                        self.apply_plain(input);
+                    }
+                    self.apply(input, &host);
+                }
+                Message::Plain(input) => self.apply_plain(input),
                 Message::Linked(input, link, sender) => {
                     if let Input::Registered { id, .. } = &input {
                         self.links.insert(id.clone(), (link, sender));
@@ -152,7 +188,9 @@ impl Driver {
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
                     // The asker may have given up: nothing is lost by that, it asks again on its next connection.
-                    drop(reply.send(self.table.snapshot()));
+                    let mut snapshot = self.table.snapshot();
+                    snapshot.extend(self.plain.iter().flat_map(|plain| plain.table.snapshot()));
+                    drop(reply.send(snapshot));
                 }
                 Message::Mark(reply) => drop(reply.send(self.table.mark())),
             }
@@ -167,6 +205,25 @@ impl Driver {
         }
         let effects = self.table.apply(input, unix_nanos());
         self.carry_out(effects, host);
+    }
+
+    fn apply_plain(&mut self, input: plain::Input) {
+        let Some(plain) = &mut self.plain else { return };
+        let effects = plain.table.apply(input, unix_nanos(), &*plain.journal);
+        for id in effects.stops {
+            if let Err(error) = plain.stops.try_send(id.clone()) {
+                warn!(container = %id, %error, "cannot be stopped now");
+                plain.table.not_stopped(&id);
+            } else {
+                info!(container = %id, "stopping the container for a restart");
+            }
+        }
+        for (pod, error) in effects.unwritten {
+            warn!(%pod, error, "records not written, containers are not stopped");
+        }
+        log_reports(&effects.reports);
+        log_stale(&effects.stale);
+        self.outbox.put(effects.reports);
     }
 
     fn carry_out(&mut self, effects: Effects, host: &impl Host) {
@@ -192,6 +249,16 @@ impl Driver {
     }
 }
 
+/// What concerns workers with and without an agent.
+fn of_both(input: &Input) -> Option<plain::Input> {
+    match input {
+        Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
+        Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),
+        Input::Forget(group, epoch) => Some(plain::Input::Forget(group.clone(), *epoch)),
+        _ => None,
+    }
+}
+
 /// One line per decision that changes the world, or is news of it.
 fn log(effects: &Effects) {
     for (id, _, target) in &effects.targets {
@@ -204,7 +271,18 @@ fn log(effects: &Effects) {
             "target"
         );
     }
-    for state in &effects.reports {
+    log_reports(&effects.reports);
+    for (id, _) in &effects.kills {
+        warn!(container = %id, "the agent may not kill its processes: killing them from the host");
+    }
+    log_stale(&effects.stale);
+    for pod in &effects.pods_gone {
+        info!(%pod, "pod gone");
+    }
+}
+
+fn log_reports(reports: &[WorkerState]) {
+    for state in reports {
         info!(
             group = %state.group,
             pod = %state.pod_name,
@@ -216,14 +294,11 @@ fn log(effects: &Effects) {
             "worker"
         );
     }
-    for (id, _) in &effects.kills {
-        warn!(container = %id, "the agent may not kill its processes: killing them from the host");
-    }
-    for (group, refused, seen) in &effects.stale {
+}
+
+fn log_stale(stale: &[(GroupUid, u64, u64)]) {
+    for (group, refused, seen) in stale {
         warn!(%group, epoch = refused, highest = seen, "desired state of a former leader ignored");
-    }
-    for pod in &effects.pods_gone {
-        info!(%pod, "pod gone");
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         pub struct $name(String);
 
         impl $name {
@@ -240,6 +240,8 @@ pub struct Desired {
     pub release: bool,
     /// Incarnations that may start although they never parked.
     pub fresh: BTreeSet<Incarnation>,
+    /// Incarnations without an agent and without a generation that are restarted for this one.
+    pub stale: BTreeSet<Incarnation>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
     /// Codes that Kubernetes has to see.

@@ -103,6 +103,7 @@ impl Daemon {
             counter: 0,
             release: true,
             fresh: BTreeSet::new(),
+            stale: BTreeSet::new(),
             grace_ms: 0,
             terminal: vec![],
         };

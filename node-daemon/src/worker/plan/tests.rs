@@ -27,6 +27,7 @@ fn desired() -> Desired {
         counter: 6,
         release: true,
         fresh: BTreeSet::from([incarnation("c1")]),
+        stale: BTreeSet::new(),
         grace_ms: 5000,
         terminal: vec![
             rule(None, None, 1),

@@ -39,6 +39,7 @@ fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
         counter: generation,
         release,
         fresh: BTreeSet::new(),
+        stale: BTreeSet::new(),
         grace_ms: 1000,
         terminal: vec![],
     }

@@ -1,0 +1,510 @@
+//! Which generation each container belongs to, and which are to be stopped.
+//!
+//! Containers of a worker follow one another; kubelet numbers them (the attempt). One belongs to the generation that its predecessor was stopped
+//! for; where that ended by itself, to the next one that is ordered. The first of a pod, and one whose predecessor ended at the present
+//! generation, belong to none (`Fresh`) until the control plane names them. A container of a generation below the desired one is stopped. Whatever
+//! is assigned is on disk before it is reported, and whatever is stopped before it is stopped; containers that belong to no generation are never
+//! stopped unless they are named.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::record::{Journal, Record, Records};
+use crate::worker::types::{
+    AgentPhase, ContainerId, Desired, Exit, GroupUid, Incarnation, Phase, Pod, PodUid, WorkerState,
+};
+
+/// Containers kept per worker: the newest, and those before it whose end may still matter.
+const KEPT: usize = 3;
+/// Ends kept of containers that no listing has shown yet.
+const EARLY: usize = 256;
+/// Groups that are remembered before any of their pods is known here.
+const MAX_GROUPS: usize = 10_000;
+
+/// A fact.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// All pods with workers without an agent, and the containers of those workers, ended or not.
+    Listed {
+        /// The pods.
+        pods: Vec<Pod>,
+        /// Their containers.
+        containers: Vec<Listed>,
+    },
+    /// A container ended, and when (nanoseconds since the Unix epoch).
+    Exited(ContainerId, Exit, i64),
+    /// An attempt to stop a container is over, a while ago.
+    StopOver(ContainerId),
+    /// The control plane's wishes.
+    Desired(Vec<Desired>),
+    /// The control plane no longer manages this group.
+    Forget(GroupUid, u64),
+}
+
+/// One container of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its pod.
+    pub pod: PodUid,
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: ContainerId,
+    /// How many containers of this worker came before it.
+    pub attempt: u32,
+    /// When it was created, nanoseconds since the Unix epoch.
+    pub created: i64,
+    /// How and when it ended, if it has.
+    pub ended: Option<(Exit, i64)>,
+}
+
+/// What follows from a fact, besides records.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// States that changed.
+    pub reports: Vec<WorkerState>,
+    /// Containers to stop.
+    pub stops: Vec<ContainerId>,
+    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
+    pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Pods whose records could not be written, and why: nothing of theirs is stopped.
+    pub unwritten: Vec<(PodUid, String)>,
+}
+
+#[derive(Debug)]
+struct Container {
+    id: ContainerId,
+    created: i64,
+    ended: Option<(Exit, i64)>,
+    /// The generation that it belongs to.
+    generation: Option<u64>,
+    stopping: bool,
+    reported: Option<WorkerState>,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    containers: BTreeMap<u32, Container>,
+}
+
+#[derive(Debug)]
+struct PodEntry {
+    pod: Pod,
+    records: Records,
+    workers: BTreeMap<String, Worker>,
+}
+
+/// The workers without an agent of this node.
+#[derive(Debug)]
+pub struct Table {
+    revision: u64,
+    /// Records of pods that no listing has shown yet.
+    before: BTreeMap<PodUid, Records>,
+    pods: BTreeMap<PodUid, PodEntry>,
+    groups: BTreeMap<GroupUid, Desired>,
+    early: VecDeque<(ContainerId, Exit, i64)>,
+}
+
+impl Table {
+    /// A table that knows the records of the daemon before. `revision` is below every revision to come and not below any that an earlier daemon
+    /// gave out since the machine booted.
+    #[must_use]
+    pub fn new(revision: u64, before: BTreeMap<PodUid, Records>) -> Self {
+        Self {
+            revision,
+            before,
+            pods: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            early: VecDeque::new(),
+        }
+    }
+
+    /// Every state that has been reported, as it is now.
+    pub fn snapshot(&self) -> impl Iterator<Item = WorkerState> {
+        let containers = self
+            .pods
+            .values()
+            .flat_map(|entry| entry.workers.values())
+            .flat_map(|worker| worker.containers.values());
+        containers.filter_map(|container| container.reported.clone())
+    }
+
+    /// Takes in one fact. `now` is in nanoseconds since the Unix epoch.
+    pub fn apply(&mut self, input: Input, now: i64, journal: &dyn Journal) -> Effects {
+        let mut effects = Effects::default();
+        match input {
+            Input::Listed { pods, containers } => self.listed(pods, containers, now, journal, &mut effects),
+            Input::Exited(id, exit, at) => self.exited(id, exit, at, now, journal, &mut effects),
+            Input::StopOver(id) => {
+                // Its end was seen before this, or it is to be stopped again: it may not have begun to run when it was.
+                if let Some((uid, container)) = self.find(&id) {
+                    container.stopping = false;
+                    self.settle(&uid, now, journal, &mut effects);
+                }
+            }
+            Input::Desired(groups) => {
+                for desired in groups {
+                    self.desired(desired, now, journal, &mut effects);
+                }
+            }
+            Input::Forget(group, epoch) => {
+                if self.groups.get(&group).is_some_and(|known| known.epoch <= epoch) {
+                    self.groups.remove(&group);
+                }
+            }
+        }
+        effects
+    }
+
+    /// The stop of this container was not begun. A later fact asks for it again.
+    pub fn not_stopped(&mut self, id: &ContainerId) {
+        if let Some((_, container)) = self.find(id) {
+            container.stopping = false;
+        }
+    }
+
+    fn find(&mut self, id: &ContainerId) -> Option<(PodUid, &mut Container)> {
+        self.pods.iter_mut().find_map(|(uid, entry)| {
+            let mut containers = entry
+                .workers
+                .values_mut()
+                .flat_map(|worker| worker.containers.values_mut());
+            Some((uid.clone(), containers.find(|container| container.id == *id)?))
+        })
+    }
+
+    fn exited(
+        &mut self,
+        id: ContainerId,
+        exit: Exit,
+        at: i64,
+        now: i64,
+        journal: &dyn Journal,
+        effects: &mut Effects,
+    ) {
+        let Some((uid, container)) = self.find(&id) else {
+            // A listing that was made before may still show that it runs.
+            self.early.push_back((id, exit, at));
+            if self.early.len() > EARLY {
+                self.early.pop_front();
+            }
+            return;
+        };
+        container.ended.get_or_insert((exit, at));
+        self.settle(&uid, now, journal, effects);
+    }
+
+    fn listed(
+        &mut self,
+        pods: Vec<Pod>,
+        containers: Vec<Listed>,
+        now: i64,
+        journal: &dyn Journal,
+        effects: &mut Effects,
+    ) {
+        let gone: Vec<PodUid> = self
+            .pods
+            .keys()
+            .chain(self.before.keys())
+            .filter(|uid| !pods.iter().any(|pod| pod.uid == **uid))
+            .cloned()
+            .collect();
+        for uid in gone {
+            self.drop_pod(&uid, journal);
+        }
+        for pod in pods {
+            let records = self.before.remove(&pod.uid).unwrap_or_default();
+            self.pods.entry(pod.uid.clone()).or_insert_with(|| PodEntry {
+                pod,
+                records,
+                workers: BTreeMap::new(),
+            });
+        }
+        for entry in self.pods.values_mut() {
+            for worker in entry.workers.values_mut() {
+                for container in worker.containers.values_mut() {
+                    if !containers.iter().any(|listed| listed.id == container.id) {
+                        container.ended.get_or_insert((Exit::UNKNOWN, now));
+                    }
+                }
+            }
+        }
+        for listed in containers {
+            self.take_in(listed);
+        }
+        let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
+        for uid in uids {
+            self.settle(&uid, now, journal, effects);
+        }
+    }
+
+    fn take_in(&mut self, listed: Listed) {
+        let early = self.early.iter().find(|(id, _, _)| *id == listed.id);
+        let ended = early.map(|(_, exit, at)| (*exit, *at)).or(listed.ended);
+        let Some(entry) = self.pods.get_mut(&listed.pod) else {
+            return;
+        };
+        let worker = entry.workers.entry(listed.name).or_default();
+        let container = worker
+            .containers
+            .entry(listed.attempt)
+            .or_insert_with(|| Container {
+                id: listed.id.clone(),
+                created: listed.created,
+                ended,
+                generation: None,
+                stopping: false,
+                reported: None,
+            });
+        if container.id == listed.id
+            && let Some(ended) = ended
+        {
+            container.ended.get_or_insert(ended);
+        }
+        while worker.containers.len() > KEPT {
+            worker.containers.pop_first();
+        }
+    }
+
+    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal) {
+        self.before.remove(uid);
+        journal.erase(uid);
+        let Some(entry) = self.pods.remove(uid) else {
+            return;
+        };
+        let group = entry.pod.group;
+        if !self.pods.values().any(|other| other.pod.group == group) {
+            self.groups.remove(&group);
+        }
+    }
+
+    fn desired(&mut self, desired: Desired, now: i64, journal: &dyn Journal, effects: &mut Effects) {
+        let group = desired.group.clone();
+        let members: Vec<PodUid> = self
+            .pods
+            .iter()
+            .filter(|(_, entry)| entry.pod.group == group)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let recorded = members
+            .iter()
+            .filter_map(|uid| self.pods.get(uid))
+            .flat_map(|entry| entry.records.values())
+            .map(|record| record.epoch)
+            .max();
+        let known = self.groups.get(&group).map(|known| known.epoch);
+        let highest = known.max(recorded).unwrap_or_default();
+        if highest > desired.epoch {
+            // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
+            effects.stale.push((group, desired.epoch, highest));
+            for uid in members {
+                if let Some(entry) = self.pods.get_mut(&uid) {
+                    entry.forget_reports();
+                }
+                self.settle(&uid, now, journal, effects);
+            }
+            return;
+        }
+        if members.is_empty() && known.is_none() && self.groups.len() >= MAX_GROUPS {
+            return;
+        }
+        self.groups.insert(group, desired);
+        for uid in members {
+            self.settle(&uid, now, journal, effects);
+        }
+    }
+
+    /// Brings one pod to what is desired, as far as that is up to this daemon, and reports what has changed.
+    fn settle(&mut self, uid: &PodUid, now: i64, journal: &dyn Journal, effects: &mut Effects) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let desired = self.groups.get(&entry.pod.group);
+        let mut records = entry.records.clone();
+        for (name, worker) in &entry.workers {
+            follow(worker, name, uid, desired, now, &mut records);
+        }
+        if records != entry.records {
+            match journal.write(uid, &records) {
+                Ok(()) => entry.records = records,
+                Err(error) => effects.unwritten.push((uid.clone(), error.to_string())),
+            }
+        }
+        entry.assign();
+        effects.stops.extend(entry.stops());
+        entry.report(desired, &mut self.revision, effects);
+    }
+}
+
+/// Writes down which generation the containers of a worker belong to, in the order in which they came, and what is to end for a later one.
+fn follow(
+    worker: &Worker,
+    name: &str,
+    pod: &PodUid,
+    desired: Option<&Desired>,
+    now: i64,
+    records: &mut Records,
+) {
+    let epoch = desired.map_or(0, |desired| desired.epoch);
+    let mut record = records.get(name).cloned();
+    for (attempt, container) in &worker.containers {
+        if record.as_ref().is_some_and(|record| *attempt <= record.attempt) {
+            continue;
+        }
+        let Some(generation) = generation_of(container, pod, record.as_ref(), desired) else {
+            continue;
+        };
+        record = Some(Record {
+            container: container.id.clone(),
+            attempt: *attempt,
+            generation,
+            next: None,
+            next_since: 0,
+            counter: record.as_ref().map_or(0, |record| record.counter),
+            epoch: record.as_ref().map_or(0, |record| record.epoch),
+        });
+    }
+    let Some(mut record) = record else { return };
+    if let Some(desired) = desired {
+        if desired.generation > record.generation && record.next < Some(desired.generation) {
+            let runs = worker
+                .containers
+                .get(&record.attempt)
+                .is_some_and(|container| container.id == record.container && container.ended.is_none());
+            // Where it has ended, the one that follows may run already, for what was ordered before.
+            record.next_since = if runs || record.next.is_none() { 0 } else { now };
+            record.next = Some(desired.generation);
+        }
+        record.counter = record.counter.max(desired.counter);
+        record.epoch = record.epoch.max(epoch);
+    }
+    records.insert(name.to_owned(), record);
+}
+
+/// The generation of a container that comes after the one of `record`.
+fn generation_of(
+    container: &Container,
+    pod: &PodUid,
+    record: Option<&Record>,
+    desired: Option<&Desired>,
+) -> Option<u64> {
+    if let Some(record) = record
+        && let Some(next) = record.next
+    {
+        let older = container.created < record.next_since;
+        return Some(if older { next.saturating_sub(1) } else { next });
+    }
+    let desired = desired?;
+    if let Some(record) = record
+        && desired.generation > record.generation
+    {
+        // Its predecessor ended by itself, and so has it, perhaps: then the next one is what the restart is for.
+        let ended = container.ended.is_some();
+        return Some(if ended {
+            record.generation
+        } else {
+            desired.generation
+        });
+    }
+    let incarnation = Incarnation {
+        pod: pod.clone(),
+        container: container.id.clone(),
+    };
+    if desired.fresh.contains(&incarnation) {
+        Some(desired.generation)
+    } else if desired.stale.contains(&incarnation) {
+        Some(desired.generation.saturating_sub(1))
+    } else {
+        None
+    }
+}
+
+impl PodEntry {
+    fn forget_reports(&mut self) {
+        for worker in self.workers.values_mut() {
+            for container in worker.containers.values_mut() {
+                container.reported = None;
+            }
+        }
+    }
+
+    /// Only what is on disk counts.
+    fn assign(&mut self) {
+        for (name, worker) in &mut self.workers {
+            let Some(record) = self.records.get(name) else {
+                continue;
+            };
+            if let Some(container) = worker.containers.get_mut(&record.attempt)
+                && container.id == record.container
+            {
+                container.generation = Some(record.generation);
+            }
+        }
+    }
+
+    /// Containers that are to end, and nobody has ended yet.
+    fn stops(&mut self) -> Vec<ContainerId> {
+        let mut stops = Vec::new();
+        for (name, worker) in &mut self.workers {
+            let Some(record) = self.records.get(name).filter(|record| record.next.is_some()) else {
+                continue;
+            };
+            let Some(container) = worker.containers.get_mut(&record.attempt) else {
+                continue;
+            };
+            if container.id == record.container && container.ended.is_none() && !container.stopping {
+                container.stopping = true;
+                stops.push(container.id.clone());
+            }
+        }
+        stops
+    }
+
+    fn report(&mut self, desired: Option<&Desired>, revision: &mut u64, effects: &mut Effects) {
+        let epoch = desired.map_or(0, |desired| desired.epoch);
+        for (name, worker) in &mut self.workers {
+            let record = self.records.get(name);
+            for (attempt, container) in &mut worker.containers {
+                if container.generation.is_none() && record.is_some_and(|record| *attempt < record.attempt) {
+                    // It ended, and was followed, before this daemon knew of it.
+                    continue;
+                }
+                let (phase, since) = match (container.ended, container.generation) {
+                    (Some((exit, at)), _) => (Phase::Lost(exit), at),
+                    (None, Some(_)) => (Phase::Agent(AgentPhase::Running), container.created),
+                    (None, None) => (Phase::Agent(AgentPhase::Fresh), container.created),
+                };
+                let mut state = WorkerState {
+                    group: self.pod.group.clone(),
+                    job: self.pod.job.clone(),
+                    index: self.pod.index,
+                    container: name.clone(),
+                    incarnation: Incarnation {
+                        pod: self.pod.uid.clone(),
+                        container: container.id.clone(),
+                    },
+                    namespace: self.pod.namespace.clone(),
+                    pod_name: self.pod.name.clone(),
+                    phase,
+                    generation: container.generation.unwrap_or_default(),
+                    epoch: record.map_or(0, |record| record.epoch).max(epoch),
+                    counter: record.map_or(0, |record| record.counter),
+                    revision: container
+                        .reported
+                        .as_ref()
+                        .map_or(0, |reported| reported.revision),
+                    since,
+                    detail: String::new(),
+                };
+                if container.reported.as_ref() != Some(&state) {
+                    *revision += 1;
+                    state.revision = *revision;
+                    container.reported = Some(state.clone());
+                    effects.reports.push(state);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
