@@ -17,6 +17,7 @@ use lockstep_api::{GROUP, InPlaceKind, JobSet, KIND, ReplicatedJob, VERSION, ann
 use crate::{
     features::Features,
     in_place::{self, Group},
+    restart::Rung,
     volume_claims,
 };
 
@@ -58,6 +59,17 @@ impl<'a> Jobs<'a> {
             group: in_place::group(jobset).filter(|_| features.in_place_restart),
             common,
         }
+    }
+
+    /// The same where there are no node daemons: nobody restarts containers together.
+    #[must_use]
+    pub(crate) fn without_daemons(mut self) -> Self {
+        if let Some(group) = &mut self.group
+            && group.kind == InPlaceKind::Plain
+        {
+            group.rung = None;
+        }
+        self
     }
 
     /// The Job of a replicatedJob with this index.
@@ -119,10 +131,10 @@ impl<'a> Jobs<'a> {
             spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
         }
         if let Some(group) = &self.group {
-            // Without agents nobody restarts the workers together: the first failure must reach the failure policy.
-            let plain = group.kind == InPlaceKind::Plain;
+            // Where nobody restarts the workers together, the first failure must reach the failure policy.
+            let alone = group.kind == InPlaceKind::Plain && group.rung.is_none();
             spec.backoff_limit
-                .get_or_insert(if plain { 0 } else { IN_PLACE_BACKOFF_LIMIT });
+                .get_or_insert(if alone { 0 } else { IN_PLACE_BACKOFF_LIMIT });
             spec.pod_replacement_policy
                 .get_or_insert_with(|| IN_PLACE_POD_REPLACEMENT_POLICY.to_owned());
         }
@@ -190,18 +202,14 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Tells the node daemons which containers of these pods to supervise. They inject nothing where this is missing.
+    /// Tells the node daemons which containers of these pods are workers, and whether to put the agent in front of them. They do nothing
+    /// where this is missing.
     fn mark_for_in_place(&self, template: &mut PodTemplateSpec) {
-        let supervised = self
-            .group
-            .as_ref()
-            .is_some_and(|group| group.kind == InPlaceKind::Supervised);
-        let workers = if supervised {
-            in_place::workers(self.jobset, template)
-        } else {
-            Vec::new()
-        };
-        let list = workers.join(",");
+        let mark = self.group.as_ref().and_then(|group| match group.rung? {
+            Rung::Container => Some(annotations::IN_PLACE_PLAIN),
+            _ => Some(annotations::IN_PLACE_SUPERVISED),
+        });
+        let list = in_place::workers(self.jobset, template).join(",");
         let target = template
             .metadata
             .get_or_insert_default()
@@ -210,11 +218,10 @@ impl<'a> Jobs<'a> {
         // These two are the controller's word to the daemons, never a template's.
         target.remove(annotations::IN_PLACE);
         target.remove(annotations::SUPERVISE);
-        if !list.is_empty() {
-            target.insert(
-                annotations::IN_PLACE.to_owned(),
-                annotations::IN_PLACE_SUPERVISED.to_owned(),
-            );
+        if let Some(mark) = mark
+            && !list.is_empty()
+        {
+            target.insert(annotations::IN_PLACE.to_owned(), mark.to_owned());
             target.insert(annotations::SUPERVISE.to_owned(), list);
         }
     }

@@ -173,10 +173,11 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
     if let Some(group) = group
         && group.kind == InPlaceKind::Plain
     {
-        let message = format!(
-            "workers are not restarted in place, a failure recreates the Jobs: {}",
-            group.reasons.join("; ")
-        );
+        let instead = match group.rung {
+            Some(_) => "workers are restarted by container, not as processes",
+            None => "workers are not restarted in place, a failure recreates the Jobs",
+        };
+        let message = format!("{instead}: {}", group.reasons.join("; "));
         draft.event(Severity::Warning, NOT_SUPERVISED, message);
     }
 }
@@ -276,7 +277,10 @@ fn create_jobs(
     if waits_for_all {
         return;
     }
-    let jobs = Jobs::new(jobset, observed.features);
+    let mut jobs = Jobs::new(jobset, observed.features);
+    if !observed.has_daemons {
+        jobs = jobs.without_daemons();
+    }
     let counts = &draft.status.replicated_jobs_status;
     for stage in graph
         .stages

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
-use lockstep_api::{InPlaceKind, JobSet};
+use lockstep_api::JobSet;
 use lockstep_core::in_place;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -135,10 +135,10 @@ impl Manager {
     }
 }
 
-/// Whether the JobSet is restarted in place by its agents, now.
+/// Whether the JobSet's workers are restarted together, now.
 fn is_group(jobset: &JobSet) -> bool {
     jobset.is_managed_here()
         && !jobset.is_finished()
         && !jobset.is_deleting()
-        && in_place::group(jobset).is_some_and(|group| group.kind == InPlaceKind::Supervised)
+        && in_place::group(jobset).is_some_and(|group| group.rung.is_some())
 }

@@ -63,13 +63,11 @@ async fn a_group_that_cannot_be_supervised_says_why(scene: Scene) -> Result<()> 
     let jobs = scene.until_jobs(&["js-a-0"], 0).await?;
     let template = jobs[0].spec.as_ref().map(|spec| &spec.template);
     let marks = template.and_then(|template| template.metadata.as_ref());
-    ensure!(marks.is_some_and(|meta| {
-        !meta
-            .annotations
-            .iter()
-            .flatten()
-            .any(|(key, _)| key == annotations::IN_PLACE)
-    }));
+    let mark = marks.and_then(|meta| meta.annotations.as_ref()?.get(annotations::IN_PLACE));
+    ensure!(
+        mark.is_some_and(|mark| mark == annotations::IN_PLACE_PLAIN),
+        "{mark:?}"
+    );
     let note = scene.until_event("RestartNotSupervised").await?;
     ensure!(note.contains("replicatedJob a sets hostPID"), "{note}");
     Ok(())

@@ -197,11 +197,12 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
         marks(&js.clone().annotated(annotations::SUPERVISE, "other")),
         marked("other")
     );
+    let plain = |list: &str| (Some("plain".to_owned()), Some(list.to_owned()));
     assert_eq!(
         marks(&js.clone().annotated(annotations::SUPERVISE, "none")),
-        (None, None)
+        plain("worker,other")
     );
-    let plain = js.clone().with(|js| {
+    let hosted = js.clone().with(|js| {
         let pod = js.spec.replicated_jobs[0]
             .template
             .spec
@@ -213,7 +214,21 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
             .unwrap();
         pod.host_pid = Some(true);
     });
-    assert_eq!(marks(&plain), (None, None));
+    assert_eq!(marks(&hosted), plain("worker,other"));
+
+    let limit = |js: &JobSet, daemons: bool| {
+        let jobs = Jobs::new(js, Features::default());
+        let jobs = if daemons { jobs } else { jobs.without_daemons() };
+        let job = jobs.make(&js.spec.replicated_jobs[0], 0);
+        job.spec.unwrap().backoff_limit.unwrap()
+    };
+    assert_eq!((limit(&hosted, true), limit(&hosted, false)), (i32::MAX, 0));
+    let never = hosted.with(|js| {
+        let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        job.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    });
+    assert_eq!((limit(&never, true), marks(&never)), (0, (None, None)));
+    assert_eq!(limit(&js, false), i32::MAX);
 
     let spec = Jobs::new(&js, Features::default())
         .make(&js.spec.replicated_jobs[0], 0)
