@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod completion;
+mod containers;
 mod crashes;
 mod deadlines;
 mod input;
@@ -24,6 +25,7 @@ fn main() -> std::process::ExitCode {
         input::cases(),
         orders::cases(),
         crashes::cases(),
+        containers::cases(),
     ];
     support::run(cases.into_iter().flatten().collect())
 }

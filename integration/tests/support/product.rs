@@ -1,11 +1,11 @@
 //! The cluster with the product in it, installed by its Helm chart as users do.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -18,7 +18,7 @@ use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-/// The instance of the testbed. Setting LOCKSTEP_KEEP=1 leaves it up for the next run.
+/// The instance of the testbed, unless LOCKSTEP_TESTBED names another. Setting LOCKSTEP_KEEP=1 leaves it up for the next run.
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
 /// How long a part may take to be ready again: kubelet backs off when containers end often.
@@ -50,7 +50,8 @@ impl Product {
     /// Brings the cluster up, where it is not, and installs what cargo has built.
     pub(crate) async fn install() -> Result<Self> {
         let progress = Progress::new();
-        let cluster = Cluster::ensure(Spec::new(INSTANCE).progress(progress.clone())).await?;
+        let instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
+        let cluster = Cluster::ensure(Spec::new(&instance).progress(progress.clone())).await?;
         let (control_plane, node_daemon) = (image::control_plane()?, image::node_daemon()?);
         for image in [&control_plane, &node_daemon, &entrypoint()?] {
             cluster.load_image(image).await?;

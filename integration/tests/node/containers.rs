@@ -1,0 +1,146 @@
+//! Workers without an agent: their containers are killed and kubelet starts them again, all of them, once.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::group::{RESTART, START, container_id, container_status};
+use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
+use lockstep_integration::harness::{Group, Manifest, Process, eventually, process};
+use nix::sys::signal::Signal;
+
+use crate::support::{Case, Part, Scene, case};
+
+/// Kubelet lets the second restart of a container wait for 10 s, and this machine is slow.
+const SECOND_RESTART: Duration = Duration::from_secs(60);
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(one_death_restarts_all_containers_once),
+        case!(a_node_daemon_that_dies_in_the_middle_stops_nothing_twice alone),
+    ]
+}
+
+/// A worker without an agent: its container, and PID 1 of that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Worker {
+    uid: String,
+    container: String,
+    restarts: i32,
+    process: Process,
+}
+
+async fn workers(group: &Group) -> Result<Vec<Worker>> {
+    let pods = group.pods().await?;
+    let worker = |pod| {
+        let status = container_status(pod, CONTAINER).context("no status")?;
+        let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+        ensure!(running, "a worker does not run: {:?}", status.state);
+        let container = container_id(pod, CONTAINER)?;
+        let process = process::init_of(&container).context("no PID 1 on this machine")?;
+        ensure!(
+            process.worker().is_none(),
+            "it has an agent: {:?}",
+            process.args()
+        );
+        Ok(Worker {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            container,
+            restarts: status.restart_count,
+            process,
+        })
+    };
+    pods.iter().map(worker).collect()
+}
+
+/// Waits until three workers run, each of whose containers was restarted so often.
+async fn restarted(group: &Group, restarts: i32, within: Duration) -> Result<Vec<Worker>> {
+    eventually(
+        &format!("3 workers run after {restarts} restarts"),
+        within,
+        async || {
+            let workers = workers(group).await?;
+            let counts: Vec<i32> = workers.iter().map(|worker| worker.restarts).collect();
+            ensure!(counts == [restarts; 3], "restarts are {counts:?}");
+            Ok(workers)
+        },
+    )
+    .await
+}
+
+async fn started(scene: &Scene) -> Result<(Group, Vec<Worker>)> {
+    let manifest = Manifest::new(3, IDLE).annotated("lockstep.dev/supervise", "none");
+    let group = scene.apply(&manifest).await?;
+    let workers = restarted(&group, 0, START).await?;
+    group.status_has("/inPlaceRestart/kind", "Plain").await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    Ok((group, workers))
+}
+
+/// The same pods, and other containers.
+fn compare(before: &[Worker], after: &[Worker]) -> Result<()> {
+    for (before, after) in before.iter().zip(after) {
+        ensure!(before.uid == after.uid, "another pod: {before:?}, {after:?}");
+        ensure!(
+            before.container != after.container && !before.process.is_alive(),
+            "the old container runs: {before:?}, {after:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The status after so many restarts, none of which has made the Jobs anew.
+async fn counted(group: &Group, restarts: i32) -> Result<()> {
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/generation", restarts).await?;
+    group.status_has("/inPlaceRestart/restarts", restarts).await?;
+    group.status_has("/inPlaceRestart/rung", "Container").await?;
+    group.status_has("/restarts", 0).await
+}
+
+async fn one_death_restarts_all_containers_once(scene: Scene) -> Result<()> {
+    let (group, before) = started(&scene).await?;
+    let why = group.event("RestartNotSupervised").await?;
+    let why = why.message.unwrap_or_default();
+    ensure!(why.contains("by container"), "{why}");
+
+    before[1].process.signal(Signal::SIGKILL)?;
+    let after = restarted(&group, 1, RESTART).await?;
+    compare(&before, &after)?;
+    counted(&group, 1).await?;
+    let event = group.event("RestartedInPlace").await?.message.unwrap_or_default();
+    ensure!(event.contains("by container"), "{event}");
+    ensure!(workers(&group).await? == after, "restarted more than once");
+    Ok(())
+}
+
+async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene) -> Result<()> {
+    let (group, first) = started(&scene).await?;
+    first[0].process.signal(Signal::SIGKILL)?;
+    scene.product.kill(Part::NodeDaemon).await?;
+    scene.product.ready().await?;
+    let second = restarted(&group, 1, RESTART).await?;
+    compare(&first, &second)?;
+    counted(&group, 1).await?;
+
+    // All have been stopped, and kubelet lets them wait before it starts them again.
+    second[1].process.signal(Signal::SIGKILL)?;
+    eventually("all workers are stopped", RESTART, async || {
+        let alive = second.iter().filter(|worker| worker.process.is_alive()).count();
+        ensure!(alive == 0, "{alive} run");
+        Ok(())
+    })
+    .await?;
+    scene.product.kill(Part::NodeDaemon).await?;
+    let third = restarted(&group, 2, SECOND_RESTART).await?;
+    scene.product.ready().await?;
+    counted(&group, 2).await?;
+    compare(&second, &third)?;
+    ensure!(workers(&group).await? == third, "restarted more than once");
+
+    // A daemon that comes back to healthy workers leaves them alone.
+    scene.product.kill(Part::NodeDaemon).await?;
+    scene.product.ready().await?;
+    counted(&group, 2).await?;
+    ensure!(workers(&group).await? == third, "healthy workers were touched");
+    Ok(())
+}
