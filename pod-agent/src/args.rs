@@ -8,13 +8,15 @@ use thiserror::Error;
 
 const HELP: &str = "lockstep-pod-agent: PID 1 of a supervised worker container
 
-usage: lockstep-pod-agent --socket PATH --container NAME --container-id ID [--grace-default-ms N] -- COMMAND [ARG...]
+usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] -- COMMAND [ARG...]
+       lockstep-pod-agent --copy-to DIR
 
   --socket PATH          Unix socket of the node daemon
   --container NAME       name of this container in its pod
-  --container-id ID      id of this container at the runtime
+  --container-id ID      id of this container at the runtime; without it the node daemon finds out
   --grace-default-ms N   time between SIGTERM and SIGKILL where an order states none (default 0)
-  -- COMMAND [ARG...]    the worker, started when the group is released";
+  -- COMMAND [ARG...]    the worker, started when the group is released
+  --copy-to DIR          put this program into DIR, and do nothing else";
 
 /// Longest path that fits a `sockaddr_un`, without its terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
@@ -25,6 +27,8 @@ pub(crate) enum Invocation {
     Run(Args),
     /// Say this and exit 0 (`--help`, `--version`).
     Print(String),
+    /// Put this program into a directory and exit 0.
+    Copy(PathBuf),
 }
 
 /// A valid command line.
@@ -32,6 +36,7 @@ pub(crate) enum Invocation {
 pub(crate) struct Args {
     pub(crate) socket: PathBuf,
     pub(crate) container: String,
+    /// Empty where it is not known here.
     pub(crate) container_id: String,
     /// Grace where an order states none.
     pub(crate) grace_default: Duration,
@@ -69,6 +74,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     let mut container = None;
     let mut container_id = None;
     let mut grace = None;
+    let mut copy_to = None;
     let mut allow_not_pid1 = false;
     let mut command: Vec<OsString> = Vec::new();
 
@@ -89,6 +95,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             Some("--socket") => value("--socket", &mut socket)?,
             Some("--container") => value("--container", &mut container)?,
             Some("--container-id") => value("--container-id", &mut container_id)?,
+            Some("--copy-to") => value("--copy-to", &mut copy_to)?,
             Some("--grace-default-ms") => value("--grace-default-ms", &mut grace)?,
             Some("--allow-not-pid1") if inline.is_none() => allow_not_pid1 = true,
             Some("--help" | "-h") => return Ok(Invocation::Print(HELP.to_owned())),
@@ -101,6 +108,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
         }
     }
 
+    if let Some(dir) = copy_to {
+        return Ok(Invocation::Copy(dir.into()));
+    }
     let socket = socket.ok_or(ArgsError::Missing("--socket"))?;
     if socket.is_empty() || socket.len() > MAX_SOCKET_PATH {
         return Err(ArgsError::Invalid {
@@ -115,7 +125,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     Ok(Invocation::Run(Args {
         socket: socket.into(),
         container: text("--container", container)?,
-        container_id: text("--container-id", container_id)?,
+        container_id: match container_id {
+            Some(id) => text("--container-id", Some(id))?,
+            None => String::new(),
+        },
         grace_default: grace.map(millis).transpose()?.unwrap_or_default(),
         command,
         allow_not_pid1,

@@ -5,6 +5,7 @@
 
 mod args;
 mod convert;
+mod copy;
 mod link;
 mod procs;
 mod supervisor;
@@ -26,6 +27,15 @@ fn main() -> ExitCode {
         Ok(Invocation::Print(text)) => {
             worker::say(&text);
             return ExitCode::SUCCESS;
+        }
+        Ok(Invocation::Copy(dir)) => {
+            return match copy::to(&dir) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    worker::say(&format!("cannot copy the agent to {}: {error}", dir.display()));
+                    ExitCode::from(UNUSABLE)
+                }
+            };
         }
         Err(error) => {
             worker::say(&format!("{error}; see --help"));

@@ -127,6 +127,11 @@ async fn register(
     if protocol != lockstep_proto::AGENT_PROTOCOL {
         return Err(LinkError::Protocol(protocol));
     }
+    let id = if id.as_str().is_empty() {
+        context.peers.container(pid)?
+    } else {
+        id
+    };
     let pid = context.peers.check(pid, &id)?;
     info!(container = %id, name = container, pid, version, "agent registered");
     Ok(Some((container, id, pid)))

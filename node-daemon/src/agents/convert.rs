@@ -20,7 +20,7 @@ pub enum AgentMessage {
         version: String,
         /// Name of its container.
         container: String,
-        /// Id of its container.
+        /// Id of its container; empty where the agent does not know it.
         id: ContainerId,
     },
     /// Any later one.

@@ -10,6 +10,8 @@ pub mod sockets;
 
 use std::sync::Arc;
 
+use tracing::warn;
+
 use crate::worker::driver::Host;
 use crate::worker::types::{ContainerId, PodUid};
 
@@ -24,6 +26,12 @@ pub struct AgentHost {
 impl Host for AgentHost {
     fn kill(&self, container: ContainerId, agent_pid: i32) {
         self.killer.kill(container, agent_pid);
+    }
+
+    fn pod_known(&self, pod: &PodUid) {
+        if let Err(error) = self.sockets.ensure(pod) {
+            warn!(%pod, %error, "cannot listen for the agents of a pod");
+        }
     }
 
     fn pod_gone(&self, pod: &PodUid) {

@@ -32,6 +32,9 @@ pub enum PeerError {
         /// What it said it was.
         container: ContainerId,
     },
+    /// Its cgroup names no container.
+    #[error("process {0} is in no container")]
+    NoContainer(i32),
     /// It is not the first process of its container.
     #[error("process {0} is not the first of its container")]
     NotInit(i32),
@@ -44,6 +47,12 @@ pub trait PeerCheck: Send + Sync + 'static {
     /// # Errors
     /// When it is not, or that cannot be known.
     fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError>;
+
+    /// The container of a peer that does not know it.
+    ///
+    /// # Errors
+    /// When it is in none, or that cannot be known.
+    fn container(&self, pid: Option<i32>) -> Result<ContainerId, PeerError>;
 }
 
 /// The check by `/proc`.
@@ -55,22 +64,45 @@ pub struct ProcPeerCheck {
 
 impl PeerCheck for ProcPeerCheck {
     fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError> {
-        let pid = pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)?;
-        let read = |file: &str| {
-            let path = self.proc_root.join(pid.to_string()).join(file);
-            fs::read_to_string(&path).map_err(|source| PeerError::Unreadable { path, source })
-        };
-        if !in_container(&read("cgroup")?, container) {
+        let pid = visible(pid)?;
+        if !in_container(&self.read(pid, "cgroup")?, container) {
             return Err(PeerError::OtherContainer {
                 pid,
                 container: container.clone(),
             });
         }
-        if innermost_pid(&read("status")?) != Some(1) {
+        if innermost_pid(&self.read(pid, "status")?) != Some(1) {
             return Err(PeerError::NotInit(pid));
         }
         Ok(pid)
     }
+
+    fn container(&self, pid: Option<i32>) -> Result<ContainerId, PeerError> {
+        let pid = visible(pid)?;
+        container_of(&self.read(pid, "cgroup")?).ok_or(PeerError::NoContainer(pid))
+    }
+}
+
+impl ProcPeerCheck {
+    fn read(&self, pid: i32, file: &str) -> Result<String, PeerError> {
+        let path = self.proc_root.join(pid.to_string()).join(file);
+        fs::read_to_string(&path).map_err(|source| PeerError::Unreadable { path, source })
+    }
+}
+
+fn visible(pid: Option<i32>) -> Result<i32, PeerError> {
+    pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)
+}
+
+/// The container that `/proc/<pid>/cgroup` names: containerd's ids are 64 hexadecimal digits.
+fn container_of(cgroup: &str) -> Option<ContainerId> {
+    let ids = cgroup.lines().flat_map(|line| line.split('/')).map(|part| {
+        let name = part.strip_suffix(".scope").unwrap_or(part);
+        name.rsplit_once('-').map_or(name, |(_, last)| last)
+    });
+    ids.filter(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .last()
+        .map(ContainerId::from)
 }
 
 /// Whether `/proc/<pid>/cgroup` names the container: a path component that is its id, or ends in `-<id>.scope` with the systemd driver.

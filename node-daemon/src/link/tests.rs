@@ -166,6 +166,7 @@ struct NoHost;
 impl Host for NoHost {
     fn kill(&self, _: ContainerId, _: i32) {}
     fn pod_gone(&self, _: &PodUid) {}
+    fn pod_known(&self, _: &PodUid) {}
 }
 
 /// The daemon's side: a table with one pod, and the link.

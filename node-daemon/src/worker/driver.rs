@@ -23,6 +23,9 @@ pub trait Host: Send + 'static {
     /// Starts killing the processes of a container whose agent may not do it.
     fn kill(&self, container: ContainerId, agent_pid: i32);
 
+    /// A pod has become known: its agents may come.
+    fn pod_known(&self, pod: &PodUid);
+
     /// The pod is gone: what was kept for it may go.
     fn pod_gone(&self, pod: &PodUid);
 }
@@ -245,6 +248,9 @@ impl Driver {
         }
         for pod in &effects.pods_gone {
             host.pod_gone(pod);
+        }
+        for pod in &effects.pods_known {
+            host.pod_known(pod);
         }
     }
 }

@@ -90,6 +90,8 @@ pub struct Effects {
     pub stale: Vec<(GroupUid, u64, u64)>,
     /// Workers dropped from the table.
     pub dropped: Vec<ContainerId>,
+    /// Pods new to the table.
+    pub pods_known: Vec<PodUid>,
     /// Pods dropped from the table.
     pub pods_gone: Vec<PodUid>,
 }

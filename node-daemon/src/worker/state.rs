@@ -199,6 +199,9 @@ impl Table {
     fn add_pod(&mut self, sandbox: SandboxId, pod: Pod, listed: bool, effects: &mut Effects) {
         let uid = pod.uid.clone();
         let tick = self.tick;
+        if !self.pods.contains_key(&uid) {
+            effects.pods_known.push(uid.clone());
+        }
         let entry = self.pods.entry(uid.clone()).or_insert_with(|| PodEntry {
             pod: pod.clone(),
             sandboxes: BTreeSet::new(),

@@ -30,6 +30,12 @@ fn full_line() {
 }
 
 #[test]
+fn the_container_may_be_found_by_others_and_the_agent_copied() {
+    assert_eq!(args("--socket /s --container w -- x").container_id, "");
+    assert_eq!(run("--copy-to /d"), Ok(Invocation::Copy("/d".into())));
+}
+
+#[test]
 fn arguments_of_the_worker_may_be_any_bytes() {
     use std::os::unix::ffi::OsStringExt;
     let odd = OsString::from_vec(vec![0xff, b'=', 0xfe]);
@@ -54,10 +60,7 @@ fn refusals_name_the_option() {
             "--socket /s --container-id i -- x",
             "option --container is required",
         ),
-        (
-            "--socket /s --container w -- x",
-            "option --container-id is required",
-        ),
+        ("--copy-to", "option --copy-to needs a value"),
         (
             "--socket /s --container w --container-id i",
             "no worker command: it follows after --",

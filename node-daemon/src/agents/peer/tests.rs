@@ -28,6 +28,23 @@ fn cgroup_paths_of_both_drivers_are_recognised() {
 }
 
 #[test]
+fn the_container_of_a_process_is_found_by_its_cgroup() {
+    for cgroup in [
+        format!("0::/kubepods/besteffort/pod1234/{ID}\n"),
+        format!("0::/kubepods.slice/kubepods-pod12.slice/cri-containerd-{ID}.scope\n"),
+    ] {
+        let (_dir, check) = proc_with(77, &cgroup, "77\t1");
+        assert_eq!(check.container(Some(77)).unwrap(), ContainerId::from(ID));
+    }
+    let (_dir, check) = proc_with(77, "0::/user.slice/session-0123.scope\n", "77\t1");
+    assert!(matches!(
+        check.container(Some(77)),
+        Err(PeerError::NoContainer(77))
+    ));
+    assert!(matches!(check.container(None), Err(PeerError::Invisible)));
+}
+
+#[test]
 fn other_containers_and_odd_ids_are_not() {
     let cgroup = format!("0::/kubepods/pod1/{ID}\n");
     for id in [

@@ -22,6 +22,10 @@ impl PeerCheck for Trusting {
         }
         Ok(pid.unwrap_or(0))
     }
+
+    fn container(&self, _: Option<i32>) -> Result<ContainerId, PeerError> {
+        Ok("found".into())
+    }
 }
 
 struct NoHost;
@@ -29,6 +33,7 @@ struct NoHost;
 impl Host for NoHost {
     fn kill(&self, _: ContainerId, _: i32) {}
     fn pod_gone(&self, _: &PodUid) {}
+    fn pod_known(&self, _: &PodUid) {}
 }
 
 struct Daemon {
@@ -225,6 +230,20 @@ async fn who_is_not_the_agent_is_refused() {
     newer.send(Kind::Register(register)).await;
     newer.closed().await;
     assert!(daemon.workers.snapshot().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_know_its_container_is_told_by_its_process() {
+    let daemon = Daemon::start().with_pod().await;
+    let mut agent = Agent::registered(&daemon.socket(), "").await;
+    let state = wire::State {
+        phase: wire::Phase::Fresh.into(),
+        revision: 1,
+        ..wire::State::default()
+    };
+    agent.send(Kind::State(state)).await;
+    let container = daemon.reports().await.pop().unwrap().incarnation.container;
+    assert_eq!(container.as_str(), "found");
 }
 
 #[tokio::test]

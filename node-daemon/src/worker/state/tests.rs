@@ -115,11 +115,13 @@ const RUNNING: Phase = Phase::Agent(AgentPhase::Running);
 #[test]
 fn nothing_is_reported_before_the_agent_speaks() {
     let mut table = Table::new(BASE);
-    for input in [
-        Input::PodStarted(sandbox("p"), pod("p")),
-        created("p", "c"),
-        registered("p", "c", 1),
-    ] {
+    let known = Effects {
+        pods_known: vec!["p".into()],
+        ..Effects::default()
+    };
+    let started = Input::PodStarted(sandbox("p"), pod("p"));
+    assert_eq!(table.apply(started.clone(), 0), known);
+    for input in [started, created("p", "c"), registered("p", "c", 1)] {
         assert_eq!(table.apply(input, 0), Effects::default());
     }
     assert!(table.snapshot().is_empty());
