@@ -8,13 +8,14 @@ use thiserror::Error;
 
 const HELP: &str = "lockstep-pod-agent: PID 1 of a supervised worker container
 
-usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] -- COMMAND [ARG...]
+usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--heartbeat PATH] -- COMMAND [ARG...]
        lockstep-pod-agent --copy-to DIR
 
   --socket PATH          Unix socket of the node daemon
   --container NAME       name of this container in its pod
   --container-id ID      id of this container at the runtime; without it the node daemon finds out
   --grace-default-ms N   time between SIGTERM and SIGKILL where an order states none (default 0)
+  --heartbeat PATH       file that the worker may touch to show that it lives; made where it is missing
   -- COMMAND [ARG...]    the worker, started when the group is released
   --copy-to DIR          put this program into DIR, and do nothing else";
 
@@ -40,6 +41,8 @@ pub(crate) struct Args {
     pub(crate) container_id: String,
     /// Grace where an order states none.
     pub(crate) grace_default: Duration,
+    /// File that the worker touches to show that it lives.
+    pub(crate) heartbeat: Option<PathBuf>,
     /// The worker's program and arguments; never empty.
     pub(crate) command: Vec<OsString>,
     /// Run although this process is not PID 1. For development outside a container.
@@ -75,6 +78,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     let mut container_id = None;
     let mut grace = None;
     let mut copy_to = None;
+    let mut heartbeat = None;
     let mut allow_not_pid1 = false;
     let mut command: Vec<OsString> = Vec::new();
 
@@ -97,6 +101,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             Some("--container-id") => value("--container-id", &mut container_id)?,
             Some("--copy-to") => value("--copy-to", &mut copy_to)?,
             Some("--grace-default-ms") => value("--grace-default-ms", &mut grace)?,
+            Some("--heartbeat") => value("--heartbeat", &mut heartbeat)?,
             Some("--allow-not-pid1") if inline.is_none() => allow_not_pid1 = true,
             Some("--help" | "-h") => return Ok(Invocation::Print(HELP.to_owned())),
             Some("--version") => return Ok(Invocation::Print(env!("CARGO_PKG_VERSION").to_owned())),
@@ -130,6 +135,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             None => String::new(),
         },
         grace_default: grace.map(millis).transpose()?.unwrap_or_default(),
+        heartbeat: heartbeat.map(PathBuf::from),
         command,
         allow_not_pid1,
     }))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
+use crate::heartbeat::Heartbeat;
 use crate::sys::Exit;
 use crate::target::{Codes, Phase, Status, Target};
 
@@ -32,6 +33,7 @@ pub(crate) fn target(wire: wire::Target, grace_default: Duration) -> Target {
                 codes: codes.codes,
             })
             .collect(),
+        heartbeat_timeout: Duration::from_millis(wire.heartbeat_timeout_ms.into()),
     }
 }
 
@@ -67,7 +69,16 @@ pub(crate) fn state(status: &Status) -> wire::AgentMessage {
         since_unix_nanos: status.since_unix_nanos,
         detail,
         needs_host_kill: status.needs_host_kill,
+        heartbeat: heartbeat(status.heartbeat).into(),
     }))
+}
+
+fn heartbeat(heartbeat: Heartbeat) -> wire::Heartbeat {
+    match heartbeat {
+        Heartbeat::Well => wire::Heartbeat::Unspecified,
+        Heartbeat::Awaited => wire::Heartbeat::Awaited,
+        Heartbeat::Missed => wire::Heartbeat::Missed,
+    }
 }
 
 fn phase(phase: Phase) -> wire::Phase {

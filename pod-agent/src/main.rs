@@ -6,6 +6,7 @@
 mod args;
 mod convert;
 mod copy;
+mod heartbeat;
 mod link;
 mod procs;
 mod supervisor;

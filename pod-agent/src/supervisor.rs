@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::args::Args;
 use crate::convert;
+use crate::heartbeat::Pulse;
 use crate::link::Link;
 use crate::procs::Procs;
 use crate::sys::{self, Interest, Reaped, Signals};
@@ -39,6 +40,7 @@ pub(crate) struct Supervisor {
     link: Link,
     signals: Signals,
     procs: Procs,
+    pulse: Pulse,
     /// PID of the worker itself, while it is not reaped.
     worker: Option<i32>,
     started: Instant,
@@ -70,6 +72,7 @@ impl Supervisor {
             link: Link::new(&args.socket),
             signals: Signals::block().map_err(failed("receive signals"))?,
             procs: Procs::new(pid.cast_signed()),
+            pulse: Pulse::new(args.heartbeat.clone()),
             worker: None,
             started,
             exit: None,
@@ -85,16 +88,21 @@ impl Supervisor {
                 self.feed(Input::Tick);
             }
             self.reap()?;
+            self.feel_pulse();
             if let Some(leave) = self.exit {
                 if leave.flush {
                     self.flush()?;
                 }
                 return Ok(leave.code);
             }
-            let deadline = [self.machine.deadline(), self.link.deadline()]
-                .into_iter()
-                .flatten()
-                .min();
+            let deadline = [
+                self.machine.deadline(),
+                self.link.deadline(),
+                self.pulse.deadline(),
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             let [signalled, linked] = self.wait(deadline)?;
             if signalled {
                 self.reap()?;
@@ -118,6 +126,16 @@ impl Supervisor {
         };
         let timeout = deadline.map(|at| at.saturating_sub(self.now()));
         sys::wait_ready([Some(signals), self.link.interest()], timeout).map_err(failed("poll"))
+    }
+
+    /// Looks at the worker's heartbeat, where that is due.
+    fn feel_pulse(&mut self) {
+        let now = self.now();
+        self.pulse.ask(self.machine.heartbeat_timeout(), now);
+        if self.pulse.deadline().is_some_and(|at| at <= now) {
+            let heartbeat = self.pulse.feel(now);
+            self.feed(Input::Heartbeat(heartbeat));
+        }
     }
 
     fn connect(&mut self) {
@@ -189,8 +207,12 @@ impl Supervisor {
         match action {
             Action::Report => self.link.post(self.now(), convert::state(self.machine.status())),
             Action::Start { generation } => {
+                if let Err(error) = self.pulse.start(self.machine.heartbeat_timeout(), self.now()) {
+                    worker::say(&format!("no heartbeat can be taken: {error}"));
+                }
+                let heartbeat = self.pulse.file();
                 return Some(
-                    match worker::start(&self.args.command, generation, self.signals.before()) {
+                    match worker::start(&self.args.command, generation, heartbeat, self.signals.before()) {
                         Ok(pid) => {
                             self.worker = Some(pid);
                             Input::Started

@@ -21,6 +21,7 @@
 
 use std::time::Duration;
 
+use crate::heartbeat::Heartbeat;
 use crate::sys::Exit;
 
 /// A wait for a release shorter than this is not worth a line in the worker's log.
@@ -49,6 +50,8 @@ pub(crate) struct Target {
     pub(crate) start_fresh: bool,
     pub(crate) grace: Duration,
     pub(crate) terminal: Vec<Codes>,
+    /// Longest time between two heartbeats of the worker; zero: none are asked for.
+    pub(crate) heartbeat_timeout: Duration,
 }
 
 /// Exit codes that Kubernetes has to see.
@@ -86,10 +89,12 @@ pub(crate) struct Status {
     pub(crate) counter: u64,
     /// Grows with every change.
     pub(crate) revision: u64,
-    /// When the phase (at this generation) was entered; nanoseconds since the Unix epoch.
+    /// When the phase (at this generation) was entered, or the heartbeat was missed; nanoseconds since the Unix epoch.
     pub(crate) since_unix_nanos: i64,
     pub(crate) detail: String,
     pub(crate) needs_host_kill: bool,
+    /// Of a running worker; otherwise `Well`.
+    pub(crate) heartbeat: Heartbeat,
 }
 
 /// What a round of SIGKILL came to.
@@ -116,6 +121,8 @@ pub(crate) enum Input {
     /// No process of the worker's tree remains. Told while [`Machine::awaits_empty`].
     TreeEmpty,
     Killed(KillReport),
+    /// What the running worker's heartbeat says now.
+    Heartbeat(Heartbeat),
     /// A signal to the agent; `outside`: from the container runtime.
     Signal {
         signo: i32,
@@ -181,6 +188,7 @@ impl Machine {
                 since_unix_nanos: now.unix_nanos,
                 detail: String::new(),
                 needs_host_kill: false,
+                heartbeat: Heartbeat::Well,
             },
             order: Target::default(),
             leaving: None,
@@ -204,6 +212,15 @@ impl Machine {
             .min()
     }
 
+    /// Longest time between two heartbeats that is asked of the worker now; zero: none are asked for.
+    pub(crate) fn heartbeat_timeout(&self) -> Duration {
+        match self.status.phase {
+            // Told to go, it has other things to do.
+            Phase::Starting | Phase::Running if self.leaving.is_none() => self.order.heartbeat_timeout,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Whether it matters that no process remains.
     pub(crate) fn awaits_empty(&self) -> bool {
         self.status.phase == Phase::Stopping || self.killing.is_some()
@@ -223,12 +240,20 @@ impl Machine {
             Input::WorkerExited(exit) => self.on_worker_exited(now, exit, &mut todo),
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
             Input::Killed(report) => self.on_killed(now, report),
+            Input::Heartbeat(heartbeat) => self.on_heartbeat(heartbeat, &mut todo),
             Input::Signal { signo, outside } => self.on_signal(signo, outside, &mut todo),
             Input::Tick => self.on_tick(now, &mut todo),
         }
+        if self.heartbeat_timeout().is_zero() {
+            self.status.heartbeat = Heartbeat::Well;
+        }
         if self.status != before {
             self.status.revision += 1;
-            if (self.status.phase, self.status.generation) != (before.phase, before.generation) {
+            let entered = |status: &Status| {
+                let hung = status.heartbeat == Heartbeat::Missed;
+                (status.phase, status.generation, hung)
+            };
+            if entered(&self.status) != entered(&before) {
                 self.status.since_unix_nanos = now.unix_nanos;
             }
             if !todo.contains(&Action::Report) {
@@ -278,6 +303,9 @@ impl Machine {
     fn on_started(&mut self) {
         if self.status.phase == Phase::Starting {
             self.status.phase = Phase::Running;
+            if !self.order.heartbeat_timeout.is_zero() {
+                self.status.heartbeat = Heartbeat::Awaited;
+            }
         }
     }
 
@@ -348,6 +376,24 @@ impl Machine {
             killing.next = now.mono;
         }
         killing.report = report;
+    }
+
+    /// The worker is left as it is: whether the group restarts is not decided here.
+    fn on_heartbeat(&mut self, heartbeat: Heartbeat, todo: &mut Vec<Action>) {
+        let before = self.status.heartbeat;
+        let timeout = self.heartbeat_timeout();
+        if self.status.phase != Phase::Running || timeout.is_zero() || heartbeat == before {
+            return;
+        }
+        self.status.heartbeat = heartbeat;
+        if heartbeat == Heartbeat::Missed {
+            let generation = self.status.generation;
+            todo.push(Action::Say(format!(
+                "no heartbeat for {timeout:?} (generation {generation}); waiting for the group to restart"
+            )));
+        } else if before == Heartbeat::Missed {
+            todo.push(Action::Say("the heartbeat is back".to_owned()));
+        }
     }
 
     fn on_signal(&mut self, signo: i32, outside: bool, todo: &mut Vec<Action>) {

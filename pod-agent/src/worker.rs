@@ -4,12 +4,15 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use crate::sys::{self, Mask};
 
 /// Tells the worker how often its group has been restarted.
 const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
+/// Tells the worker which file to touch to show that it lives.
+const HEARTBEAT: &str = "LOCKSTEP_HEARTBEAT";
 
 /// The worker could not be started. `code` is what a shell would exit with: 127 for a program that is not there, else 126.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +25,12 @@ pub(crate) struct StartError {
 /// directory, user, standard streams, signal mask and default dispositions. Returns its PID.
 ///
 /// The program is looked up in the container's PATH, as the runtime would have done.
-pub(crate) fn start(command: &[OsString], generation: u64, mask: Mask) -> Result<i32, StartError> {
+pub(crate) fn start(
+    command: &[OsString],
+    generation: u64,
+    heartbeat: Option<&Path>,
+    mask: Mask,
+) -> Result<i32, StartError> {
     let Some((program, args)) = command.split_first() else {
         return Err(StartError {
             code: 127,
@@ -34,6 +42,9 @@ pub(crate) fn start(command: &[OsString], generation: u64, mask: Mask) -> Result
         .args(args)
         .env(ATTEMPT, generation.to_string())
         .process_group(0);
+    if let Some(heartbeat) = heartbeat {
+        worker.env(HEARTBEAT, heartbeat);
+    }
     sys::hand_over(&mut worker, mask, stdin().is_terminal());
     match worker.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),

@@ -108,6 +108,7 @@ pub(super) fn group_to(
         terminal_codes: Some(pb::TerminalCodes {
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
+        heartbeat_timeout_ms: 0,
     }
 }
 

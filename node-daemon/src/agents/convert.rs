@@ -4,7 +4,7 @@ use lockstep_proto::agent::v1 as wire;
 use lockstep_proto::agent::v1::agent_message::Kind;
 use prost::Message as _;
 
-use crate::worker::types::{AgentPhase, AgentState, ContainerId, Exit, Target};
+use crate::worker::types::{AgentPhase, AgentState, ContainerId, Exit, Heartbeat, Target};
 
 /// Longest text for people that is taken from an agent, in bytes.
 const MAX_DETAIL: usize = 1024;
@@ -73,6 +73,11 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         wire::Phase::Done => AgentPhase::Done(exit),
         wire::Phase::Unspecified => return Err(DecodeError::UnknownPhase(state.phase)),
     };
+    let heartbeat = match state.heartbeat() {
+        wire::Heartbeat::Unspecified => Heartbeat::Well,
+        wire::Heartbeat::Awaited => Heartbeat::Awaited,
+        wire::Heartbeat::Missed => Heartbeat::Missed,
+    };
     let mut detail = state.detail;
     detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
     Ok(AgentState {
@@ -84,6 +89,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         since: state.since_unix_nanos,
         detail,
         needs_host_kill: state.needs_host_kill,
+        heartbeat,
     })
 }
 
@@ -103,6 +109,7 @@ pub fn encode(target: Target) -> Vec<u8> {
         start_fresh: target.start_fresh,
         grace_ms: target.grace_ms,
         terminal,
+        heartbeat_timeout_ms: target.heartbeat_timeout_ms,
     }
     .encode_to_vec()
 }

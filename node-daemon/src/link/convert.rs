@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lockstep_proto::node::v1 as wire;
 use tracing::warn;
 
-use crate::worker::types::{AgentPhase, Desired, ExitRule, Incarnation, Phase, WorkerState};
+use crate::worker::types::{AgentPhase, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerState};
 
 /// A worker's state as it is reported.
 #[must_use]
@@ -25,6 +25,11 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         code: exit.code,
         signal: exit.signal,
     });
+    let heartbeat = match state.heartbeat {
+        Heartbeat::Well => wire::Heartbeat::Unspecified,
+        Heartbeat::Awaited => wire::Heartbeat::Awaited,
+        Heartbeat::Missed => wire::Heartbeat::Missed,
+    };
     wire::WorkerState {
         group_uid: state.group.as_str().to_owned(),
         job: state.job,
@@ -44,6 +49,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         exit,
         since_unix_nanos: state.since,
         detail: state.detail,
+        heartbeat: heartbeat.into(),
     }
 }
 
@@ -82,6 +88,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         stale: incarnations(group.stale),
         grace_ms: group.grace_ms,
         terminal,
+        heartbeat_timeout_ms: group.heartbeat_timeout_ms,
     })
 }
 

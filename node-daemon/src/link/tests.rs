@@ -17,7 +17,7 @@ use super::*;
 use crate::worker::driver::{Driver, Host};
 use crate::worker::facts::Input;
 use crate::worker::state::Table;
-use crate::worker::types::{AgentPhase, AgentState, ContainerId, LinkId, Pod, PodUid};
+use crate::worker::types::{AgentPhase, AgentState, ContainerId, Heartbeat, LinkId, Pod, PodUid};
 
 const NAME: &str = "lockstep-control-plane";
 
@@ -237,6 +237,7 @@ impl Daemon {
             since: 0,
             detail: String::new(),
             needs_host_kill: false,
+            heartbeat: Heartbeat::Well,
         };
         let input = Input::State(container.into(), LinkId(1), state);
         self.workers.tell(input).await.unwrap();

@@ -49,6 +49,22 @@ pub fn container(container: wire::Container) -> Container {
 /// An adjustment.
 #[must_use]
 pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
+    // Not sticky: there the kernel may keep one uid from opening what another has made (fs.protected_regular).
+    let scratch = wire::Mount {
+        destination: adjustment.scratch.to_owned(),
+        r#type: "tmpfs".to_owned(),
+        source: "tmpfs".to_owned(),
+        options: [
+            "nosuid",
+            "nodev",
+            "noexec",
+            "mode=0777",
+            "size=64k",
+            "nr_inodes=16",
+        ]
+        .map(str::to_owned)
+        .into(),
+    };
     let mounts = adjustment
         .mounts
         .into_iter()
@@ -60,6 +76,7 @@ pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
                 .map(str::to_owned)
                 .into(),
         })
+        .chain([scratch])
         .collect();
     wire::ContainerAdjustment {
         args: adjustment.args,

@@ -10,6 +10,9 @@ pub const BIN_DIR: &str = "/.lockstep/bin";
 pub const RUN_DIR: &str = "/.lockstep/run";
 /// The agent in a worker container: the first of its args.
 pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
+/// Directory of the worker's heartbeat file in a worker container.
+pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
+const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
 const SOCKET: &str = "/.lockstep/run/agent.sock";
 
 /// A container as NRI shows it.
@@ -92,6 +95,8 @@ pub struct Adjustment {
     pub args: Vec<String>,
     /// Read-only bind mounts: source on the host, destination.
     pub mounts: Vec<(PathBuf, &'static str)>,
+    /// Where to mount a small file system of the container's own that any uid may write to, whatever the image's root is.
+    pub scratch: &'static str,
 }
 
 /// Puts the agent in front of a container.
@@ -105,6 +110,8 @@ pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
         &container.name,
         "--container-id",
         container.id.as_str(),
+        "--heartbeat",
+        HEARTBEAT,
         "--",
     ]
     .map(str::to_owned)
@@ -113,6 +120,7 @@ pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
     Adjustment {
         args,
         mounts: vec![(paths.bin, BIN_DIR), (paths.run, RUN_DIR)],
+        scratch: HEARTBEAT_DIR,
     }
 }
 
@@ -187,7 +195,7 @@ mod tests {
         let adjustment = adjustment(&container(), paths());
         assert_eq!(
             adjustment.args.join(" "),
-            "/.lockstep/bin/lockstep-pod-agent --socket /.lockstep/run/agent.sock --container worker --container-id c1 -- python3 train.py"
+            "/.lockstep/bin/lockstep-pod-agent --socket /.lockstep/run/agent.sock --container worker --container-id c1 --heartbeat /.lockstep/heartbeat/beat -- python3 train.py"
         );
         assert_eq!(
             adjustment.mounts,

@@ -294,6 +294,7 @@ fn log_reports(reports: &[WorkerState]) {
             pod = %state.pod_name,
             container = %state.incarnation.container,
             phase = state.phase.name(),
+            heartbeat = ?state.heartbeat,
             generation = state.generation,
             exit_code = state.phase.exit().map(|exit| exit.code),
             detail = state.detail,

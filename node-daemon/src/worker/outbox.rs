@@ -59,7 +59,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::types::{AgentPhase, Incarnation, Phase};
+    use crate::worker::types::{AgentPhase, Heartbeat, Incarnation, Phase};
 
     fn state(container: &str, revision: u64) -> WorkerState {
         WorkerState {
@@ -80,6 +80,7 @@ mod tests {
             revision,
             since: 0,
             detail: String::new(),
+            heartbeat: Heartbeat::Well,
         }
     }
 

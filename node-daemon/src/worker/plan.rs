@@ -20,6 +20,7 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         start_fresh: desired.fresh.contains(incarnation),
         grace_ms: desired.grace_ms,
         terminal,
+        heartbeat_timeout_ms: desired.heartbeat_timeout_ms,
     }
 }
 

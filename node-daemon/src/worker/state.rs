@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{Effects, Input, ListedContainer};
 use super::plan;
 use super::types::{
-    AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Phase, Pod, PodUid,
-    SandboxId, Target, WorkerState,
+    AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, LinkId, Phase, Pod,
+    PodUid, SandboxId, Target, WorkerState,
 };
 
 /// Ended incarnations kept per worker of a living pod.
@@ -537,6 +537,10 @@ impl Table {
             revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),
             since,
             detail,
+            heartbeat: match phase {
+                Phase::Agent(_) => last.map_or(Heartbeat::Well, |last| last.heartbeat),
+                Phase::Unlinked(_) | Phase::Lost(_) => Heartbeat::Well,
+            },
         };
         if worker.reported.as_ref() != Some(&state) {
             self.revision += 1;

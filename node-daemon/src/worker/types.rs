@@ -110,6 +110,18 @@ pub enum AgentPhase {
     Done(Exit),
 }
 
+/// What an agent says of its running worker's heartbeat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// It is given in time, or none is asked for.
+    #[default]
+    Well,
+    /// One is asked for since the worker was started, and it has given none yet.
+    Awaited,
+    /// None for longer than there may be.
+    Missed,
+}
+
 /// Phase of an incarnation as it is reported to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -168,6 +180,8 @@ pub struct AgentState {
     pub detail: String,
     /// The agent may not signal some of its processes.
     pub needs_host_kill: bool,
+    /// Of a running worker.
+    pub heartbeat: Heartbeat,
 }
 
 /// One container instance of a worker, as the control plane knows it.
@@ -210,6 +224,8 @@ pub struct WorkerState {
     pub since: i64,
     /// For people.
     pub detail: String,
+    /// Of a running worker.
+    pub heartbeat: Heartbeat,
 }
 
 /// Exit codes that Kubernetes has to see: one rule.
@@ -246,6 +262,8 @@ pub struct Desired {
     pub grace_ms: u32,
     /// Codes that Kubernetes has to see.
     pub terminal: Vec<ExitRule>,
+    /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
+    pub heartbeat_timeout_ms: u32,
 }
 
 /// What one agent is told.
@@ -265,4 +283,6 @@ pub struct Target {
     pub grace_ms: u32,
     /// `(negated, codes)` of each rule that holds for this worker.
     pub terminal: Vec<(bool, Vec<i32>)>,
+    /// Longest time between two heartbeats of the worker, milliseconds; 0: none are asked for.
+    pub heartbeat_timeout_ms: u32,
 }

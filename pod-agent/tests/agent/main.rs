@@ -4,6 +4,7 @@
 mod exits;
 mod footprint;
 mod hand_over;
+mod heartbeat;
 mod link;
 mod restart;
 mod rig;

@@ -27,6 +27,7 @@ pub(crate) struct Setup {
     own_proc: bool,
     own_namespace: bool,
     stuck_log: bool,
+    heartbeat: bool,
 }
 
 /// A running agent. Dropped, it is killed with its whole namespace.
@@ -79,6 +80,7 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
         own_proc: true,
         own_namespace: true,
         stuck_log: false,
+        heartbeat: false,
     }
 }
 
@@ -108,6 +110,12 @@ impl Setup {
     /// Gives it a stderr that nobody reads.
     pub(crate) fn with_stuck_log(mut self) -> Self {
         self.stuck_log = true;
+        self
+    }
+
+    /// Lets the worker give heartbeats.
+    pub(crate) fn with_heartbeat(mut self) -> Self {
+        self.heartbeat = true;
         self
     }
 
@@ -149,7 +157,11 @@ impl Setup {
         unshare
             .arg("--socket")
             .arg(&socket)
-            .args(["--container", "worker", "--container-id", "c1", "--"]);
+            .args(["--container", "worker", "--container-id", "c1"]);
+        if self.heartbeat {
+            unshare.arg("--heartbeat").arg(dir.path().join("beat"));
+        }
+        unshare.arg("--");
         unshare
             .args(&self.worker)
             .current_dir(dir.path())

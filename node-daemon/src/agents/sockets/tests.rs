@@ -111,6 +111,7 @@ impl Daemon {
             stale: BTreeSet::new(),
             grace_ms: 0,
             terminal: vec![],
+            heartbeat_timeout_ms: 0,
         };
         self.workers.tell(Input::Desired(vec![desired])).await.unwrap();
     }

@@ -209,6 +209,16 @@ async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
     let run = &adjust.mounts[1];
     assert_eq!(run.source, setup.dir.path().join("pods/p").to_string_lossy());
     assert!(run.options.contains(&"ro".to_owned()));
+    let heartbeat = adjust.args.iter().position(|arg| arg == "--heartbeat").unwrap();
+    let scratch = &adjust.mounts[2];
+    assert_eq!(
+        (
+            scratch.r#type.as_str(),
+            scratch.options.contains(&"ro".to_owned())
+        ),
+        ("tmpfs", false)
+    );
+    assert!(adjust.args[heartbeat + 1].starts_with(&format!("{}/", scratch.destination)));
     UnixStream::connect(socket(setup.dir.path(), "p")).await.unwrap();
 
     // Another connection of this plugin would see the result.

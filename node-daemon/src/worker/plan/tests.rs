@@ -35,6 +35,7 @@ fn desired() -> Desired {
             rule(Some("other"), Some("job-0"), 3),
             rule(None, Some("job-1"), 4),
         ],
+        heartbeat_timeout_ms: 0,
     }
 }
 

@@ -28,6 +28,7 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
         since: i64::try_from(revision).unwrap(),
         detail: String::new(),
         needs_host_kill: false,
+        heartbeat: Heartbeat::Well,
     }
 }
 
@@ -42,6 +43,7 @@ fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
         stale: BTreeSet::new(),
         grace_ms: 1000,
         terminal: vec![],
+        heartbeat_timeout_ms: 0,
     }
 }
 
@@ -494,4 +496,37 @@ proptest! {
             prop_assert_eq!(snapshot, expected);
         }
     }
+}
+
+#[test]
+fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_out_of_sight() {
+    let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
+    let hung = AgentState {
+        heartbeat: Heartbeat::Missed,
+        ..agent(AgentPhase::Running, 1, 2)
+    };
+    let said = |effects: &Effects| -> Vec<_> {
+        effects
+            .reports
+            .iter()
+            .map(|report| (report.phase, report.heartbeat))
+            .collect()
+    };
+    assert_eq!(
+        said(&table.apply(state("c", 1, hung.clone()), 20)),
+        [(RUNNING, Heartbeat::Missed)]
+    );
+    assert_eq!(
+        said(&table.apply(Input::LinkDown("c".into(), LinkId(1)), 30)),
+        [(Phase::Unlinked(None), Heartbeat::Well)]
+    );
+    table.apply(registered("p", "c", 2), 40);
+    assert_eq!(
+        said(&table.apply(state("c", 2, hung), 50)),
+        [(RUNNING, Heartbeat::Missed)]
+    );
+    assert_eq!(
+        said(&table.apply(state("c", 2, agent(AgentPhase::Running, 1, 3)), 60)),
+        [(RUNNING, Heartbeat::Well)]
+    );
 }

@@ -17,6 +17,7 @@ enum Event {
     Signal(i32, bool),
     Wait(u64),
     KillResult(KillReport),
+    Heartbeat(Heartbeat),
 }
 
 /// The processes and the daemon around a machine.
@@ -81,6 +82,7 @@ impl World {
                 }
             }
             Event::KillResult(report) if self.worker || self.others => self.feed(Input::Killed(report)),
+            Event::Heartbeat(heartbeat) => self.feed(Input::Heartbeat(heartbeat)),
             Event::Ends(..) | Event::Empties | Event::KillResult(_) => {}
         }
     }
@@ -202,6 +204,7 @@ fn order() -> impl Strategy<Value = Target> {
                 .map(|(negated, codes)| Codes { negated, codes })
                 .into_iter()
                 .collect(),
+            heartbeat_timeout: Duration::from_secs(counter % 2),
         },
     )
 }
@@ -222,6 +225,8 @@ fn event() -> impl Strategy<Value = Event> {
         8 => order().prop_map(Event::Order),
         4 => (exit, any::<bool>()).prop_map(|(exit, others)| Event::Ends(exit, others)),
         3 => Just(Event::Empties),
+        2 => prop::sample::select(vec![Heartbeat::Well, Heartbeat::Awaited, Heartbeat::Missed])
+            .prop_map(Event::Heartbeat),
         1 => (signo, prop::bool::weighted(0.2)).prop_map(|(signo, outside)| Event::Signal(signo, outside)),
         4 => (0..2000_u64).prop_map(Event::Wait),
         2 => report.prop_map(Event::KillResult),

@@ -1,0 +1,129 @@
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A file at its nth change.
+fn changed(n: i64) -> Option<Stamp> {
+    Some((1, n, 0, n, 0, 0))
+}
+
+struct Bench {
+    pulse: Pulse,
+    now: Duration,
+}
+
+impl Bench {
+    fn started(timeout: Duration) -> Self {
+        let mut bench = Self {
+            pulse: Pulse::new(None),
+            now: Duration::from_secs(100),
+        };
+        bench.pulse.ask(timeout, bench.now);
+        bench.pulse.seen = changed(0);
+        bench.pulse.from_start = true;
+        bench
+    }
+
+    /// Looks whenever it is due for so long, at a file that stays as it is. Returns what was said last, and when it was said first.
+    fn look(&mut self, stamp: Option<Stamp>, span: Duration) -> (Heartbeat, Duration) {
+        let (begin, end) = (self.now, self.now + span);
+        let mut said = (Heartbeat::Well, Duration::ZERO);
+        while let Some(at) = self.pulse.deadline().filter(|at| *at <= end) {
+            self.now = at;
+            let heartbeat = self.pulse.judge(stamp, at);
+            if heartbeat != said.0 {
+                said = (heartbeat, at - begin);
+            }
+        }
+        self.now = end;
+        said
+    }
+}
+
+#[test]
+fn a_worker_that_never_touches_its_file_is_never_judged() {
+    let mut bench = Bench::started(TIMEOUT);
+    let (said, _) = bench.look(changed(0), TIMEOUT * 1000);
+    assert_eq!(said, Heartbeat::Awaited);
+}
+
+#[test]
+fn silence_after_the_first_heartbeat_is_noticed_within_a_second() {
+    for timeout in [1, 50, 500, 2_000, 60_000].map(Duration::from_millis) {
+        let mut bench = Bench::started(timeout);
+        let (said, after) = bench.look(changed(1), timeout + Duration::from_secs(1));
+        assert_eq!(said, Heartbeat::Missed, "{timeout:?}");
+        assert!(after > timeout, "{timeout:?}: {after:?}");
+    }
+}
+
+#[test]
+fn heartbeats_in_time_are_enough_and_one_that_comes_late_is_forgiven() {
+    let mut bench = Bench::started(TIMEOUT);
+    for beat in 1..50 {
+        let (said, _) = bench.look(changed(beat), TIMEOUT);
+        assert_eq!(said, Heartbeat::Well);
+    }
+    assert_eq!(bench.look(changed(49), TIMEOUT).0, Heartbeat::Missed);
+    assert_eq!(bench.look(changed(50), TIMEOUT).0, Heartbeat::Well);
+}
+
+#[test]
+fn a_file_whose_time_goes_backwards_was_touched() {
+    let mut bench = Bench::started(TIMEOUT);
+    for beat in (-50..0).rev() {
+        assert_eq!(bench.look(changed(beat), TIMEOUT).0, Heartbeat::Well);
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_is_no_heartbeat_but_a_new_one_is() {
+    let mut bench = Bench::started(TIMEOUT);
+    bench.look(changed(1), TIMEOUT);
+    assert_eq!(bench.look(None, TIMEOUT).0, Heartbeat::Missed);
+    assert_eq!(bench.look(changed(2), TIMEOUT).0, Heartbeat::Well);
+}
+
+#[test]
+fn time_in_which_the_agent_did_not_run_is_not_held_against_the_worker() {
+    let mut bench = Bench::started(TIMEOUT);
+    bench.look(changed(1), TIMEOUT / 2);
+    bench.now += Duration::from_secs(3600);
+    assert_eq!(bench.pulse.judge(changed(1), bench.now), Heartbeat::Well);
+    assert_eq!(bench.look(changed(1), TIMEOUT).0, Heartbeat::Missed);
+}
+
+#[test]
+fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
+    let mut bench = Bench::started(Duration::ZERO);
+    bench.pulse.from_start = false;
+    assert_eq!(bench.pulse.deadline(), None);
+    bench.pulse.ask(TIMEOUT, bench.now);
+    assert_eq!(bench.look(None, TIMEOUT * 10).0, Heartbeat::Well);
+    assert_eq!(bench.look(changed(1), TIMEOUT * 2).0, Heartbeat::Missed);
+    bench.pulse.ask(Duration::ZERO, bench.now);
+    assert_eq!(bench.pulse.deadline(), None);
+}
+
+#[test]
+fn without_a_file_nobody_is_awaited() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")));
+    assert!(pulse.start(TIMEOUT, Duration::ZERO).is_err());
+    assert_eq!(pulse.file(), None);
+    assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
+}
+
+#[test]
+fn any_user_may_touch_the_file() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("beat");
+    let mut pulse = Pulse::new(Some(path.clone()));
+    for _ in 0..2 {
+        pulse.start(TIMEOUT, Duration::ZERO).expect("a file");
+        assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o666);
+        assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+        fs::write(&path, "x").expect("write");
+        assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
+    }
+}

@@ -1,0 +1,115 @@
+//! Workers that give heartbeats, and some that stop to.
+
+use std::time::{Duration, Instant};
+
+use lockstep_proto::agent::v1::{Heartbeat, Phase, State, Target};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::rig::*;
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Touches its file until `hang` exists.
+const BEATING: &str = "while :; do [ -e hang ] || touch $LOCKSTEP_HEARTBEAT; sleep 0.05; done";
+
+fn asked(target: Target) -> Target {
+    Target {
+        heartbeat_timeout_ms: u32::try_from(TIMEOUT.as_millis()).expect("short"),
+        ..target
+    }
+}
+
+/// Starts it and releases generation 0, with heartbeats.
+fn running(setup: Setup) -> (Rig, Daemon) {
+    let rig = setup.with_heartbeat().start();
+    let mut daemon = rig.accept();
+    daemon.send(asked(first()));
+    daemon.until(Phase::Running, 0);
+    (rig, daemon)
+}
+
+fn until(daemon: &mut Daemon, heartbeat: Heartbeat) -> State {
+    loop {
+        let state = daemon.state().expect("a state");
+        assert_eq!(state.phase(), Phase::Running, "{state:?}");
+        if state.heartbeat() == heartbeat {
+            return state;
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_stops_to_touch_its_file_is_reported_and_left_alone() {
+    let (rig, mut daemon) = running(script(BEATING));
+    until(&mut daemon, Heartbeat::Unspecified);
+    let hung = Instant::now();
+    std::fs::write(rig.path("hang"), "").expect("hang");
+    until(&mut daemon, Heartbeat::Missed);
+    // Milliseconds are given to a busy machine.
+    assert!(
+        hung.elapsed() < TIMEOUT + Duration::from_secs(3),
+        "{:?}",
+        hung.elapsed()
+    );
+    assert!(!rig.others().is_empty(), "nobody was killed");
+    rig.await_err("no heartbeat for 500ms (generation 0)");
+
+    std::fs::remove_file(rig.path("hang")).expect("go on");
+    until(&mut daemon, Heartbeat::Unspecified);
+    rig.await_err("the heartbeat is back");
+}
+
+#[test]
+fn a_worker_that_was_stopped_by_a_signal_is_found_and_can_be_restarted() {
+    let (rig, mut daemon) = running(script(BEATING));
+    until(&mut daemon, Heartbeat::Unspecified);
+    let worker = rig.others()[0].pid;
+    kill(Pid::from_raw(worker), Signal::SIGSTOP).expect("stop");
+    until(&mut daemon, Heartbeat::Missed);
+    daemon.send(asked(stop_hard(1)));
+    daemon.until(Phase::Parked, 1);
+    daemon.send(asked(release(1)));
+    let state = daemon.until(Phase::Running, 1);
+    assert_eq!(state.heartbeat(), Heartbeat::Awaited);
+    until(&mut daemon, Heartbeat::Unspecified);
+}
+
+#[test]
+fn any_user_can_give_heartbeats_in_any_way() {
+    let ways = [
+        "touch $LOCKSTEP_HEARTBEAT",
+        ": > $LOCKSTEP_HEARTBEAT",
+        "echo alive > $LOCKSTEP_HEARTBEAT",
+    ];
+    for way in ways {
+        // The agent keeps one user, the worker becomes another.
+        let worker =
+            format!("exec setpriv --reuid 4321 --clear-groups sh -c 'while :; do {way}; sleep 0.05; done'");
+        let (rig, mut daemon) = running(script(&worker));
+        until(&mut daemon, Heartbeat::Unspecified);
+        assert_eq!(rig.err(), "", "{way}");
+    }
+}
+
+#[test]
+fn an_unprivileged_agent_can_take_heartbeats() {
+    let user = ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"];
+    let (_rig, mut daemon) = running(script(BEATING).under(&user));
+    until(&mut daemon, Heartbeat::Unspecified);
+}
+
+#[test]
+fn without_a_demand_for_heartbeats_nobody_is_judged() {
+    let rig = script("touch $LOCKSTEP_HEARTBEAT; touch up; exec sleep 1000")
+        .with_heartbeat()
+        .start();
+    let mut daemon = rig.accept();
+    daemon.send(first());
+    assert_eq!(
+        daemon.until(Phase::Running, 0).heartbeat(),
+        Heartbeat::Unspecified
+    );
+    rig.await_file("up");
+    assert_eq!(rig.err(), "");
+}
