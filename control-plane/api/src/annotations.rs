@@ -37,6 +37,12 @@ pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
 /// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as the time). It is not counted.
 pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";
+/// On a JobSet: a running worker that does not touch the file which `LOCKSTEP_HEARTBEAT` names for this long, after it has once, counts
+/// as failed.
+pub const HEARTBEAT_TIMEOUT: &str = "lockstep.dev/heartbeat-timeout";
+/// On a JobSet: a worker that was started and is not up within this time counts as failed. Up is who runs, and, with
+/// [`HEARTBEAT_TIMEOUT`], has given its first heartbeat.
+pub const READY_TIMEOUT: &str = "lockstep.dev/ready-timeout";
 
 /// Value of [`SUPERVISE`] that refuses supervision.
 pub const SUPERVISE_NONE: &str = "none";
@@ -95,14 +101,9 @@ impl JobSet {
 
     /// How long a restart in place may take before the Jobs are recreated instead ([`IN_PLACE_TIMEOUT`]).
     pub fn in_place_timeout(&self) -> Result<Duration, AnnotationError> {
-        match self.duration_annotation(IN_PLACE_TIMEOUT)? {
-            None => Ok(DEFAULT_IN_PLACE_TIMEOUT),
-            Some(timeout) if timeout.is_zero() => Err(AnnotationError::ZeroDuration {
-                key: IN_PLACE_TIMEOUT,
-                value: self.annotation(IN_PLACE_TIMEOUT).unwrap_or_default().to_owned(),
-            }),
-            Some(timeout) => Ok(timeout),
-        }
+        Ok(self
+            .timeout_annotation(IN_PLACE_TIMEOUT)?
+            .unwrap_or(DEFAULT_IN_PLACE_TIMEOUT))
     }
 
     /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), where the JobSet says.
@@ -133,6 +134,27 @@ impl JobSet {
             });
         }
         Ok(Some(Supervise::Containers(names)))
+    }
+
+    /// How long a worker may be silent after a heartbeat ([`HEARTBEAT_TIMEOUT`]), where the JobSet asks for heartbeats.
+    pub fn heartbeat_timeout(&self) -> Result<Option<Duration>, AnnotationError> {
+        self.timeout_annotation(HEARTBEAT_TIMEOUT)
+    }
+
+    /// How long a worker that was started may take until it is up ([`READY_TIMEOUT`]), where the JobSet says.
+    pub fn ready_timeout(&self) -> Result<Option<Duration>, AnnotationError> {
+        self.timeout_annotation(READY_TIMEOUT)
+    }
+
+    /// A duration in which something must have time to happen.
+    fn timeout_annotation(&self, key: &'static str) -> Result<Option<Duration>, AnnotationError> {
+        match self.duration_annotation(key)? {
+            Some(timeout) if timeout.is_zero() => Err(AnnotationError::ZeroDuration {
+                key,
+                value: self.annotation(key).unwrap_or_default().to_owned(),
+            }),
+            timeout => Ok(timeout),
+        }
     }
 
     fn duration_annotation(&self, key: &'static str) -> Result<Option<Duration>, AnnotationError> {

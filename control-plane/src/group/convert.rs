@@ -122,6 +122,12 @@ pub(super) fn sentence(cause: &Cause) -> String {
             "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout"
                 .to_owned()
         }
+        Reason::HeartbeatMissed => {
+            format!("{worker} gave no heartbeat within lockstep.dev/heartbeat-timeout{place}")
+        }
+        Reason::ReadyTimeout => {
+            format!("{worker} was not up within lockstep.dev/ready-timeout{place}")
+        }
         Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
                 codes: rule.codes.clone(),
             })
             .collect(),
+        heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),
     };
     View {
         gathered,

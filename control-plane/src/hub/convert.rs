@@ -1,7 +1,7 @@
 //! Between the wire and the types of the core.
 
 use lockstep_core::restart::{
-    Desired, Epoch, Exit, Generation, Identity, Incarnation, Phase, Report, UnixNanos,
+    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
 };
 use lockstep_proto::node::v1 as pb;
 
@@ -12,6 +12,8 @@ pub struct GroupPolicy {
     pub grace_ms: u32,
     /// Exit codes with which agents themselves exit.
     pub terminal: Vec<TerminalCode>,
+    /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
+    pub heartbeat_timeout_ms: u32,
 }
 
 /// Exit codes of one podFailurePolicy rule.
@@ -57,6 +59,11 @@ pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported
     if state.group_uid.is_empty() || state.job.is_empty() || state.container.is_empty() {
         return None;
     }
+    let heartbeat = match state.heartbeat() {
+        pb::Heartbeat::Unspecified => Heartbeat::Well,
+        pb::Heartbeat::Awaited => Heartbeat::Awaited,
+        pb::Heartbeat::Missed => Heartbeat::Missed,
+    };
     let report = Report {
         identity: Identity {
             job: state.job,
@@ -69,6 +76,7 @@ pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported
         generation: Generation(state.generation),
         counter: u32::try_from(state.counter).unwrap_or(u32::MAX),
         since: UnixNanos(state.since_unix_nanos),
+        heartbeat,
     };
     Some(Reported {
         group: state.group_uid,
@@ -108,7 +116,7 @@ pub(super) fn group_to(
         terminal_codes: Some(pb::TerminalCodes {
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
-        heartbeat_timeout_ms: 0,
+        heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
     }
 }
 

@@ -5,6 +5,7 @@ mod completion;
 mod containers;
 mod crashes;
 mod deadlines;
+mod heartbeat;
 mod input;
 mod orders;
 mod pods;
@@ -22,6 +23,7 @@ fn main() -> std::process::ExitCode {
         pods::cases(),
         templates::cases(),
         deadlines::cases(),
+        heartbeat::cases(),
         input::cases(),
         orders::cases(),
         crashes::cases(),

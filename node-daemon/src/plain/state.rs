@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::record::{Journal, Record, Records};
 use crate::worker::types::{
-    AgentPhase, ContainerId, Desired, Exit, GroupUid, Incarnation, Phase, Pod, PodUid, WorkerState,
+    AgentPhase, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, Phase, Pod, PodUid, WorkerState,
 };
 
 /// Containers kept per worker: the newest, and those before it whose end may still matter.
@@ -494,6 +494,7 @@ impl PodEntry {
                         .map_or(0, |reported| reported.revision),
                     since,
                     detail: String::new(),
+                    heartbeat: Heartbeat::Well,
                 };
                 if container.reported.as_ref() != Some(&state) {
                     *revision += 1;

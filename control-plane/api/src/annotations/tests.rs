@@ -11,6 +11,8 @@ fn absent_annotations_have_defaults() {
     let jobset = JobSet::default();
     assert_eq!(jobset.in_place_timeout(), Ok(DEFAULT_IN_PLACE_TIMEOUT));
     assert_eq!(jobset.restart_grace(), Ok(None));
+    assert_eq!(jobset.heartbeat_timeout(), Ok(None));
+    assert_eq!(jobset.ready_timeout(), Ok(None));
     assert_eq!(jobset.supervise(), Ok(None));
 }
 
@@ -38,6 +40,16 @@ fn errors_name_the_annotation() {
     assert_eq!(
         error.to_string(),
         "annotation alpha.jobset.sigs.k8s.io/inplace-timeout: duration \"0s\" must be greater than 0"
+    );
+    let error = annotated(HEARTBEAT_TIMEOUT, "0").heartbeat_timeout().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "annotation lockstep.dev/heartbeat-timeout: duration \"0\" must be greater than 0"
+    );
+    let error = annotated(READY_TIMEOUT, "soon").ready_timeout().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "annotation lockstep.dev/ready-timeout: invalid duration \"soon\": a number is expected at \"soon\""
     );
     let error = annotated(RESTART_GRACE, "").restart_grace().unwrap_err();
     assert_eq!(

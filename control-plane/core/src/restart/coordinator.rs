@@ -14,6 +14,7 @@ mod backoff;
 mod containers;
 mod evidence;
 mod pods;
+mod ready;
 mod seats;
 mod takeover;
 
@@ -31,6 +32,8 @@ pub struct Coordinator {
     seats: BTreeMap<Identity, Incarnation>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
+    /// Workers that were started and are not up yet: their incarnation, and until when they should be.
+    starting: BTreeMap<Identity, (Incarnation, UnixNanos)>,
     /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
@@ -84,6 +87,7 @@ impl Coordinator {
             cause: durable.cause.clone(),
             seats: BTreeMap::new(),
             done: BTreeMap::new(),
+            starting: BTreeMap::new(),
             held: BTreeMap::new(),
             timeline: None,
             backoff: Backoff::default(),
@@ -134,6 +138,7 @@ impl Coordinator {
             .filter_map(|(identity, slot)| Some(((*identity).clone(), slot.done_in.clone()?)))
             .collect();
         self.adopt_reports(observed, now);
+        self.note_starting(observed, &view, now);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
         for _ in 0..6 {
@@ -387,6 +392,7 @@ impl Coordinator {
             self.rung = self.rung.max(Some(Rung::Pod));
         }
         self.seats = seats;
+        self.starting.clear();
         self.held.clear();
         self.backoff.released(now);
         self.state = State::Releasing { deadline };
@@ -402,6 +408,7 @@ impl Coordinator {
         state
             .into_iter()
             .chain(self.held.values().copied())
+            .chain(self.starting.values().map(|(_, until)| *until))
             .filter(|at| *at > now)
             .min()
     }

@@ -81,6 +81,16 @@ pub fn grace_ms(jobset: &JobSet) -> u64 {
         .min(MAX_DEFAULT_GRACE_MS)
 }
 
+/// Longest time between two heartbeats of a worker, milliseconds; 0: the JobSet asks for none.
+#[must_use]
+pub fn heartbeat_timeout_ms(jobset: &JobSet) -> u32 {
+    let asked = jobset.heartbeat_timeout().ok().flatten();
+    asked.map_or(0, |timeout| {
+        // What is less than a millisecond is not nothing.
+        u32::try_from(timeout.as_millis().max(1)).unwrap_or(u32::MAX)
+    })
+}
+
 /// The workers of one replicatedJob, from the moment its first Job exists: what is still to be created is expected as well.
 fn stage(
     jobset: &JobSet,
@@ -245,6 +255,11 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         max_backoff_ms: u64::try_from(max_backoff.as_millis()).unwrap_or(u64::MAX),
         terminal,
+        ready_timeout_ms: jobset
+            .ready_timeout()
+            .ok()
+            .flatten()
+            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
         ..Policy::default()
     }
 }

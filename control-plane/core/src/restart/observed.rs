@@ -81,6 +81,18 @@ pub enum Phase {
     Lost(Exit),
 }
 
+/// What a running worker's heartbeat says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// It is given in time, or none is asked for.
+    #[default]
+    Well,
+    /// One is asked for since the worker was started, and it has given none yet.
+    Awaited,
+    /// None for longer than `lockstep.dev/heartbeat-timeout`.
+    Missed,
+}
+
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exit {
@@ -105,8 +117,10 @@ pub struct Report {
     pub generation: Generation,
     /// Highest counter that its agent has seen.
     pub counter: u32,
-    /// When the phase was entered, by the node's clock.
+    /// When the phase was entered, or the heartbeat was missed, by the node's clock.
     pub since: UnixNanos,
+    /// What its heartbeat says; meaningful where it runs.
+    pub heartbeat: Heartbeat,
 }
 
 /// `status.inPlaceRestart`, as far as decisions depend on it.
@@ -184,6 +198,10 @@ pub enum Reason {
     ProtocolError,
     /// The Job controller would replace a lost pod only after `inplace-timeout`.
     ReplacementLate,
+    /// The worker runs, but has given no heartbeat within `lockstep.dev/heartbeat-timeout`.
+    HeartbeatMissed,
+    /// The worker was started, but was not up within `lockstep.dev/ready-timeout`.
+    ReadyTimeout,
 }
 
 impl Reason {
@@ -200,6 +218,8 @@ impl Reason {
             Self::ManualRequest => "ManualRequest",
             Self::ProtocolError => "ProtocolError",
             Self::ReplacementLate => "ReplacementLate",
+            Self::HeartbeatMissed => "HeartbeatMissed",
+            Self::ReadyTimeout => "ReadyTimeout",
         }
     }
 
@@ -216,6 +236,8 @@ impl Reason {
             Self::ManualRequest,
             Self::ProtocolError,
             Self::ReplacementLate,
+            Self::HeartbeatMissed,
+            Self::ReadyTimeout,
         ]
         .into_iter()
         .find(|reason| reason.as_str() == name)
@@ -237,6 +259,8 @@ pub struct Policy {
     pub terminal: Vec<TerminalRule>,
     /// Whether the control plane replaces lost pods itself, and does not wait for the Job controller.
     pub replaces_pods: bool,
+    /// Annotation `ready-timeout`: how long a worker that was started may take until it is up, milliseconds; none: as long as it wants.
+    pub ready_timeout_ms: Option<u64>,
 }
 
 impl Default for Policy {
@@ -248,6 +272,7 @@ impl Default for Policy {
             max_backoff_ms: 60_000,
             terminal: Vec::new(),
             replaces_pods: true,
+            ready_timeout_ms: None,
         }
     }
 }

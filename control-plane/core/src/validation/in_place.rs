@@ -41,6 +41,18 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             .err()
             .map(|error| annotation(annotations::MAX_BACKOFF, &error)),
     );
+    violations.extend(
+        jobset
+            .heartbeat_timeout()
+            .err()
+            .map(|error| annotation(annotations::HEARTBEAT_TIMEOUT, &error)),
+    );
+    violations.extend(
+        jobset
+            .ready_timeout()
+            .err()
+            .map(|error| annotation(annotations::READY_TIMEOUT, &error)),
+    );
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
         Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, violations),

@@ -282,6 +282,8 @@ fn annotations_of_in_place_jobsets_are_checked() {
         (annotations::IN_PLACE_TIMEOUT, "90s", "soon"),
         (annotations::IN_PLACE_TIMEOUT, "1m", "0"),
         (annotations::RESTART_GRACE, "0s", "-1s"),
+        (annotations::HEARTBEAT_TIMEOUT, "30s", "0s"),
+        (annotations::READY_TIMEOUT, "10m", "10"),
         (annotations::SUPERVISE, "worker", "worker,"),
         (annotations::SUPERVISE, "none", "missing"),
     ] {

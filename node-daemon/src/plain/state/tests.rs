@@ -33,6 +33,7 @@ fn desired(epoch: u64, generation: u64) -> Desired {
         stale: BTreeSet::new(),
         grace_ms: 1000,
         terminal: vec![],
+        heartbeat_timeout_ms: 0,
     }
 }
 

@@ -11,7 +11,8 @@ impl Coordinator {
     pub(super) fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Option<Cause> {
         let mut causes: Vec<(Identity, Cause)> = Vec::new();
         for (identity, slot) in view.slots.iter().filter(|(_, slot)| slot.counts()) {
-            if let Some(cause) = self.evidence_of(identity, slot, observed) {
+            let cause = self.evidence_of(identity, slot, observed);
+            if let Some(cause) = cause.or_else(|| self.not_alive(identity, slot, now)) {
                 causes.push(((*identity).clone(), cause));
             }
         }

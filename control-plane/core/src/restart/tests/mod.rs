@@ -1,3 +1,4 @@
+mod alive;
 mod containers;
 mod nodes;
 mod pods;

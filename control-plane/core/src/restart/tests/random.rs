@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, id};
-use crate::restart::{Exit, Generation, Phase};
+use crate::restart::{Exit, Generation, Heartbeat, Phase};
 
 const WORKERS: u32 = 3;
 const MAX_RESTARTS: u32 = 50;
@@ -18,6 +18,10 @@ enum Event {
     Container(u32),
     /// Its pod goes away and comes back.
     Pod(u32),
+    /// The worker of this index runs, but gives no heartbeat any more.
+    Hang(u32),
+    /// A worker gives its heartbeats, again or still, or is waited for to give its first.
+    Beat(u32, bool),
     Unlink(u32),
     Relink(u32),
     NewLeader,
@@ -33,6 +37,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => index.clone().prop_map(Event::Fail),
         1 => index.clone().prop_map(Event::Container),
         1 => index.clone().prop_map(Event::Pod),
+        1 => index.clone().prop_map(Event::Hang),
+        1 => (index.clone(), any::<bool>()).prop_map(|(index, first)| Event::Beat(index, first)),
         1 => index.clone().prop_map(Event::Unlink),
         2 => index.prop_map(Event::Relink),
         1 => Just(Event::NewLeader),
@@ -79,6 +85,22 @@ impl Run {
             {
                 self.injected += 1;
                 self.world.fail(index);
+            }
+            Event::Hang(index)
+                if self.exists(index) && self.world.current(index).1.phase == Phase::Running =>
+            {
+                self.injected += 1;
+                self.world.beat(index, Heartbeat::Missed);
+            }
+            Event::Beat(index, first)
+                if self.exists(index) && self.world.current(index).1.phase == Phase::Running =>
+            {
+                let heartbeat = if first {
+                    Heartbeat::Awaited
+                } else {
+                    Heartbeat::Well
+                };
+                self.world.beat(index, heartbeat);
             }
             Event::Container(index) if self.exists(index) => {
                 self.injected += 1;
@@ -161,7 +183,7 @@ proptest! {
     fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(events in events()) {
         let mut run = Run::new();
         let starts = run.world.starts.clone();
-        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Container(_) | Event::Pod(_))) {
+        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_))) {
             run.apply(event);
         }
         run.heal();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::restart::{
-    Announcement, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Identity,
+    Announcement, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Heartbeat, Identity,
     Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
 };
 
@@ -133,6 +133,7 @@ impl World {
             generation,
             counter: 0,
             since: self.now,
+            heartbeat: Heartbeat::Well,
         };
         self.observed.reports.insert(incarnation.clone(), report);
     }
@@ -158,6 +159,20 @@ impl World {
 
     pub(super) fn fail(&mut self, index: u32) {
         self.set_phase(index, Phase::Exited(Exit { code: 137, signal: 9 }));
+    }
+
+    /// The running worker of this index is heard of with this heartbeat.
+    pub(super) fn beat(&mut self, index: u32, heartbeat: Heartbeat) {
+        let (incarnation, report) = self.current(index);
+        if report.heartbeat != heartbeat {
+            self.tick(1);
+            let report = Report {
+                heartbeat,
+                since: self.now,
+                ..report
+            };
+            self.observed.reports.insert(incarnation, report);
+        }
     }
 
     pub(super) fn phases(&self) -> Vec<Phase> {

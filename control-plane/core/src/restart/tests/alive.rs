@@ -1,0 +1,193 @@
+//! Workers that run and do not work.
+
+use super::world::{World, id};
+use crate::restart::{Generation, Heartbeat, Phase, Reason};
+
+fn reason(world: &World) -> Option<Reason> {
+    world.observed.durable.cause.as_ref().map(|cause| cause.reason)
+}
+
+fn counted(world: &World) -> u32 {
+    world.observed.durable.counter
+}
+
+#[test]
+fn a_missed_heartbeat_restarts_the_group_once_and_counts() {
+    let mut world = World::running(3, 5);
+    world.beat(1, Heartbeat::Missed);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.restarts(), counted(&world)), (1, 1));
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    let cause = world.observed.durable.cause.clone().unwrap();
+    assert_eq!(
+        (cause.reason, cause.identity),
+        (Reason::HeartbeatMissed, Some(id(1)))
+    );
+    assert_eq!(cause.node, "node-1");
+    assert_eq!(cause.exit, None);
+}
+
+#[test]
+fn all_workers_that_hang_together_are_one_restart() {
+    let mut world = World::running(3, 5);
+    for index in 0..3 {
+        world.beat(index, Heartbeat::Missed);
+    }
+    world.settle();
+    assert_eq!((world.restarts(), counted(&world)), (1, 1));
+}
+
+#[test]
+fn a_heartbeat_that_is_back_before_anybody_has_decided_was_not_missed() {
+    let mut world = World::running(2, 5);
+    world.beat(0, Heartbeat::Missed);
+    world.beat(0, Heartbeat::Well);
+    world.settle();
+    assert_eq!((world.restarts(), counted(&world)), (0, 0));
+}
+
+#[test]
+fn a_worker_out_of_sight_is_not_judged_by_the_heartbeat_that_it_missed() {
+    let mut world = World::running(2, 5);
+    world.beat(0, Heartbeat::Missed);
+    let (incarnation, report) = world.current(0);
+    world.report(&incarnation, 0, Phase::Unlinked, report.generation);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn a_new_leader_acts_on_a_heartbeat_missed_before_its_time() {
+    let mut world = World::running(2, 5);
+    world.beat(1, Heartbeat::Missed);
+    world.new_leader(2);
+    world.settle();
+    assert_eq!((world.restarts(), counted(&world)), (1, 1));
+    assert_eq!(reason(&world), Some(Reason::HeartbeatMissed));
+}
+
+#[test]
+fn a_heartbeat_missed_when_no_restart_is_left_fails_the_group() {
+    let mut world = World::running(2, 0);
+    world.beat(1, Heartbeat::Missed);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(reason(&world), Some(Reason::HeartbeatMissed));
+}
+
+/// A group of which each start must be up within 10 s, with a worker that was started and is not.
+fn slow(phase: Phase) -> World {
+    let mut world = World::running(2, 5);
+    world.observed.policy.ready_timeout_ms = Some(10_000);
+    match phase {
+        Phase::Running => world.beat(0, Heartbeat::Awaited),
+        phase => world.set_phase(0, phase),
+    }
+    world
+}
+
+#[test]
+fn a_worker_that_is_not_up_in_time_restarts_the_group_and_counts() {
+    for phase in [Phase::Running, Phase::Starting] {
+        let mut world = slow(phase);
+        let wake_at = world.step().wake_at.unwrap();
+        assert_eq!(wake_at, world.now.plus_millis(10_000));
+        world.tick(9_999);
+        assert_eq!(world.step().wake_at, Some(wake_at));
+        assert_eq!(world.restarts(), 0, "{phase:?}");
+        world.tick(1);
+        world.settle();
+        assert_eq!((world.restarts(), counted(&world)), (1, 1), "{phase:?}");
+        assert_eq!(reason(&world), Some(Reason::ReadyTimeout));
+    }
+}
+
+#[test]
+fn a_worker_that_is_up_in_time_is_left_alone() {
+    let mut world = slow(Phase::Running);
+    world.step();
+    world.tick(9_000);
+    world.beat(0, Heartbeat::Well);
+    assert_eq!(world.step().wake_at, None);
+    world.tick(60_000);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn each_start_has_a_time_of_its_own() {
+    let mut world = slow(Phase::Running);
+    world.step();
+    world.tick(9_000);
+    world.fail(1);
+    world.settle();
+    assert_eq!((world.restarts(), counted(&world)), (1, 1));
+    world.beat(0, Heartbeat::Awaited);
+    world.step();
+    world.tick(9_000);
+    world.settle();
+    assert_eq!(counted(&world), 1);
+    world.tick(1_000);
+    world.settle();
+    assert_eq!(counted(&world), 2);
+}
+
+#[test]
+fn who_was_not_started_is_waited_for() {
+    let mut world = World::created(2, 5);
+    world.observed.policy.ready_timeout_ms = Some(1_000);
+    world.pod(0);
+    world.step();
+    world.tick(3_600_000);
+    world.step();
+    assert_eq!(
+        world.restarts(),
+        0,
+        "one has no pod yet, the other has not heard of its release"
+    );
+    world.pod(1);
+    world.settle();
+    assert_eq!(world.phases(), [Phase::Running, Phase::Running]);
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn without_the_annotation_a_start_takes_as_long_as_it_takes() {
+    let mut world = slow(Phase::Running);
+    world.observed.policy.ready_timeout_ms = None;
+    world.step();
+    world.tick(3_600_000);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+}
+
+#[test]
+fn an_annotation_that_is_taken_away_and_put_back_begins_anew() {
+    let mut world = slow(Phase::Running);
+    world.step();
+    world.observed.policy.ready_timeout_ms = None;
+    world.tick(20_000);
+    world.step();
+    world.observed.policy.ready_timeout_ms = Some(10_000);
+    world.step();
+    assert_eq!(world.restarts(), 0);
+    world.tick(10_000);
+    world.settle();
+    assert_eq!(world.restarts(), 1);
+}
+
+#[test]
+fn out_of_sight_the_time_runs_on_but_nobody_is_judged() {
+    let mut world = slow(Phase::Running);
+    world.step();
+    let (incarnation, report) = world.current(0);
+    world.report(&incarnation, 0, Phase::Unlinked, report.generation);
+    world.step();
+    world.tick(20_000);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.report(&incarnation, 0, Phase::Running, report.generation);
+    world.settle();
+    assert_eq!(world.restarts(), 0, "up by now");
+}
