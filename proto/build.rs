@@ -22,6 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_transport(false)
         .compile_fds(node)?;
+    let platform = protox::compile(["lockstep/platform/v1/platform.proto"], ["."])?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .compile_fds(platform)?;
     let cri = protox::compile(["vendor/cri/api.proto"], ["."])?;
     tonic_prost_build::configure()
         .build_server(false)

@@ -115,6 +115,14 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_REPLACE_LOST_PODS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub replace_lost_pods: bool,
+    /// Address of the platform API (lockstep.platform.v1), `0` to have none. Its certificate is the hub's.
+    #[arg(
+        long,
+        env = "LOCKSTEP_PLATFORM_BIND_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0"
+    )]
+    pub platform_bind_address: BindAddress,
 
     /// Namespace of the product. By default that of the pod, or lockstep-system.
     #[arg(long, env = "LOCKSTEP_NAMESPACE", default_value_t = default_namespace(Path::new(POD_NAMESPACE)))]

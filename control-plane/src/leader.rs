@@ -12,7 +12,6 @@ use lockstep_api::JobSet;
 use lockstep_core::observed::Setting;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Identity;
 
 use crate::group::{Announcer, Manager};
 use crate::hub::{self, Registry, StaticToken};
@@ -20,9 +19,10 @@ use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::namespace;
 use crate::placement::{Controller, Placement};
+use crate::platform::Board;
 use crate::reconcile;
 use crate::settings::Settings;
-use crate::tls;
+use crate::tls::HubIdentity;
 use crate::watch::Stores;
 use crate::watch::members::JobUid;
 use crate::watch::notify::Notified;
@@ -33,6 +33,8 @@ pub(crate) struct Leader {
     pub(crate) client: Client,
     pub(crate) stores: Stores,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) identity: Arc<HubIdentity>,
+    pub(crate) board: Arc<Board>,
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) placement_changes: Notified<JobUid>,
@@ -97,7 +99,7 @@ impl Leader {
                 let token = token.trim();
                 anyhow::ensure!(!token.is_empty(), "--hub-token-file {} is empty", file.display());
                 let authenticator = Arc::new(StaticToken::new(token));
-                let identity = self.hub_identity().await?;
+                let identity = self.identity.get().await?;
                 parts.spawn(hub::serve(
                     address,
                     identity,
@@ -128,6 +130,7 @@ impl Leader {
                 Arc::clone(registry),
                 announcer,
                 self.settings.replace_lost_pods,
+                Arc::clone(&self.board),
                 end.clone(),
             );
             let groups = manager.run(self.group_changes);
@@ -136,6 +139,7 @@ impl Leader {
                 Ok(())
             });
         }
+        self.board.lead();
         let placement = Placement::new(self.client.clone(), &self.stores);
         let placement = Controller::new(placement, Arc::clone(&self.metrics));
         let placement = placement.run(self.placement_changes, end.clone());
@@ -159,12 +163,5 @@ impl Leader {
             Ok(())
         });
         Ok(())
-    }
-
-    async fn hub_identity(&self) -> anyhow::Result<Identity> {
-        Ok(match &self.settings.hub.tls_dir {
-            Some(dir) => tls::from_dir(dir)?,
-            None => tls::from_cluster(&self.client, &self.settings.namespace).await?,
-        })
     }
 }

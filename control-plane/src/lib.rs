@@ -13,6 +13,7 @@ pub mod logging;
 pub mod metrics;
 mod namespace;
 pub mod placement;
+pub mod platform;
 pub mod reconcile;
 mod retry;
 pub mod runtime;

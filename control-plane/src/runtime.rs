@@ -19,8 +19,10 @@ use crate::crd::Crd;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::placement::Placement;
+use crate::platform::{self, Board, ClusterAuthorizer, PlatformService};
 use crate::serve;
 use crate::settings::Settings;
+use crate::tls::HubIdentity;
 use crate::watch::notify;
 use crate::watch::{self, Watchers};
 use crate::webhook;
@@ -81,11 +83,32 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         Arc::clone(&metrics),
         shutdown.clone(),
     ));
+    let identity = Arc::new(HubIdentity::new(
+        client.clone(),
+        settings.namespace.clone(),
+        settings.hub.tls_dir.clone(),
+    ));
+    let board = Board::new();
+    let service = PlatformService::new(
+        Arc::clone(&board),
+        stores.jobsets.clone(),
+        client.clone(),
+        Arc::new(ClusterAuthorizer::new(client.clone())),
+        shutdown.clone(),
+    );
+    parts.spawn(platform::run(
+        settings.platform,
+        Arc::clone(&identity),
+        service,
+        shutdown.clone(),
+    ));
     let leader = Leader {
         settings,
         client,
         stores,
         metrics,
+        identity,
+        board,
         reconciler_changes,
         group_changes,
         placement_changes,

@@ -18,6 +18,7 @@ use crate::settings::Health;
 use crate::watch::Stores;
 use crate::webhook;
 
+pub(crate) use access::{Access, Verdict, Wish};
 pub(crate) use activity::Activity;
 pub(crate) use connection::http;
 pub(crate) use connections::Connections;

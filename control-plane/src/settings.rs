@@ -90,6 +90,8 @@ pub struct Settings {
     pub tls: TlsOptions,
     /// Where node daemons connect.
     pub hub: Hub,
+    /// Address of the platform API; none is served without.
+    pub platform: Option<SocketAddr>,
 }
 
 /// How replicas agree on the one that acts.
@@ -204,6 +206,7 @@ impl Settings {
                 token_file: args.hub_token_file,
                 tls_dir: args.hub_tls_dir,
             },
+            platform: args.platform_bind_address.0,
             kubeconfig: args.kubeconfig,
             namespace: args.namespace,
         })

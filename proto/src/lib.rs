@@ -34,6 +34,14 @@ pub mod node {
     }
 }
 
+/// `lockstep.platform.v1`: control plane and the platforms that are built on it.
+#[cfg(feature = "grpc")]
+pub mod platform {
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/lockstep.platform.v1.rs"));
+    }
+}
+
 /// The container runtime interface, `runtime.v1`.
 #[cfg(feature = "grpc")]
 pub mod cri {

@@ -90,7 +90,7 @@ fn cause_to(cause: &Cause) -> RestartCause {
 }
 
 /// The cause in a sentence, for status, events and logs.
-pub(super) fn sentence(cause: &Cause) -> String {
+pub(crate) fn sentence(cause: &Cause) -> String {
     let worker = cause
         .identity
         .as_ref()

@@ -17,6 +17,7 @@ use super::clock::Clock;
 use super::replace;
 use super::task::{Context, Task};
 use crate::hub::Registry;
+use crate::platform::Board;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 
@@ -47,6 +48,7 @@ impl Manager {
         registry: Arc<Registry>,
         announcer: Announcer,
         replaces_pods: bool,
+        board: Arc<Board>,
         shutdown: CancellationToken,
     ) -> Self {
         let context = Context {
@@ -55,6 +57,7 @@ impl Manager {
             clock: Clock::start(),
             announcer,
             replacements: replaces_pods.then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
+            board,
         };
         Self {
             context,
@@ -136,7 +139,7 @@ impl Manager {
 }
 
 /// Whether the JobSet's workers are restarted together, now.
-fn is_group(jobset: &JobSet) -> bool {
+pub(crate) fn is_group(jobset: &JobSet) -> bool {
     jobset.is_managed_here()
         && !jobset.is_finished()
         && !jobset.is_deleting()

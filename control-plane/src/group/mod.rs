@@ -18,3 +18,6 @@ mod write;
 pub use announce::Announcer;
 pub use clock::Clock;
 pub use manager::Manager;
+
+pub(crate) use convert::sentence;
+pub(crate) use manager::is_group;

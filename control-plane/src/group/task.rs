@@ -19,6 +19,7 @@ use super::observe;
 use super::replace::{News, Replacer};
 use super::write::{self, WriteError};
 use crate::hub::GroupLink;
+use crate::platform::{Board, Snapshot};
 use crate::watch::recent::version;
 use crate::watch::{Stores, packed};
 
@@ -39,6 +40,7 @@ pub(super) struct Context {
     pub(super) announcer: Announcer,
     /// To create pods in the place of lost ones; `None`: that is left to the Job controller.
     pub(super) replacements: Option<Arc<Semaphore>>,
+    pub(super) board: Arc<Board>,
 }
 
 /// One group.
@@ -74,6 +76,7 @@ impl Task {
         let mut replacer = replacements.map(|permits| Replacer::new(self.context.client.clone(), permits));
         let mut pause = RETRY.0;
         let mut state = "";
+        let post = self.context.board.post(known.ns(), known.name());
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             known = self.freshest(known);
@@ -113,6 +116,16 @@ impl Task {
             let wake_at = [out.wake_at, vacant.wake_at].into_iter().flatten().min();
             let wake_at = wake_at.map(|at| self.context.clock.instant(at));
             let wake_at = [wake_at, retry_at].into_iter().flatten().min();
+            // After everything that a restart waits for.
+            post.show(Snapshot {
+                jobset: Arc::clone(&known),
+                observed,
+                state,
+                generation: coordinator.generation(),
+                released: coordinator.released(),
+                restarts: coordinator.restarts(),
+                cause: coordinator.cause().cloned(),
+            });
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,

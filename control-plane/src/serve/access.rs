@@ -1,4 +1,4 @@
-//! Who may read the metrics: the API server says so, and is believed for a while.
+//! Who may do what: the API server says so, and is believed for a while.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
@@ -19,14 +19,14 @@ pub(super) mod tests;
 
 /// How long the API server is believed that somebody may, and that somebody may not.
 const BELIEVED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(10));
-/// How many tokens are remembered.
+/// How many answers are remembered.
 const REMEMBERED: usize = 256;
 /// Questions to the API server at the same time.
 const PARALLELISM: usize = 4;
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It is answered.
     Allowed,
     /// The token is nobody's.
@@ -35,10 +35,26 @@ pub(super) enum Verdict {
     Denied(String),
 }
 
-/// Knows who may read the metrics.
-pub(super) struct Access {
+/// What somebody wants to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Get this URL of the metrics endpoint.
+    Get(&'static str),
+    /// Do something with JobSets.
+    JobSets {
+        /// As in RBAC.
+        verb: &'static str,
+        /// Where; empty: everywhere.
+        namespace: String,
+        /// Which one; empty: all.
+        name: String,
+    },
+}
+
+/// Knows who may do what.
+pub(crate) struct Access {
     client: Client,
-    /// By the digest of the token, so that tokens are not kept.
+    /// By the digest of token and wish, so that tokens are not kept.
     known: Mutex<HashMap<[u8; 32], Known>>,
     questions: Semaphore,
 }
@@ -49,7 +65,7 @@ struct Known {
 }
 
 impl Access {
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
             known: Mutex::default(),
@@ -57,9 +73,9 @@ impl Access {
         }
     }
 
-    /// Whether the bearer of this token may get the URL `/metrics`.
-    pub(super) async fn check(&self, token: &str) -> Result<Verdict, Error> {
-        let digest = Sha256::digest(token.as_bytes()).into();
+    /// Whether the bearer of this token may do what it wants to.
+    pub(crate) async fn check(&self, token: &str, wish: &Wish) -> Result<Verdict, Error> {
+        let digest = digest(token, wish);
         if let Some(verdict) = self.remembered(&digest) {
             return Ok(verdict);
         }
@@ -69,7 +85,7 @@ impl Access {
             return Ok(verdict);
         }
         let verdict = match self.user(token).await? {
-            Some(user) => self.may_read(user).await?,
+            Some(user) => self.may(user, wish).await?,
             None => Verdict::Unknown,
         };
         self.remember(digest, verdict.clone());
@@ -90,19 +106,17 @@ impl Access {
         Ok(status.and_then(|status| status.user))
     }
 
-    async fn may_read(&self, user: UserInfo) -> Result<Verdict, Error> {
+    async fn may(&self, user: UserInfo, wish: &Wish) -> Result<Verdict, Error> {
         let name = user.username.clone().unwrap_or_default();
+        let (url, resource) = attributes(wish);
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username,
                 groups: user.groups,
                 uid: user.uid,
                 extra: user.extra,
-                non_resource_attributes: Some(NonResourceAttributes {
-                    path: Some("/metrics".to_owned()),
-                    verb: Some("get".to_owned()),
-                }),
-                resource_attributes: None,
+                non_resource_attributes: url,
+                resource_attributes: resource,
             },
             ..SubjectAccessReview::default()
         };
@@ -151,4 +165,48 @@ impl Access {
             },
         );
     }
+}
+
+fn attributes(wish: &Wish) -> (Option<NonResourceAttributes>, Option<ResourceAttributes>) {
+    match wish {
+        Wish::Get(path) => {
+            let url = NonResourceAttributes {
+                path: Some((*path).to_owned()),
+                verb: Some("get".to_owned()),
+            };
+            (Some(url), None)
+        }
+        Wish::JobSets {
+            verb,
+            namespace,
+            name,
+        } => {
+            let resource = ResourceAttributes {
+                verb: Some((*verb).to_owned()),
+                group: Some("jobset.x-k8s.io".to_owned()),
+                resource: Some("jobsets".to_owned()),
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                ..ResourceAttributes::default()
+            };
+            (None, Some(resource))
+        }
+    }
+}
+
+fn digest(token: &str, wish: &Wish) -> [u8; 32] {
+    let parts = match wish {
+        Wish::Get(path) => ["get", path, ""],
+        Wish::JobSets {
+            verb,
+            namespace,
+            name,
+        } => [*verb, namespace.as_str(), name.as_str()],
+    };
+    let mut digest = Sha256::new();
+    for part in [[token].as_slice(), &parts].concat() {
+        // No part can run into the next one.
+        digest.update(Sha256::digest(part.as_bytes()));
+    }
+    digest.finalize().into()
 }

@@ -17,7 +17,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Access, Verdict};
+use super::access::{Access, Verdict, Wish};
 use super::certificate::Certificate;
 use super::connection::Server;
 use super::connections::Connections;
@@ -97,7 +97,7 @@ async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, hea
     let Some(token) = bearer(&headers) else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
-    match access.check(token).await {
+    match access.check(token, &Wish::Get("/metrics")).await {
         Ok(Verdict::Allowed) => text(metrics),
         Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
         Ok(Verdict::Denied(user)) => {

@@ -102,6 +102,24 @@ impl Coordinator {
         self.generation
     }
 
+    /// The last generation that all workers have run.
+    #[must_use]
+    pub fn released(&self) -> Generation {
+        self.released
+    }
+
+    /// Counted restarts so far.
+    #[must_use]
+    pub fn restarts(&self) -> u32 {
+        self.counter
+    }
+
+    /// Why the last restart was begun.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+
     /// Name of the present state, for logs and metrics.
     #[must_use]
     pub fn state_name(&self) -> &'static str {

@@ -8,6 +8,8 @@ use tower::service_fn;
 
 use super::*;
 
+const METRICS: Wish = Wish::Get("/metrics");
+
 /// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts questions.
 pub(in crate::serve) fn api_server() -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -34,6 +36,14 @@ fn reply(question: &Value) -> Value {
             }
             _ => json!({"authenticated": false}),
         },
+        _ if question["spec"]["resourceAttributes"].is_object() => {
+            let wish = &question["spec"]["resourceAttributes"];
+            assert_eq!(
+                (&wish["group"], &wish["resource"]),
+                (&json!("jobset.x-k8s.io"), &json!("jobsets"))
+            );
+            json!({"allowed": wish["verb"] == "list" && wish["namespace"] == "ours"})
+        }
         _ => {
             assert_eq!(
                 question["spec"]["nonResourceAttributes"],
@@ -60,17 +70,17 @@ async fn the_api_server_decides_and_is_believed_for_a_while() {
         ("nobody", Verdict::Unknown, 0),
     ] {
         let before = asked.load(Ordering::Relaxed);
-        assert_eq!(access.check(token).await.unwrap(), verdict, "{token}");
+        assert_eq!(access.check(token, &METRICS).await.unwrap(), verdict, "{token}");
         assert_eq!(asked.load(Ordering::Relaxed) - before, questions, "{token}");
     }
     tokio::time::advance(BELIEVED.1).await;
     let before = asked.load(Ordering::Relaxed);
-    access.check("reader").await.unwrap();
+    access.check("reader", &METRICS).await.unwrap();
     assert_eq!(asked.load(Ordering::Relaxed), before);
-    access.check("stranger").await.unwrap();
+    access.check("stranger", &METRICS).await.unwrap();
     assert_eq!(asked.load(Ordering::Relaxed), before + 2);
     tokio::time::advance(BELIEVED.0).await;
-    access.check("reader").await.unwrap();
+    access.check("reader", &METRICS).await.unwrap();
     assert_eq!(asked.load(Ordering::Relaxed), before + 4);
 }
 
@@ -78,15 +88,45 @@ async fn the_api_server_decides_and_is_believed_for_a_while() {
 async fn guessing_fills_no_memory() {
     let (client, _) = api_server();
     let access = Access::new(client);
-    access.check("reader").await.unwrap();
+    access.check("reader", &METRICS).await.unwrap();
     for guess in 0..2 * REMEMBERED {
-        assert_eq!(access.check(&guess.to_string()).await.unwrap(), Verdict::Unknown);
+        assert_eq!(
+            access.check(&guess.to_string(), &METRICS).await.unwrap(),
+            Verdict::Unknown
+        );
     }
     assert_eq!(access.locked().len(), REMEMBERED);
-    let reader: [u8; 32] = Sha256::digest(b"reader").into();
+    let reader = digest("reader", &METRICS);
     assert_eq!(
         access.remembered(&reader),
         Some(Verdict::Allowed),
         "guesses displace guesses"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_wish_is_a_question_of_its_own() {
+    let (client, asked) = api_server();
+    let access = Access::new(client);
+    let wish = |verb, namespace: &str| Wish::JobSets {
+        verb,
+        namespace: namespace.to_owned(),
+        name: String::new(),
+    };
+    let denied = Verdict::Denied("stranger".to_owned());
+    for _ in 0..2 {
+        for (wish, verdict) in [
+            (wish("list", "ours"), Verdict::Allowed),
+            (wish("list", ""), denied.clone()),
+            (wish("patch", "ours"), denied.clone()),
+            (METRICS, denied.clone()),
+        ] {
+            assert_eq!(
+                access.check("stranger", &wish).await.unwrap(),
+                verdict,
+                "{wish:?}"
+            );
+        }
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 8);
 }

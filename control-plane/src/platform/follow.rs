@@ -1,0 +1,107 @@
+//! One watch: what was sent, and what is to be sent next.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_proto::platform::v1 as pb;
+use lockstep_proto::platform::v1::watch_groups_response::Event;
+use prost::Message as _;
+use tokio::sync::watch;
+
+use super::board::{Board, Filter, Key};
+use super::convert;
+
+/// Changes that come within this time are sent as one.
+const MERGE: Duration = Duration::from_millis(20);
+
+/// A reader's place. It keeps a digest of each group that it has sent, and no message.
+pub(super) struct Follower {
+    board: Arc<Board>,
+    filter: Filter,
+    omit_workers: bool,
+    changes: watch::Receiver<u64>,
+    /// Number of the last change that was looked at.
+    seen: u64,
+    removals: u64,
+    sent: BTreeMap<Key, Sent>,
+    synced: bool,
+}
+
+struct Sent {
+    uid: String,
+    digest: u64,
+}
+
+impl Follower {
+    pub(super) fn new(board: Arc<Board>, filter: Filter, omit_workers: bool) -> Self {
+        Self {
+            changes: board.changes(),
+            removals: board.removals(),
+            board,
+            filter,
+            omit_workers,
+            seen: 0,
+            sent: BTreeMap::new(),
+            synced: false,
+        }
+    }
+
+    /// The next message, once there is one. Cancel-safe: nothing is taken before it is returned.
+    pub(super) async fn next(&mut self) -> pb::WatchGroupsResponse {
+        loop {
+            // Marked before the look, so that what changes after it wakes.
+            self.changes.borrow_and_update();
+            if let Some(event) = self.look() {
+                return pb::WatchGroupsResponse { event: Some(event) };
+            }
+            // The board lives as long as this does, so there is always another change to wait for.
+            if self.changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(MERGE).await;
+        }
+    }
+
+    fn look(&mut self) -> Option<Event> {
+        while let Some((change, key, state)) = self.board.next_change(&self.filter, self.seen) {
+            self.seen = change;
+            let group = convert::group(&key, &state, self.omit_workers);
+            let digest = digest(&group);
+            let uid = group.uid.clone();
+            let before = self.sent.insert(key, Sent { uid, digest });
+            if before.is_none_or(|before| before.digest != digest) {
+                return Some(Event::Changed(group));
+            }
+        }
+        if let Some(key) = self.first_removed() {
+            let uid = self.sent.remove(&key).map(|sent| sent.uid).unwrap_or_default();
+            return Some(Event::Removed(pb::GroupKey {
+                namespace: key.namespace,
+                name: key.name,
+                uid,
+            }));
+        }
+        (!std::mem::replace(&mut self.synced, true)).then_some(Event::Synced(pb::Synced {}))
+    }
+
+    /// The first group that was sent and is gone.
+    fn first_removed(&mut self) -> Option<Key> {
+        let removals = self.board.removals();
+        if removals == self.removals {
+            return None;
+        }
+        let missing = self.board.first_missing(self.sent.keys()).cloned();
+        if missing.is_none() {
+            self.removals = removals;
+        }
+        missing
+    }
+}
+
+fn digest(group: &pb::Group) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    group.encode_to_vec().hash(&mut hasher);
+    hasher.finish()
+}

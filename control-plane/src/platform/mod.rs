@@ -1,0 +1,28 @@
+//! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep.
+//!
+//! ```text
+//! group tasks ──> Board (the newest state of each group) ──> List, Watch
+//!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
+//! ```
+//!
+//! Promises: group tasks never wait for a reader, and hand over what they have without a copy; a reader is sent the newest state of a
+//! group, or nothing, and nothing queues up for it; nothing is said to anybody whom the API server does not allow it; a request for a
+//! restart is durable before it is answered, and is acted upon by the one coordinator of the group.
+//!
+//! Every replica serves it. One that does not lead says so.
+
+mod authorize;
+mod board;
+mod convert;
+mod fields;
+mod follow;
+mod service;
+
+pub use authorize::{Authorizer, ClusterAuthorizer};
+pub use board::{Board, Post, Snapshot};
+pub use service::PlatformService;
+
+pub(crate) use service::run;
+
+#[cfg(test)]
+mod tests;

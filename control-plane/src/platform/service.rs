@@ -1,0 +1,354 @@
+//! The gRPC service and its server.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::reflector::{ObjectRef, Store};
+use lockstep_api::{JobSet, annotations};
+use lockstep_proto::platform::v1 as pb;
+use lockstep_proto::platform::v1::platform_server::{Platform, PlatformServer};
+use prost::Message as _;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+use super::authorize::{self, Authorizer};
+use super::board::{Board, Filter, Key, Snapshot};
+use super::follow::Follower;
+use super::{convert, fields};
+use crate::tls::HubIdentity;
+use crate::watch::PackedJobSet;
+use crate::{group, retry};
+
+/// Watches at the same time, over all callers.
+const MAX_WATCHES: usize = 256;
+/// Calls and watches at the same time on one connection.
+const MAX_STREAMS: u32 = 64;
+/// Largest request, in bytes.
+const MAX_REQUEST: usize = 16 * 1024;
+/// A page ends with the group that makes it larger than this, in bytes.
+const FULL_PAGE: usize = 2 * 1024 * 1024;
+/// How long a call may take. The API server may have to be asked.
+const CALL: Duration = Duration::from_secs(30);
+/// Who watches is asked after this time again whether they still may.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Between attempts to get a certificate at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Serves `lockstep.platform.v1.Platform`.
+pub struct PlatformService {
+    board: Arc<Board>,
+    jobsets: Store<PackedJobSet>,
+    client: Client,
+    authorizer: Arc<dyn Authorizer>,
+    watches: Arc<Semaphore>,
+    shutdown: CancellationToken,
+}
+
+type Event = Result<pb::WatchGroupsResponse, Status>;
+
+impl PlatformService {
+    /// A service that ends its watches with `shutdown`.
+    #[must_use]
+    pub fn new(
+        board: Arc<Board>,
+        jobsets: Store<PackedJobSet>,
+        client: Client,
+        authorizer: Arc<dyn Authorizer>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            board,
+            jobsets,
+            client,
+            authorizer,
+            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+            shutdown,
+        }
+    }
+
+    /// Only the leader knows the groups.
+    fn leads(&self) -> Result<(), Status> {
+        if self.board.leads() {
+            return Ok(());
+        }
+        Err(Status::unavailable(
+            "this replica of the control plane does not lead; try again, another one does",
+        ))
+    }
+
+    async fn may(
+        &self,
+        metadata: &MetadataMap,
+        verb: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        Ok(self
+            .authorizer
+            .authorize(metadata, verb, namespace, name)
+            .await
+            .inspect_err(|error| {
+                tracing::info!(%error, verb, namespace, name, "a call of the platform API was refused");
+            })?)
+    }
+
+    /// The group, or why there is none.
+    fn group(&self, key: &Key) -> Result<Arc<Snapshot>, Status> {
+        if let Some(state) = self.board.get(key) {
+            return Ok(state);
+        }
+        let place = authorize::place(&key.namespace, &key.name);
+        let of = ObjectRef::new(&key.name).within(&key.namespace);
+        match self.jobsets.get(&of).and_then(|jobset| jobset.unpack().ok()) {
+            None => Err(Status::not_found(format!("name: there is no JobSet{place}"))),
+            Some(jobset) if group::is_group(&jobset) => Err(Status::unavailable(format!(
+                "the JobSet{place} is only just being taken over; try again"
+            ))),
+            Some(jobset) if jobset.is_finished() => Err(Status::failed_precondition(format!(
+                "name: the JobSet{place} has ended"
+            ))),
+            Some(_) => Err(Status::failed_precondition(format!(
+                "name: the JobSet{place} is not restarted in place by Lockstep's agents"
+            ))),
+        }
+    }
+
+    /// Writes the annotation that asks for a restart, unless it is there or has been acted upon.
+    async fn request(&self, key: &Key, state: &Snapshot, token: &str) -> Result<(), Status> {
+        let jobset = &state.jobset;
+        let asked = jobset.annotation(annotations::RESTART_REQUEST);
+        if asked == Some(token) || is_handled(state, token) {
+            return Ok(());
+        }
+        let api: Api<JobSet> = Api::namespaced(self.client.clone(), &key.namespace);
+        let patch = json!({"metadata": {
+            "uid": jobset.uid_str(),
+            "annotations": {annotations::RESTART_REQUEST: token},
+        }});
+        let patched = api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        match patched {
+            Ok(_) => {
+                tracing::info!(
+                    namespace = key.namespace,
+                    jobset = key.name,
+                    token,
+                    "a restart was asked for"
+                );
+                Ok(())
+            }
+            // Gone, or another one of the same name.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Err(Status::aborted(
+                format!("the JobSet has changed meanwhile: {}", status.message),
+            )),
+            Err(error) => Err(Status::unavailable(format!(
+                "the request could not be made durable: {error}"
+            ))),
+        }
+    }
+}
+
+fn is_handled(state: &Snapshot, token: &str) -> bool {
+    state.observed.durable.handled_request.as_deref() == Some(token)
+}
+
+#[tonic::async_trait]
+impl Platform for PlatformService {
+    async fn list_groups(
+        &self,
+        request: Request<pb::ListGroupsRequest>,
+    ) -> Result<Response<pb::ListGroupsResponse>, Status> {
+        self.leads()?;
+        let (metadata, _, list) = request.into_parts();
+        let filter = fields::filter(list.namespace, String::new())?;
+        let after = fields::after(&list.page_token, &filter)?;
+        self.may(&metadata, "list", &filter.namespace, "").await?;
+        let (found, mut more) = self.board.list(&filter, after, fields::page_size(list.page_size));
+        let mut answer = pb::ListGroupsResponse::default();
+        let (mut size, count) = (0, found.len());
+        let mut last = None;
+        for (key, state) in found {
+            let group = convert::group(&key, &state, list.omit_workers);
+            size += group.encoded_len();
+            answer.groups.push(group);
+            last = Some(key);
+            if size > FULL_PAGE {
+                break;
+            }
+        }
+        more |= answer.groups.len() < count;
+        if let Some(last) = last.filter(|_| more) {
+            answer.next_page_token = fields::page_token(&last);
+        }
+        Ok(Response::new(answer))
+    }
+
+    type WatchGroupsStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
+
+    async fn watch_groups(
+        &self,
+        request: Request<pb::WatchGroupsRequest>,
+    ) -> Result<Response<Self::WatchGroupsStream>, Status> {
+        self.leads()?;
+        let (metadata, _, watch) = request.into_parts();
+        let filter = fields::filter(watch.namespace, watch.name)?;
+        self.may(&metadata, "watch", &filter.namespace, &filter.name)
+            .await?;
+        let permit = Arc::clone(&self.watches)
+            .try_acquire_owned()
+            .map_err(|_| Status::resource_exhausted(format!("more than {MAX_WATCHES} watches at once")))?;
+        let watching = Watching {
+            follower: Follower::new(Arc::clone(&self.board), filter.clone(), watch.omit_workers),
+            filter,
+            metadata,
+            authorizer: Arc::clone(&self.authorizer),
+            ask_at: tokio::time::Instant::now() + ASK_AGAIN,
+            shutdown: self.shutdown.clone(),
+            _permit: permit,
+        };
+        let events = futures::stream::unfold(Some(watching), |watching| async move {
+            let mut watching = watching?;
+            let event = watching.next().await;
+            let rest = event.is_ok().then_some(watching);
+            Some((event, rest))
+        });
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn restart_group(
+        &self,
+        request: Request<pb::RestartGroupRequest>,
+    ) -> Result<Response<pb::RestartGroupResponse>, Status> {
+        self.leads()?;
+        let (metadata, _, restart) = request.into_parts();
+        let key = fields::key(restart.namespace, restart.name)?;
+        let token = fields::token(restart.token)?;
+        self.may(&metadata, "patch", &key.namespace, &key.name).await?;
+        let state = self.group(&key)?;
+        self.request(&key, &state, &token).await?;
+        Ok(Response::new(pb::RestartGroupResponse {
+            uid: state.jobset.uid_str().to_owned(),
+            generation: state.generation.0,
+            handled: is_handled(&state, &token),
+            token,
+        }))
+    }
+}
+
+/// A watch under way.
+struct Watching {
+    follower: Follower,
+    filter: Filter,
+    metadata: MetadataMap,
+    authorizer: Arc<dyn Authorizer>,
+    ask_at: tokio::time::Instant,
+    shutdown: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Watching {
+    async fn next(&mut self) -> Event {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => {
+                    return Err(Status::unavailable("this replica of the control plane is shutting down"));
+                }
+                () = tokio::time::sleep_until(self.ask_at) => self.ask_again().await?,
+                event = self.follower.next() => return Ok(event),
+            }
+        }
+    }
+
+    /// An API server that does not answer ends no watch: what stands was allowed.
+    async fn ask_again(&mut self) -> Result<(), Status> {
+        self.ask_at = tokio::time::Instant::now() + ASK_AGAIN;
+        let Filter { namespace, name } = &self.filter;
+        match self
+            .authorizer
+            .authorize(&self.metadata, "watch", namespace, name)
+            .await
+        {
+            Ok(()) | Err(authorize::Refusal::Unavailable) => Ok(()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+}
+
+/// Serves the platform API until `shutdown` is cancelled, from when there is a certificate for it.
+///
+/// # Errors
+/// Where the address cannot be bound or the server fails.
+pub(crate) async fn run(
+    address: Option<SocketAddr>,
+    identity: Arc<HubIdentity>,
+    service: PlatformService,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let Some(address) = address else {
+        shutdown.cancelled().await;
+        return Ok(());
+    };
+    let identity = tokio::select! {
+        () = shutdown.cancelled() => return Ok(()),
+        identity = certificate(&identity) => identity,
+    };
+    let listener = crate::serve::listen(address)
+        .await
+        .with_context(|| format!("platform API: {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "platform API listens");
+    serve_on(listener, identity, service).await
+}
+
+/// The API server may be away at the start, which is no reason not to wait for it.
+async fn certificate(identity: &HubIdentity) -> Identity {
+    let mut failures = 0;
+    loop {
+        match identity.get().await {
+            Ok(identity) => return identity,
+            Err(error) => {
+                failures += 1;
+                let wait = retry::delay(failures).min(LONGEST_WAIT);
+                tracing::warn!(%error, ?wait, "no certificate for the platform API, will retry");
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+pub(super) async fn serve_on(
+    listener: TcpListener,
+    identity: Identity,
+    service: PlatformService,
+) -> anyhow::Result<()> {
+    let shutdown = service.shutdown.clone();
+    let incoming = TcpListenerStream::new(listener).map(|stream| {
+        let stream = stream?;
+        stream.set_nodelay(true)?;
+        Ok::<_, std::io::Error>(stream)
+    });
+    Server::builder()
+        .tls_config(ServerTlsConfig::new().identity(identity))?
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .max_concurrent_streams(Some(MAX_STREAMS))
+        .timeout(CALL)
+        .add_service(PlatformServer::new(service).max_decoding_message_size(MAX_REQUEST))
+        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,600 @@
+//! The service over real TLS on loopback, with groups that the test shows on the board.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use http::Response as HttpResponse;
+use kube::client::Body;
+use kube::runtime::reflector::store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher;
+use lockstep_api::JobSet;
+use lockstep_core::restart::{
+    Cause, Durable, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact, Reason,
+    Report, UnixNanos, Worker,
+};
+use lockstep_proto::platform::v1 as pb;
+use lockstep_proto::platform::v1::platform_client::PlatformClient;
+use lockstep_proto::platform::v1::watch_groups_response::Event;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+use tonic::{Code, Request, Status, Streaming};
+use tower::service_fn;
+
+use super::authorize::Refusal;
+use super::*;
+use crate::tls;
+use crate::watch::PackedJobSet;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The token `lister:ours` may list in the namespace `ours`; `*:*` may do everything everywhere.
+struct Tokens;
+
+#[async_trait]
+impl Authorizer for Tokens {
+    async fn authorize(
+        &self,
+        metadata: &MetadataMap,
+        verb: &'static str,
+        namespace: &str,
+        _name: &str,
+    ) -> Result<(), Refusal> {
+        let value = metadata.get("authorization").ok_or(Refusal::Missing)?;
+        let token = value
+            .to_str()
+            .ok()
+            .and_then(|value| value.strip_prefix("Bearer "));
+        let (may, place) = token
+            .and_then(|token| token.split_once(':'))
+            .ok_or(Refusal::Unknown)?;
+        if (may == "*" || may == verb) && (place == "*" || place == namespace) {
+            return Ok(());
+        }
+        Err(Refusal::Denied {
+            user: may.to_owned(),
+            verb,
+            place: authorize::place(namespace, ""),
+        })
+    }
+}
+
+struct Api {
+    board: Arc<Board>,
+    jobsets: Writer<PackedJobSet>,
+    patches: Arc<Mutex<Vec<Value>>>,
+    channel: Channel,
+    shutdown: CancellationToken,
+    server: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Api {
+    async fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let identity = tls::from_dir(dir.path()).unwrap();
+        let ca = std::fs::read_to_string(dir.path().join("ca.crt")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (board, shutdown) = (Board::new(), CancellationToken::new());
+        let (reader, jobsets) = store::<PackedJobSet>();
+        let patches = Arc::new(Mutex::new(Vec::new()));
+        let service = PlatformService::new(
+            Arc::clone(&board),
+            reader,
+            api_server(Arc::clone(&patches)),
+            Arc::new(Tokens),
+            shutdown.clone(),
+        );
+        let server = tokio::spawn(service::serve_on(listener, identity, service));
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(ca))
+            .domain_name(tls::SERVER_NAME);
+        let channel = Channel::from_shared(format!("https://{address}"))
+            .unwrap()
+            .tls_config(tls)
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
+        Self {
+            board,
+            jobsets,
+            patches,
+            channel,
+            shutdown,
+            server,
+        }
+    }
+
+    async fn leading() -> Self {
+        let api = Self::start().await;
+        api.board.lead();
+        api
+    }
+
+    fn client(&self) -> PlatformClient<Channel> {
+        PlatformClient::new(self.channel.clone())
+    }
+
+    async fn list(&self, token: &str, list: pb::ListGroupsRequest) -> Result<pb::ListGroupsResponse, Status> {
+        let answer = self.client().list_groups(with(token, list)).await?;
+        Ok(answer.into_inner())
+    }
+
+    async fn watch(&self, token: &str, watch: pb::WatchGroupsRequest) -> Result<Watch, Status> {
+        let answer = self.client().watch_groups(with(token, watch)).await?;
+        Ok(Watch(answer.into_inner()))
+    }
+
+    async fn restart(
+        &self,
+        token: &str,
+        request: pb::RestartGroupRequest,
+    ) -> Result<pb::RestartGroupResponse, Status> {
+        let answer = self.client().restart_group(with(token, request)).await?;
+        Ok(answer.into_inner())
+    }
+}
+
+struct Watch(Streaming<pb::WatchGroupsResponse>);
+
+impl Watch {
+    async fn next(&mut self) -> Event {
+        let message = tokio::time::timeout(PATIENCE, self.0.message()).await.unwrap();
+        message.unwrap().unwrap().event.unwrap()
+    }
+
+    async fn changed(&mut self) -> pb::Group {
+        match self.next().await {
+            Event::Changed(group) => group,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn with<M>(token: &str, message: M) -> Request<M> {
+    let mut request = Request::new(message);
+    request
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
+}
+
+/// Takes every patch, and remembers it.
+fn api_server(patches: Arc<Mutex<Vec<Value>>>) -> kube::Client {
+    let answer = service_fn(move |request: http::Request<Body>| {
+        let patches = Arc::clone(&patches);
+        async move {
+            let bytes = request.into_body().collect_bytes().await?;
+            patches
+                .lock()
+                .unwrap()
+                .push(serde_json::from_slice(&bytes).unwrap());
+            let answer = serde_json::to_vec(&jobset("ours", "any")).unwrap();
+            Ok::<_, kube::Error>(HttpResponse::new(Body::from(answer)))
+        }
+    });
+    kube::Client::new(answer, "default")
+}
+
+fn jobset(namespace: &str, name: &str) -> JobSet {
+    serde_json::from_value(json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"namespace": namespace, "name": name, "uid": format!("uid-{name}")},
+        "spec": {"replicatedJobs": []},
+    }))
+    .unwrap()
+}
+
+fn identity(index: u32) -> Identity {
+    Identity {
+        job: "js-w-0".into(),
+        index,
+        container: "worker".into(),
+    }
+}
+
+/// A group of two workers: the first runs, the second has no pod yet.
+fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
+    let incarnation = Incarnation {
+        pod_uid: "p0".into(),
+        container_id: "c0".into(),
+    };
+    let report = Report {
+        identity: identity(0),
+        node: "n1".into(),
+        pod_name: "pod-0".into(),
+        phase: Phase::Running,
+        generation: Generation(generation),
+        counter: 0,
+        since: UnixNanos(7),
+        heartbeat: Heartbeat::Well,
+    };
+    let pod = PodFact {
+        uid: "p0".into(),
+        name: "pod-0".into(),
+        node: Some("n1".into()),
+        running: true,
+    };
+    let with_pod = Worker {
+        stage: "w".into(),
+        pods: vec![pod],
+        ..Worker::default()
+    };
+    let mut observed = Observed {
+        workers: [(identity(0), with_pod), (identity(1), Worker::default())].into(),
+        reports: [(incarnation, report)].into(),
+        ..Observed::default()
+    };
+    observed.policy.max_restarts = 3;
+    Snapshot {
+        jobset: Arc::new(jobset(namespace, name)),
+        observed,
+        state: "InSync",
+        generation: Generation(generation),
+        released: Generation(generation),
+        restarts: 1,
+        cause: None,
+    }
+}
+
+fn names(groups: &[pb::Group]) -> Vec<&str> {
+    groups.iter().map(|group| group.name.as_str()).collect()
+}
+
+fn all() -> pb::ListGroupsRequest {
+    pb::ListGroupsRequest::default()
+}
+
+fn restart(name: &str, token: &str) -> pb::RestartGroupRequest {
+    pb::RestartGroupRequest {
+        namespace: "ours".into(),
+        name: name.into(),
+        token: token.into(),
+    }
+}
+
+#[tokio::test]
+async fn a_group_is_listed_with_its_workers_and_its_last_cause() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js");
+    let mut state = running("ours", "js", 4);
+    state.cause = Some(Cause {
+        reason: Reason::WorkerExited,
+        identity: Some(identity(1)),
+        pod: "pod-1".into(),
+        node: "n2".into(),
+        exit: Some(Exit { code: 137, signal: 9 }),
+        at: Some(UnixNanos(5)),
+    });
+    post.show(state);
+    let group = api.list("list:*", all()).await.unwrap().groups.remove(0);
+    assert_eq!((group.namespace.as_str(), group.uid.as_str()), ("ours", "uid-js"));
+    assert_eq!(
+        (group.kind(), group.phase()),
+        (pb::Kind::Supervised, pb::GroupPhase::InSync)
+    );
+    assert_eq!((group.generation, group.released), (4, 4));
+    assert_eq!((group.restarts, group.max_restarts), (1, 3));
+    assert_eq!((group.workers_expected, group.workers_up), (2, 1));
+    let workers: Vec<_> = group
+        .workers
+        .iter()
+        .map(|worker| (worker.pod.as_str(), worker.node.as_str(), worker.phase()))
+        .collect();
+    assert_eq!(
+        workers,
+        [
+            ("pod-0", "n1", pb::WorkerPhase::Running),
+            ("", "", pb::WorkerPhase::Pending)
+        ]
+    );
+    let cause = group.last_cause.unwrap();
+    assert_eq!(
+        (cause.reason.as_str(), cause.time_unix_nanos),
+        ("WorkerExited", 5)
+    );
+    assert_eq!(cause.exit, Some(pb::Exit { code: 137, signal: 9 }));
+    assert!(cause.message.contains("by signal 9"), "{}", cause.message);
+
+    let omitted = pb::ListGroupsRequest {
+        omit_workers: true,
+        ..all()
+    };
+    let group = api.list("list:*", omitted).await.unwrap().groups.remove(0);
+    assert_eq!((group.workers.len(), group.workers_expected), (0, 2));
+}
+
+#[tokio::test]
+async fn pages_hold_every_group_once() {
+    let api = Api::leading().await;
+    let posts: Vec<_> = [("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")]
+        .into_iter()
+        .map(|(namespace, name)| {
+            let post = api.board.post(namespace, name);
+            post.show(running(namespace, name, 0));
+            post
+        })
+        .collect();
+    let mut seen = Vec::new();
+    let mut page = pb::ListGroupsRequest {
+        page_size: 3,
+        ..all()
+    };
+    loop {
+        let answer = api.list("list:*", page.clone()).await.unwrap();
+        seen.extend(
+            answer
+                .groups
+                .iter()
+                .map(|group| format!("{}/{}", group.namespace, group.name)),
+        );
+        page.page_token = answer.next_page_token;
+        if page.page_token.is_empty() {
+            break;
+        }
+        assert_eq!(seen.len(), 3);
+    }
+    assert_eq!(seen, ["a/x", "a/y", "b/x", "c/z"]);
+    let of_a = pb::ListGroupsRequest {
+        namespace: "a".into(),
+        ..all()
+    };
+    let of_a = api.list("list:a", of_a).await.unwrap();
+    assert_eq!(
+        (names(&of_a.groups), of_a.next_page_token),
+        (vec!["x", "y"], String::new())
+    );
+    drop(posts);
+    assert!(api.list("list:*", all()).await.unwrap().groups.is_empty());
+}
+
+#[tokio::test]
+async fn a_watch_shows_all_that_is_then_what_changes() {
+    let api = Api::leading().await;
+    let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
+    one.show(running("ours", "one", 0));
+    two.show(running("ours", "two", 0));
+    let mut watch = api.watch("watch:*", Default::default()).await.unwrap();
+    let first = [watch.changed().await, watch.changed().await];
+    assert_eq!(names(&first), ["one", "two"]);
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+
+    // What says nothing new is not sent.
+    one.show(running("ours", "one", 0));
+    two.show(running("ours", "two", 1));
+    let group = watch.changed().await;
+    assert_eq!((group.name.as_str(), group.generation), ("two", 1));
+
+    drop(one);
+    let removed = pb::GroupKey {
+        namespace: "ours".into(),
+        name: "one".into(),
+        uid: "uid-one".into(),
+    };
+    assert_eq!(watch.next().await, Event::Removed(removed));
+    let again = api.board.post("ours", "one");
+    again.show(running("ours", "one", 9));
+    assert_eq!(watch.changed().await.generation, 9);
+}
+
+#[tokio::test]
+async fn a_watch_of_one_group_sees_no_other() {
+    let api = Api::leading().await;
+    let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
+    one.show(running("ours", "one", 0));
+    let watch = pb::WatchGroupsRequest {
+        namespace: "ours".into(),
+        name: "two".into(),
+        omit_workers: true,
+    };
+    let mut watch = api.watch("watch:ours", watch).await.unwrap();
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+    one.show(running("ours", "one", 1));
+    two.show(running("ours", "two", 2));
+    assert_eq!(watch.changed().await.generation, 2);
+}
+
+#[tokio::test]
+async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js");
+    let filter = board::Filter::default();
+    let mut follower = follow::Follower::new(Arc::clone(&api.board), filter, false);
+    for generation in 0..1000 {
+        post.show(running("ours", "js", generation));
+    }
+    let mut said = Vec::new();
+    for _ in 0..2 {
+        said.push(follower.next().await.event.unwrap());
+    }
+    let Event::Changed(group) = &said[0] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(group.generation, 999);
+    assert_eq!(said[1], Event::Synced(pb::Synced {}));
+}
+
+#[tokio::test]
+async fn a_new_group_of_the_same_name_outlives_the_post_of_the_one_before() {
+    let board = Board::new();
+    let old = board.post("ours", "js");
+    old.show(running("ours", "js", 1));
+    let new = board.post("ours", "js");
+    new.show(running("ours", "js", 2));
+    drop(old);
+    let (found, _) = board.list(&board::Filter::default(), None, 10);
+    assert_eq!(found[0].1.generation, Generation(2));
+    drop(new);
+    assert!(board.list(&board::Filter::default(), None, 10).0.is_empty());
+}
+
+#[tokio::test]
+async fn a_restart_is_asked_for_once_per_token() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js");
+    post.show(running("ours", "js", 4));
+    let answer = api.restart("patch:ours", restart("js", "t-1")).await.unwrap();
+    assert_eq!((answer.token.as_str(), answer.uid.as_str()), ("t-1", "uid-js"));
+    assert_eq!((answer.generation, answer.handled), (4, false));
+    let patch =
+        json!({"metadata": {"uid": "uid-js", "annotations": {"lockstep.dev/restart-request": "t-1"}}});
+    assert_eq!(*api.patches.lock().unwrap(), [patch]);
+
+    // The coordinator has acted upon it.
+    let mut state = running("ours", "js", 5);
+    state.observed.durable = Durable {
+        handled_request: Some("t-1".into()),
+        ..Durable::default()
+    };
+    post.show(state);
+    let answer = api.restart("patch:ours", restart("js", "t-1")).await.unwrap();
+    assert_eq!((answer.generation, answer.handled), (5, true));
+    assert_eq!(api.patches.lock().unwrap().len(), 1);
+
+    let made = api.restart("patch:ours", restart("js", "")).await.unwrap();
+    assert!(!made.token.is_empty() && !made.handled);
+    assert_eq!(api.patches.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
+    let mut api = Api::leading().await;
+    let mut ended = jobset("ours", "ended");
+    let status = json!({
+        "conditions": [{
+            "type": "Completed", "status": "True", "reason": "r", "message": "m",
+            "lastTransitionTime": "2020-01-01T00:00:00Z",
+        }],
+    });
+    ended.status = Some(serde_json::from_value(status).unwrap());
+    for object in [ended, jobset("ours", "plain")] {
+        api.jobsets
+            .apply_watcher_event(&watcher::Event::Apply(PackedJobSet::of(&object).unwrap()));
+    }
+    for (name, code, text) in [
+        (
+            "missing",
+            Code::NotFound,
+            "name: there is no JobSet missing in namespace ours",
+        ),
+        ("ended", Code::FailedPrecondition, "has ended"),
+        ("plain", Code::FailedPrecondition, "is not restarted in place"),
+    ] {
+        let status = api.restart("*:*", restart(name, "t")).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(text), "{status}");
+    }
+    assert!(api.patches.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_said_to_those_who_may_not() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js");
+    post.show(running("ours", "js", 0));
+    for (token, code) in [
+        ("nobody", Code::Unauthenticated),
+        ("watch:*", Code::PermissionDenied),
+        ("list:ours", Code::PermissionDenied),
+    ] {
+        let status = api.list(token, all()).await.unwrap_err();
+        assert_eq!(status.code(), code, "{token}: {status}");
+    }
+    let status = api.client().list_groups(all()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    let Err(status) = api.watch("list:*", Default::default()).await else {
+        panic!("it may watch")
+    };
+    assert_eq!(status.code(), Code::PermissionDenied);
+    let status = api.restart("list:*", restart("js", "t")).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert_eq!(
+        status.message(),
+        "user list may not patch jobsets.jobset.x-k8s.io in namespace ours"
+    );
+    // Not even that it does not exist.
+    let status = api.restart("list:*", restart("other", "t")).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert!(api.patches.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn bad_input_is_named_by_its_field() {
+    let api = Api::leading().await;
+    let list = |namespace: &str, page_token: &str| pb::ListGroupsRequest {
+        namespace: namespace.into(),
+        page_token: page_token.into(),
+        ..all()
+    };
+    for (request, field) in [
+        (list("No", ""), "namespace: "),
+        (list("", "what"), "page_token: "),
+        (list("a", "b/c"), "page_token: "),
+    ] {
+        let status = api.list("*:*", request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().starts_with(field), "{status}");
+    }
+    let watch = pb::WatchGroupsRequest {
+        name: "js".into(),
+        ..Default::default()
+    };
+    let Err(status) = api.watch("*:*", watch).await else {
+        panic!("a name without a namespace")
+    };
+    assert!(status.message().starts_with("namespace: "), "{status}");
+    let long = "x".repeat(129);
+    for (namespace, name, token, field) in [
+        ("", "js", "t", "namespace: "),
+        ("ours", "", "t", "name: "),
+        ("ours", "-js", "t", "name: "),
+        ("ours", "js", "a\nb", "token: "),
+        ("ours", "js", long.as_str(), "token: "),
+    ] {
+        let request = pb::RestartGroupRequest {
+            namespace: namespace.into(),
+            name: name.into(),
+            token: token.into(),
+        };
+        let status = api.restart("*:*", request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        assert!(status.message().starts_with(field), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_lead_says_so() {
+    let api = Api::start().await;
+    let status = api.list("*:*", all()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("does not lead"), "{status}");
+    let status = api.restart("*:*", restart("js", "t")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn it_ends_with_watches_there() {
+    let api = Api::leading().await;
+    let mut watch = api.watch("*:*", Default::default()).await.unwrap();
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+    api.shutdown.cancel();
+    let status = tokio::time::timeout(PATIENCE, watch.0.message())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    drop((api.channel, watch));
+    tokio::time::timeout(PATIENCE, api.server)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
