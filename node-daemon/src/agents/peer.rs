@@ -96,12 +96,11 @@ fn visible(pid: Option<i32>) -> Result<i32, PeerError> {
 
 /// The container that `/proc/<pid>/cgroup` names: containerd's ids are 64 hexadecimal digits.
 fn container_of(cgroup: &str) -> Option<ContainerId> {
-    let ids = cgroup.lines().flat_map(|line| line.split('/')).map(|part| {
+    let mut ids = cgroup.lines().flat_map(|line| line.split('/')).map(|part| {
         let name = part.strip_suffix(".scope").unwrap_or(part);
         name.rsplit_once('-').map_or(name, |(_, last)| last)
     });
-    ids.filter(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .last()
+    ids.rfind(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
         .map(ContainerId::from)
 }
 
