@@ -223,7 +223,8 @@ async fn build() -> Result<PathBuf> {
     Ok(dir.join("lockstep-control-plane"))
 }
 
-fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+/// Addresses on which nobody listens.
+pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     // All at once, or the kernel could give the same port twice.
     let listeners = (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;

@@ -15,6 +15,7 @@ mod operations;
 mod order;
 mod placement;
 mod pods;
+mod platform;
 mod policies;
 mod proxy;
 mod restarts;
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         order::cases(),
         placement::cases(),
         pods::cases(),
+        platform::cases(),
         policies::cases(),
         restarts::cases(),
         invalid::cases(),

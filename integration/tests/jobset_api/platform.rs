@@ -1,0 +1,250 @@
+//! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
+
+mod caller;
+mod daemon;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use lockstep_api::{JobSet, annotations};
+use lockstep_integration::harness::eventually;
+use lockstep_proto::platform::v1 as pb;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::control_plane::free_addresses;
+use crate::fixture::{Case, case};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use caller::Caller;
+use daemon::{Daemon, NODE};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![case!(a_platform_sees_groups_and_restarts_them alone)]
+}
+
+/// Two workers in Jobs of their own, on the node that the test plays.
+fn group() -> Value {
+    let mut job = replicated_job("a", 2);
+    if let Some(spec) = job["template"]["spec"].as_object_mut() {
+        spec.remove("backoffLimit");
+    }
+    job["template"]["spec"]["template"]["spec"]["nodeName"] = json!(NODE);
+    jobset(json!({
+        "failurePolicy": {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"},
+        "replicatedJobs": [job],
+    }))
+}
+
+async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
+    let [hub, platform, of_follower] = free_addresses()?;
+    let dir = scene.control_plane().dir().join("platform");
+    std::fs::create_dir_all(&dir)?;
+    let token = dir.join("token");
+    std::fs::write(&token, "secret")?;
+    let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
+    let (token, dir_flag) = (token.display().to_string(), dir.display().to_string());
+    let flags = [
+        "--hub-bind-address",
+        &hub_flag,
+        "--hub-token-file",
+        &token,
+        "--hub-tls-dir",
+        &dir_flag,
+        "--platform-bind-address",
+        &platform_flag,
+    ];
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    control_plane.start_with(&flags).await?;
+    control_plane.until_ready().await?;
+    let address = of_follower.to_string();
+    let follower = control_plane.replica(
+        "follower",
+        &["--hub-tls-dir", &dir_flag, "--platform-bind-address", &address],
+    )?;
+    let result = Box::pin(async {
+        let ca = eventually("the hub's CA", PATIENCE, async || {
+            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
+        })
+        .await?;
+        let platform = Caller::new(&scene, platform, &ca);
+        Box::pin(groups_are_shown_and_restarted(&scene, &platform, hub, &ca)).await?;
+        access_follows_rbac(&scene, &platform).await?;
+        follower.start().await?;
+        follower.until_ready().await?;
+        a_follower_says_what_it_is(&scene, &Caller::new(&scene, of_follower, &ca)).await
+    })
+    .await;
+    // Others find the control plane without a hub.
+    control_plane.stop().await?;
+    result
+}
+
+async fn groups_are_shown_and_restarted(
+    scene: &Scene,
+    platform: &Caller,
+    hub: std::net::SocketAddr,
+    ca: &str,
+) -> Result<()> {
+    let namespace = &scene.namespace.name;
+    let made = scene.create(group()).await?;
+    let pods = eventually("two pods", PATIENCE, async || {
+        let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
+        ensure!(pods.len() == 2, "{}", pods.len());
+        Ok(pods)
+    })
+    .await?;
+    scene.all_pods_become("Running").await?;
+    let daemon = Daemon::connect(hub, ca, &made.uid().context("no uid")?, &pods).await?;
+
+    let admin = platform.account("platform", &["list", "watch", "patch"]).await?;
+    let list = pb::ListGroupsRequest {
+        namespace: namespace.clone(),
+        ..pb::ListGroupsRequest::default()
+    };
+    let listed = eventually("the group runs", PATIENCE, async || {
+        let mut groups = admin.list(list.clone()).await?.groups;
+        ensure!(groups.len() == 1, "{} groups", groups.len());
+        let group = groups.remove(0);
+        ensure!(is_up(&group, 0), "{group:?}");
+        Ok(group)
+    })
+    .await?;
+    ensure!(listed.name == "js" && Some(&listed.uid) == made.uid().as_ref());
+    ensure!(listed.restarts == 0 && listed.max_restarts == 5 && listed.last_cause.is_none());
+    let nodes: Vec<&str> = listed.workers.iter().map(|worker| worker.node.as_str()).collect();
+    ensure!(nodes == [NODE, NODE], "{nodes:?}");
+
+    let mut watch = admin.watch(namespace).await?;
+    let group = watch.until("all that is", |group| is_up(group, 0)).await?;
+    ensure!(group == listed, "{group:?} is not {listed:?}");
+    watch.until_synced().await?;
+
+    // By request: uncounted, once per token.
+    let answer = admin.restart(namespace, "js", "night-shift").await?;
+    ensure!(answer.uid == listed.uid && answer.token == "night-shift");
+    let group = watch.until("generation 1", |group| is_up(group, 1)).await?;
+    ensure!(
+        group.restarts == 0 && group.handled_request == "night-shift",
+        "{group:?}"
+    );
+    ensure!(
+        group
+            .last_cause
+            .as_ref()
+            .is_some_and(|cause| cause.reason == "ManualRequest")
+    );
+    let object = scene.api::<JobSet>().get("js").await?;
+    ensure!(object.annotation(annotations::RESTART_REQUEST) == Some("night-shift"));
+    let again = eventually("the request is handled", PATIENCE, async || {
+        let again = admin.restart(namespace, "js", "night-shift").await?;
+        ensure!(again.handled, "{again:?}");
+        Ok(again)
+    })
+    .await?;
+    ensure!(again.generation == 1, "{again:?}");
+
+    // By failure: counted, with its cause.
+    daemon.exit(1, 3).await?;
+    let group = watch.until("generation 2", |group| is_up(group, 2)).await?;
+    let cause = group.last_cause.context("no cause")?;
+    ensure!(group.restarts == 1 && cause.reason == "WorkerExited", "{cause:?}");
+    ensure!(
+        cause.exit == Some(pb::Exit { code: 3, signal: 0 }) && cause.node == NODE,
+        "{cause:?}"
+    );
+    ensure!(cause.worker.is_some_and(|worker| worker.job == "js-a-1") && cause.time_unix_nanos > 0);
+
+    // By silence.
+    daemon.hang(0).await?;
+    let group = watch.until("generation 3", |group| is_up(group, 3)).await?;
+    ensure!(group.restarts == 2, "{group:?}");
+    ensure!(
+        group
+            .last_cause
+            .is_some_and(|cause| cause.reason == "HeartbeatMissed")
+    );
+
+    scene.api::<JobSet>().delete("js", &Default::default()).await?;
+    watch.until_removed("js").await
+}
+
+fn is_up(group: &pb::Group, generation: u64) -> bool {
+    group.phase() == pb::GroupPhase::InSync
+        && (group.generation, group.released) == (generation, generation)
+        && (group.workers_up, group.workers_expected) == (2, 2)
+}
+
+fn refused<T>(code: Code, text: &str, answer: Result<T, tonic::Status>) -> Result<()> {
+    let Err(status) = answer else {
+        bail!("it is served, not refused: {code:?}")
+    };
+    ensure!(
+        status.code() == code && status.message().contains(text),
+        "{status}"
+    );
+    Ok(())
+}
+
+async fn access_follows_rbac(scene: &Scene, platform: &Caller) -> Result<()> {
+    let namespace = &scene.namespace.name;
+    let here = || pb::ListGroupsRequest {
+        namespace: namespace.clone(),
+        ..pb::ListGroupsRequest::default()
+    };
+    let nobody = platform.with_token("made up");
+    refused(Code::Unauthenticated, "token", nobody.list(here()).await)?;
+
+    let stranger = platform.account("stranger", &[]).await?;
+    refused(
+        Code::PermissionDenied,
+        "may not list",
+        stranger.list(here()).await,
+    )?;
+    refused(
+        Code::PermissionDenied,
+        "may not patch",
+        stranger.restart(namespace, "js", "t").await,
+    )?;
+
+    let reader = platform.account("reader", &["list"]).await?;
+    reader.list(here()).await?;
+    let everywhere = pb::ListGroupsRequest::default();
+    refused(
+        Code::PermissionDenied,
+        "in all namespaces",
+        reader.list(everywhere).await,
+    )?;
+    refused(
+        Code::PermissionDenied,
+        "may not patch",
+        reader.restart(namespace, "js", "t").await,
+    )?;
+
+    let other = pb::ListGroupsRequest {
+        namespace: "No namespace".into(),
+        ..pb::ListGroupsRequest::default()
+    };
+    refused(Code::InvalidArgument, "namespace: ", reader.list(other).await)?;
+    let restarter = platform.account("restarter", &["patch"]).await?;
+    refused(
+        Code::NotFound,
+        "name: ",
+        restarter.restart(namespace, "other", "t").await,
+    )?;
+    refused(
+        Code::InvalidArgument,
+        "token: ",
+        restarter.restart(namespace, "js", "\n").await,
+    )
+}
+
+async fn a_follower_says_what_it_is(scene: &Scene, follower: &Caller) -> Result<()> {
+    let reader = follower.account("of-follower", &["list"]).await?;
+    let here = pb::ListGroupsRequest {
+        namespace: scene.namespace.name.clone(),
+        ..pb::ListGroupsRequest::default()
+    };
+    refused(Code::Unavailable, "does not lead", reader.list(here).await)
+}

@@ -1,0 +1,169 @@
+//! The node daemon with its agents, played by the test: they do what they are told.
+
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use lockstep_api::labels;
+use lockstep_proto::node::v1::hub_message::Kind as FromHub;
+use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
+use lockstep_proto::node::v1::node_message::Kind as ToHub;
+use lockstep_proto::node::v1::{self as pb};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Streaming};
+
+use super::caller::channel;
+
+/// The node whose daemon this is.
+pub(super) const NODE: &str = "node-of-the-test";
+
+/// What happens to a worker by itself.
+enum Fate {
+    Exits(usize, i32),
+    Hangs(usize),
+}
+
+/// The way to the task that plays the daemon; it ends with this.
+pub(super) struct Daemon(mpsc::Sender<Fate>);
+
+impl Daemon {
+    /// Connects to the hub, with a fresh agent in each of the pods.
+    pub(super) async fn connect(hub: SocketAddr, ca: &str, group: &str, pods: &[Pod]) -> Result<Self> {
+        let mut workers: Vec<pb::WorkerState> = pods.iter().map(|pod| fresh(group, pod)).collect();
+        workers.sort_by(|a, b| a.job.cmp(&b.job));
+        let (tx, messages) = mpsc::channel(16);
+        let hello = pb::Hello {
+            protocol_min: 1,
+            protocol_max: 1,
+            snapshot: workers.clone(),
+            ..pb::Hello::default()
+        };
+        tx.send(message(ToHub::Hello(hello))).await?;
+        let mut request = Request::new(ReceiverStream::new(messages));
+        let metadata = request.metadata_mut();
+        metadata.insert("authorization", "Bearer secret".parse()?);
+        metadata.insert("lockstep-node", NODE.parse()?);
+        let rx = NodeHubClient::new(channel(hub, ca))
+            .connect(request)
+            .await?
+            .into_inner();
+        let (fates, inbox) = mpsc::channel(16);
+        let node = Node { workers, tx };
+        tokio::spawn(node.play(rx, inbox));
+        Ok(Self(fates))
+    }
+
+    /// The worker exits with this code.
+    pub(super) async fn exit(&self, worker: usize, code: i32) -> Result<()> {
+        self.0
+            .send(Fate::Exits(worker, code))
+            .await
+            .context("the daemon has ended")
+    }
+
+    /// The worker gives no heartbeat any more.
+    pub(super) async fn hang(&self, worker: usize) -> Result<()> {
+        self.0
+            .send(Fate::Hangs(worker))
+            .await
+            .context("the daemon has ended")
+    }
+}
+
+struct Node {
+    workers: Vec<pb::WorkerState>,
+    tx: mpsc::Sender<pb::NodeMessage>,
+}
+
+impl Node {
+    async fn play(mut self, mut rx: Streaming<pb::HubMessage>, mut inbox: mpsc::Receiver<Fate>) {
+        loop {
+            tokio::select! {
+                message = rx.message() => match message {
+                    Ok(Some(pb::HubMessage { kind: Some(FromHub::Desired(desired)) })) => {
+                        for group in &desired.groups {
+                            self.obey(group);
+                        }
+                    }
+                    Ok(Some(_)) => {}
+                    _ => return,
+                },
+                fate = inbox.recv() => match fate {
+                    Some(Fate::Exits(worker, code)) => {
+                        let worker = &mut self.workers[worker];
+                        worker.exit = Some(pb::Exit { code, signal: 0 });
+                        enter(worker, pb::Phase::Exited, worker.generation);
+                    }
+                    Some(Fate::Hangs(worker)) => {
+                        let worker = &mut self.workers[worker];
+                        enter(worker, pb::Phase::Running, worker.generation);
+                        worker.heartbeat = pb::Heartbeat::Missed.into();
+                    }
+                    None => return,
+                },
+            }
+            let report = pb::Report {
+                workers: self.workers.clone(),
+            };
+            if self.tx.send(message(ToHub::Report(report))).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, desired: &pb::Group) {
+        for worker in self
+            .workers
+            .iter_mut()
+            .filter(|worker| worker.group_uid == desired.uid)
+        {
+            let named = worker
+                .incarnation
+                .as_ref()
+                .is_some_and(|it| desired.fresh.contains(it));
+            if worker.phase() == pb::Phase::Fresh && desired.release && named {
+                enter(worker, pb::Phase::Running, desired.generation);
+            } else if worker.generation < desired.generation {
+                enter(worker, pb::Phase::Parked, desired.generation);
+            }
+            if worker.phase() == pb::Phase::Parked
+                && desired.release
+                && worker.generation == desired.generation
+            {
+                enter(worker, pb::Phase::Running, desired.generation);
+            }
+        }
+    }
+}
+
+fn enter(worker: &mut pb::WorkerState, phase: pb::Phase, generation: u64) {
+    worker.set_phase(phase);
+    worker.generation = generation;
+    worker.heartbeat = pb::Heartbeat::Unspecified.into();
+    worker.revision += 1;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    worker.since_unix_nanos = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+}
+
+fn fresh(group: &str, pod: &Pod) -> pb::WorkerState {
+    let mut worker = pb::WorkerState {
+        group_uid: group.to_owned(),
+        job: pod.labels()[labels::BATCH_JOB_NAME].clone(),
+        container: "worker".into(),
+        incarnation: Some(pb::Incarnation {
+            pod_uid: pod.uid().unwrap_or_default(),
+            container_id: format!("container of {}", pod.name_any()),
+        }),
+        pod_name: pod.name_any(),
+        ..pb::WorkerState::default()
+    };
+    enter(&mut worker, pb::Phase::Fresh, 0);
+    worker
+}
+
+fn message(kind: ToHub) -> pb::NodeMessage {
+    pb::NodeMessage { kind: Some(kind) }
+}
