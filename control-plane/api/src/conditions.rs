@@ -45,6 +45,8 @@ pub mod reasons {
     pub const IN_ORDER_STARTUP_POLICY_IN_PROGRESS: &str = "InOrderStartupPolicyInProgress";
     /// StartupPolicyCompleted.
     pub const IN_ORDER_STARTUP_POLICY_COMPLETED: &str = "InOrderStartupPolicyCompleted";
+    /// RestartBlocked is False.
+    pub const RESTART_UNBLOCKED: &str = "Unblocked";
 }
 
 /// Messages of conditions. They are part of what users and tools match on.
@@ -65,6 +67,8 @@ pub mod messages {
     pub const JOBSET_FAILED: &str = "jobset failed";
     /// Of StartupPolicyInProgress.
     pub const IN_ORDER_STARTUP_POLICY_IN_PROGRESS: &str = "in order startup policy is in progress";
+    /// Of RestartBlocked, False.
+    pub const RESTART_UNBLOCKED: &str = "nothing is waited for";
     /// Of StartupPolicyCompleted.
     pub const IN_ORDER_STARTUP_POLICY_COMPLETED: &str = "in order startup policy has completed";
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use lockstep_api::labels;
 
 use crate::observed::AgentPod;
@@ -31,6 +31,8 @@ pub struct PodSummary {
     pub node: Option<String>,
     /// Whether its containers run.
     pub running: bool,
+    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    pub node_lost: bool,
     /// What concerns upstream's in-place restart agent, and how it ended.
     pub agent: AgentPod,
 }
@@ -51,6 +53,7 @@ impl PodSummary {
             index: label(labels, labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse().ok()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             running: phase == Some("Running"),
+            node_lost: pod.status.as_ref().is_some_and(node_lost),
             agent: AgentPod::of(pod),
         }
     }
@@ -60,6 +63,19 @@ impl PodSummary {
     pub fn is_terminal(&self) -> bool {
         self.agent.failed || self.agent.succeeded
     }
+}
+
+/// The node controller turns `Ready` to False and changes nothing else; kubelet gives a reason with it, and turns `ContainersReady` too.
+fn node_lost(status: &PodStatus) -> bool {
+    let condition = |type_: &str, status_: &str| {
+        let conditions = status.conditions.iter().flatten();
+        let mut conditions = conditions.filter(|condition| condition.type_ == type_);
+        conditions.find(|condition| condition.status == status_)
+    };
+    let by_nobody = condition("Ready", "False")
+        .is_some_and(|ready| ready.reason.as_deref().unwrap_or_default().is_empty());
+    by_nobody && condition("ContainersReady", "True").is_some()
+        || status.reason.as_deref() == Some("NodeLost")
 }
 
 fn label<'a>(labels: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a str> {

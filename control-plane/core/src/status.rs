@@ -122,6 +122,17 @@ impl<'a> Draft<'a> {
         });
     }
 
+    /// Ends `RestartBlocked`, if it was ever set: the coordinator that sets it has gone with the JobSet's workers.
+    fn set_not_blocked(&mut self, reason: &str, message: &str) {
+        self.set_condition(&NewCondition {
+            severity: Severity::Normal,
+            type_: conditions::RESTART_BLOCKED,
+            status: false,
+            reason,
+            message,
+        });
+    }
+
     /// The JobSet has failed, for good.
     pub(crate) fn fail(&mut self, reason: &str, message: &str) {
         self.set_condition(&NewCondition {
@@ -132,6 +143,7 @@ impl<'a> Draft<'a> {
             message,
         });
         self.set_not_restarting(reasons::JOBSET_FAILED, messages::JOBSET_FAILED);
+        self.set_not_blocked(reasons::JOBSET_FAILED, messages::JOBSET_FAILED);
         self.status.terminal_state = Some(TerminalState::Failed);
     }
 
@@ -145,6 +157,7 @@ impl<'a> Draft<'a> {
             message: messages::ALL_JOBS_COMPLETED,
         });
         self.set_not_restarting(reasons::JOBSET_COMPLETED, messages::ALL_JOBS_COMPLETED);
+        self.set_not_blocked(reasons::JOBSET_COMPLETED, messages::ALL_JOBS_COMPLETED);
         self.status.terminal_state = Some(TerminalState::Completed);
     }
 

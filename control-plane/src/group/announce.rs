@@ -5,12 +5,13 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
-use lockstep_api::JobSet;
+use lockstep_api::{JobSet, conditions};
 use lockstep_core::restart::{Announcement, Cause, Rung, Timeline};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::blocked;
 use super::convert::sentence;
 use super::metrics::RestartMetrics;
 use super::replace::News;
@@ -90,6 +91,12 @@ impl Announcer {
                 );
                 (true, "RecreatingJobs", note, None)
             }
+            Announcement::Blocked(blocked) => (
+                true,
+                conditions::RESTART_BLOCKED,
+                blocked::sentence(&blocked),
+                None,
+            ),
             Announcement::Exhausted { cause } => (
                 true,
                 "ReachedMaxRestarts",

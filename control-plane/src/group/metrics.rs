@@ -103,7 +103,7 @@ impl RestartMetrics {
             Announcement::Exhausted { .. } => {
                 self.exhausted.inc();
             }
-            Announcement::Restarting { .. } | Announcement::Recreating { .. } => {}
+            Announcement::Restarting { .. } | Announcement::Recreating { .. } | Announcement::Blocked(_) => {}
         }
     }
 

@@ -95,6 +95,7 @@ pub(super) fn observed(
     Observed {
         workers: gathered.workers.clone(),
         old_pods: gathered.old_pods,
+        old_pod: gathered.old_pod.clone(),
         finished_stages: gathered.finished_stages.clone(),
         reports,
         heard_nodes: view

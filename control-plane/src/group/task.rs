@@ -12,12 +12,13 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
+use super::blocked;
 use super::clock::Clock;
 use super::convert;
 use super::mirror::Mirror;
 use super::observe;
 use super::replace::{News, Replacer};
-use super::write::{self, WriteError};
+use super::write::{self, Change, WriteError};
 use crate::hub::GroupLink;
 use crate::platform::{Board, Snapshot};
 use crate::watch::recent::version;
@@ -96,11 +97,15 @@ impl Task {
             for announcement in out.announcements {
                 self.context.announcer.announce(&known, announcement);
             }
-            match (&writing, out.status) {
-                (Writing::Idle, Some(wanted)) => writing = self.begin(&known, wanted),
-                (Writing::Retry { at }, None) if *at <= Instant::now() => writing = Writing::Idle,
+            let change = Change {
+                durable: out.status,
+                conditions: blocked::conditions(&known, &out.blocked, jiff::Timestamp::now()),
+            };
+            match (&writing, change.is_empty()) {
+                (Writing::Idle, false) => writing = self.begin(&known, change),
+                (Writing::Retry { at }, true) if *at <= Instant::now() => writing = Writing::Idle,
                 // Never in the way of a restart.
-                (Writing::Idle, None) if coordinator.state_name() == "InSync" => {
+                (Writing::Idle, true) if coordinator.state_name() == "InSync" => {
                     mirror.show(&known, observed.durable.counter);
                 }
                 _ => {}
@@ -163,12 +168,14 @@ impl Task {
         }
     }
 
-    fn begin(&self, known: &Arc<JobSet>, wanted: Durable) -> Writing {
-        tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
+    fn begin(&self, known: &Arc<JobSet>, change: Change) -> Writing {
+        if let Some(wanted) = &change.durable {
+            tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
+        }
         Writing::Under(Box::pin(write::write(
             self.context.client.clone(),
             Arc::clone(known),
-            wanted,
+            change,
         )))
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{InPlaceRestartStatus, JobSet};
 use lockstep_core::in_place;
@@ -30,29 +31,49 @@ pub(super) enum WriteError {
     Api(Box<kube::Error>),
 }
 
-/// Makes `wanted` durable, on top of exactly `known`. A recreation raises `status.restarts` in the same write, once per generation.
+/// What is to be written.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// What should be durable.
+    pub(super) durable: Option<Durable>,
+    /// All conditions, where one of them changes.
+    pub(super) conditions: Option<Vec<Condition>>,
+}
+
+impl Change {
+    /// Whether there is nothing to write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.durable.is_none() && self.conditions.is_none()
+    }
+}
+
+/// Writes `change` on top of exactly `known`. A recreation raises `status.restarts` in the same write, once per generation.
 pub(super) async fn write(
     client: kube::Client,
     known: Arc<JobSet>,
-    wanted: Durable,
+    change: Change,
 ) -> Result<JobSet, WriteError> {
     let api: Api<JobSet> = Api::namespaced(client, known.ns());
     let before = known
         .status
         .as_ref()
         .and_then(|status| status.in_place_restart.as_ref());
-    let kind = in_place::group(&known).map(|group| group.kind);
-    let mut status = json!({
-        "inPlaceRestart": whole(&convert::status_to(&wanted, kind, before, jiff::Timestamp::now())),
-    });
-    let durable = convert::durable_from(before);
-    if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
-        let counted = known
-            .status
-            .as_ref()
-            .map_or(0, |status| status.restarts_count_towards_max);
-        status["restarts"] = json!(known.restarts() + 1);
-        status["restartsCountTowardsMax"] = json!(counted + 1);
+    let mut status = json!({});
+    if let Some(conditions) = &change.conditions {
+        status["conditions"] = json!(conditions);
+    }
+    if let Some(wanted) = &change.durable {
+        let kind = in_place::group(&known).map(|group| group.kind);
+        status["inPlaceRestart"] = whole(&convert::status_to(wanted, kind, before, jiff::Timestamp::now()));
+        let durable = convert::durable_from(before);
+        if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
+            let counted = known
+                .status
+                .as_ref()
+                .map_or(0, |status| status.restarts_count_towards_max);
+            status["restarts"] = json!(known.restarts() + 1);
+            status["restartsCountTowardsMax"] = json!(counted + 1);
+        }
     }
     let patch = json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status});
     let patched = api
@@ -62,7 +83,11 @@ pub(super) async fn write(
         Ok(jobset) if jobset.metadata.uid == known.metadata.uid => {
             let status = jobset.status.as_ref();
             let kept = status.is_some_and(|status| status.in_place_restart.is_some());
-            if kept { Ok(jobset) } else { Err(WriteError::Pruned) }
+            if kept || change.durable.is_none() {
+                Ok(jobset)
+            } else {
+                Err(WriteError::Pruned)
+            }
         }
         Ok(_) => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),

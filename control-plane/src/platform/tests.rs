@@ -222,6 +222,7 @@ fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
         name: "pod-0".into(),
         node: Some("n1".into()),
         running: true,
+        node_lost: false,
     };
     let with_pod = Worker {
         stage: "w".into(),

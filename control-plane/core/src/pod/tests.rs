@@ -1,4 +1,4 @@
-use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{PodCondition, PodSpec};
 
 use super::*;
 
@@ -42,6 +42,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         index: Some(1),
         node: Some("n".to_owned()),
         running: true,
+        node_lost: false,
         agent: AgentPod::default(),
     };
     assert_eq!(PodSummary::of(&pod("Running", &labels)), expected);
@@ -60,4 +61,41 @@ fn numbers_that_cannot_be_read_are_missing() {
     let summary = PodSummary::of(&pod("Running", &nonsense));
     assert_eq!((summary.recreation, summary.index), (None, None));
     assert_eq!(PodSummary::of(&Pod::default()), PodSummary::default());
+}
+
+#[test]
+fn a_lost_node_is_told_from_a_pod_that_is_not_ready() {
+    let with = |conditions: &[(&str, &str, Option<&str>)]| {
+        let mut pod = pod("Running", &[]);
+        let conditions = conditions.iter().map(|(type_, status, reason)| PodCondition {
+            type_: (*type_).to_owned(),
+            status: (*status).to_owned(),
+            reason: reason.map(str::to_owned),
+            ..PodCondition::default()
+        });
+        pod.status.get_or_insert_default().conditions = Some(conditions.collect());
+        PodSummary::of(&pod).node_lost
+    };
+    assert!(with(&[
+        ("Ready", "False", None),
+        ("ContainersReady", "True", None)
+    ]));
+    let containers = Some("ContainersNotReady");
+    assert!(!with(&[
+        ("Ready", "False", containers),
+        ("ContainersReady", "False", containers)
+    ]));
+    let gates = Some("ReadinessGatesNotReady");
+    assert!(!with(&[
+        ("Ready", "False", gates),
+        ("ContainersReady", "True", None)
+    ]));
+    assert!(!with(&[
+        ("Ready", "True", None),
+        ("ContainersReady", "True", None)
+    ]));
+    assert!(!with(&[]));
+    let mut pod = pod("Running", &[]);
+    pod.status.get_or_insert_default().reason = Some("NodeLost".to_owned());
+    assert!(PodSummary::of(&pod).node_lost);
 }

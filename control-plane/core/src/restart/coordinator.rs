@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use backoff::Backoff;
 
+use super::blocked::Watchdog;
 use super::view::{Slot, View};
 use super::{
     Announcement, Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output,
@@ -38,6 +39,7 @@ pub struct Coordinator {
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
     backoff: Backoff,
+    watchdog: Watchdog,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
     /// The dearest rung that the latest restart has taken.
@@ -91,6 +93,7 @@ impl Coordinator {
             held: BTreeMap::new(),
             timeline: None,
             backoff: Backoff::default(),
+            watchdog: Watchdog::default(),
             handled_request: durable.handled_request.clone(),
             rung: durable.rung,
         }
@@ -173,7 +176,8 @@ impl Coordinator {
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
         out.replace = self.may_replace(now);
-        out.wake_at = self.wake_at(now);
+        let look_again = self.look_for_blockage(observed, &view, now, &mut out);
+        out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
         out
     }
 

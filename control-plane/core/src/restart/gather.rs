@@ -24,6 +24,8 @@ pub struct Gathered {
     pub workers: BTreeMap<Identity, Worker>,
     /// Live pods of earlier recreations.
     pub old_pods: usize,
+    /// One of them.
+    pub old_pod: Option<PodFact>,
     /// The replicatedJobs whose Jobs have all finished.
     pub finished_stages: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal, with its node.
@@ -167,19 +169,24 @@ fn back_off_ms(job: &Job) -> u64 {
 fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
     let live = !pod.is_terminal();
     let Some(attempt) = pod.recreation else { return };
-    if attempt < recreations {
-        gathered.old_pods += usize::from(live);
-        return;
-    }
-    gathered.pods.insert(pod.uid.clone(), pod.node.clone());
-    let (Some(job), Some(index)) = (&pod.job, pod.index) else {
-        return;
-    };
     let fact = PodFact {
         uid: pod.uid.clone(),
         name: pod.name.clone(),
         node: pod.node.clone(),
         running: pod.running,
+        node_lost: pod.node_lost,
+    };
+    if attempt < recreations {
+        if live {
+            gathered.old_pods += 1;
+            let known = gathered.old_pod.take();
+            gathered.old_pod = Some(known.filter(|known| known.name < fact.name).unwrap_or(fact));
+        }
+        return;
+    }
+    gathered.pods.insert(pod.uid.clone(), pod.node.clone());
+    let (Some(job), Some(index)) = (&pod.job, pod.index) else {
+        return;
     };
     let from = Identity {
         job: job.clone(),

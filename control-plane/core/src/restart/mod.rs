@@ -23,6 +23,7 @@
 //! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
+mod blocked;
 mod coordinator;
 mod gather;
 mod ids;
@@ -32,6 +33,7 @@ mod replace;
 mod rung;
 mod view;
 
+pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use coordinator::Coordinator;
 pub use gather::{Gathered, gather, grace_ms, heartbeat_timeout_ms};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};

@@ -11,6 +11,8 @@ pub struct Observed {
     pub workers: BTreeMap<Identity, Worker>,
     /// Pods of earlier recreations that still exist. New workers wait until there are none.
     pub old_pods: usize,
+    /// One of them.
+    pub old_pod: Option<PodFact>,
     /// Names of the replicatedJobs whose Jobs have all finished.
     pub finished_stages: BTreeSet<String>,
     /// The newest report of each incarnation, with the node that sent it. Only of pods that exist (live or terminal), belong to the current
@@ -56,6 +58,8 @@ pub struct PodFact {
     pub node: Option<String>,
     /// Whether kubelet reports it as Running.
     pub running: bool,
+    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    pub node_lost: bool,
 }
 
 /// Phase of an incarnation as its daemon reports it.

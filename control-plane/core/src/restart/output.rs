@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cause, Durable, Generation, Incarnation, Rung, UnixNanos};
+use super::{Blockage, Blocked, Cause, Durable, Generation, Incarnation, Rung, UnixNanos};
 
 /// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Output {
     pub desired: Option<Desired>,
     /// What `status.inPlaceRestart` should be; `None`: leave it as it is.
     pub status: Option<Durable>,
+    /// Whether a restart waits for an operator; `status.conditions` should say so.
+    pub blocked: Blockage,
     /// Things that just happened, for events, metrics and logs.
     pub announcements: Vec<Announcement>,
     /// Whether lost pods may be replaced now.
@@ -65,6 +67,8 @@ pub enum Announcement {
         /// The failure that would have needed another restart.
         cause: Cause,
     },
+    /// The group waits for something that an operator has to bring about.
+    Blocked(Blocked),
 }
 
 /// When each phase of one restart was reached. Zero where it was not reached or is not known.

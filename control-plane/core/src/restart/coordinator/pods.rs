@@ -1,7 +1,8 @@
 //! Pods that were lost in a restart: who replaces them, and when it is not worth the wait.
 
+use super::super::blocked::{Blockage, Watchdog};
 use super::super::view::View;
-use super::super::{Identity, Incarnation, Observed, Reason, UnixNanos};
+use super::super::{Announcement, Identity, Incarnation, Observed, Output, Reason, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -17,6 +18,37 @@ impl Coordinator {
             && self.barrier(view).any(|(_, slot)| {
                 slot.worker.pods.is_empty() && slot.worker.back_off_ms > observed.policy.timeout_ms
             })
+    }
+
+    /// Says what the group waits for that nobody brings about. Returns when to look again.
+    pub(super) fn look_for_blockage(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) -> Option<UnixNanos> {
+        match self.state {
+            State::Recovering { .. } => return None,
+            State::Suspended | State::Failed => {
+                self.watchdog = Watchdog::default();
+                out.blocked = Blockage::Clear;
+                return None;
+            }
+            _ => {}
+        }
+        let before = self.watchdog.said.clone();
+        let (blocked, look_again) = self.watchdog.look(observed, view, now);
+        out.blocked = match blocked {
+            None => Blockage::Clear,
+            Some(blocked) => {
+                if before.is_none() {
+                    out.announcements.push(Announcement::Blocked(blocked.clone()));
+                }
+                Blockage::By(blocked)
+            }
+        };
+        look_again
     }
 
     /// Whether a worker that is about to be released runs in another pod than before. A new leader knows that only of the pod that the restart is about.

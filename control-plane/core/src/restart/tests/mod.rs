@@ -1,4 +1,5 @@
 mod alive;
+mod blocked;
 mod containers;
 mod nodes;
 mod pods;

@@ -92,6 +92,7 @@ impl World {
             name: uid.clone(),
             node: Some(node),
             running: true,
+            node_lost: false,
         };
         worker.pods = vec![fact];
         self.container(index)

@@ -1,0 +1,140 @@
+//! What a restart waits for that Kubernetes and Lockstep do not bring about by themselves: an operator has to.
+//!
+//! Promises: nothing is said before it has lasted for `inplace-timeout`, or Kubernetes itself has given the node up; what is said stays the same
+//! until it is over, however many pods are concerned; a group in which nothing is amiss is not even counted for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::view::View;
+use super::{Observed, Phase, PodFact, UnixNanos};
+
+/// The pod that a group waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// Why.
+    pub reason: BlockedReason,
+    /// Name of the pod.
+    pub pod: String,
+    /// The node that it is bound to, empty where unknown.
+    pub node: String,
+}
+
+/// Why a group waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockedReason {
+    /// The pod is on a node that has stopped to report to Kubernetes. Nothing replaces the pod before it is deleted for good.
+    NodeLost,
+    /// A pod of an earlier recreation does not go away, and new workers may not start beside it.
+    OldPodRemains,
+    /// The pod runs, and no node daemon has reported its worker.
+    WorkerNotReported,
+}
+
+impl BlockedReason {
+    /// The name used in conditions.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NodeLost => "NodeLost",
+            Self::OldPodRemains => "OldPodRemains",
+            Self::WorkerNotReported => "WorkerNotReported",
+        }
+    }
+}
+
+/// What is known of a group's being blocked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Blockage {
+    /// Not known now: what was said stays.
+    #[default]
+    Unknown,
+    /// It is not.
+    Clear,
+    /// It waits for this pod, among others perhaps.
+    By(Blocked),
+}
+
+/// Measures how long things last, and sticks to what was said.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watchdog {
+    /// UIDs of pods that nobody reports, since when.
+    unreported: BTreeMap<String, UnixNanos>,
+    /// Since when there are old pods.
+    old_since: Option<UnixNanos>,
+    /// What was said last.
+    pub(super) said: Option<Blocked>,
+}
+
+impl Watchdog {
+    /// What the group waits for, and when to look again.
+    pub(super) fn look(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+    ) -> (Option<Blocked>, Option<UnixNanos>) {
+        let timeout = observed.policy.timeout_ms;
+        let mut wake: Option<UnixNanos> = None;
+        let mut overdue = |since: UnixNanos| {
+            let due = since.plus_millis(timeout);
+            if due > now {
+                wake = Some(wake.map_or(due, |at| at.min(due)));
+            }
+            due <= now
+        };
+        let mut found: Vec<Blocked> = Vec::new();
+        let mut say = |reason, pod: &PodFact| {
+            found.push(Blocked {
+                reason,
+                pod: pod.name.clone(),
+                node: pod.node.clone().unwrap_or_default(),
+            });
+        };
+
+        let (linked, reported) = reported_pods(observed);
+        let waited_for = view.slots.values().filter(|slot| slot.counts());
+        let pods: BTreeMap<&str, &PodFact> = waited_for
+            .flat_map(|slot| &slot.worker.pods)
+            .filter(|pod| pod.node.is_some())
+            .map(|pod| (pod.uid.as_str(), pod))
+            .collect();
+        self.unreported.retain(|uid, _| pods.contains_key(uid.as_str()));
+        for (uid, pod) in pods {
+            if pod.node_lost && !linked.contains(uid) {
+                say(BlockedReason::NodeLost, pod);
+            }
+            // While images are pulled there is nothing to report yet.
+            if !pod.running || reported.contains(uid) {
+                self.unreported.remove(uid);
+            } else if overdue(*self.unreported.entry(uid.to_owned()).or_insert(now)) {
+                say(BlockedReason::WorkerNotReported, pod);
+            }
+        }
+        match &observed.old_pod {
+            Some(pod) if overdue(*self.old_since.get_or_insert(now)) => {
+                say(BlockedReason::OldPodRemains, pod);
+            }
+            Some(_) => {}
+            None => self.old_since = None,
+        }
+        let again = self.said.take().filter(|said| found.contains(said));
+        self.said = again.or_else(|| {
+            found.sort_by(|a, b| (a.reason, &a.pod).cmp(&(b.reason, &b.pod)));
+            found.into_iter().next()
+        });
+        (self.said.clone(), wake)
+    }
+}
+
+/// UIDs of the pods that a daemon is linked to now, and of those that any has reported.
+fn reported_pods(observed: &Observed) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut linked, mut reported) = (BTreeSet::new(), BTreeSet::new());
+    for (incarnation, report) in &observed.reports {
+        let uid = incarnation.pod_uid.as_str();
+        reported.insert(uid);
+        if report.phase != Phase::Unlinked {
+            linked.insert(uid);
+        }
+    }
+    (linked, reported)
+}

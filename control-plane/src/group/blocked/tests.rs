@@ -1,0 +1,54 @@
+use super::*;
+
+fn by(pod: &str) -> Blockage {
+    Blockage::By(Blocked {
+        reason: BlockedReason::NodeLost,
+        pod: pod.to_owned(),
+        node: "n1".to_owned(),
+    })
+}
+
+fn at(seconds: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(seconds).unwrap()
+}
+
+#[test]
+fn a_group_that_was_never_blocked_is_not_written() {
+    let jobset = JobSet::default();
+    assert_eq!(conditions(&jobset, &Blockage::Clear, at(1)), None);
+    assert_eq!(conditions(&jobset, &Blockage::Unknown, at(1)), None);
+}
+
+#[test]
+fn it_is_written_once_when_it_begins_changes_and_ends() {
+    let mut jobset = JobSet::default();
+    let other = Condition {
+        type_: "Suspended".to_owned(),
+        ..conditions(&jobset, &by("a"), at(0)).unwrap().remove(0)
+    };
+    jobset.status.get_or_insert_default().conditions = vec![other.clone()];
+    let mut step = |blockage: &Blockage, seconds| {
+        let changed = conditions(&jobset, blockage, at(seconds))?;
+        assert_eq!(changed[0], other, "what others say stays");
+        jobset
+            .status
+            .get_or_insert_default()
+            .conditions
+            .clone_from(&changed);
+        let condition = changed[1].clone();
+        Some((
+            condition.status,
+            condition.reason,
+            condition.last_transition_time.0,
+        ))
+    };
+    let expected =
+        |status: &str, reason: &str, seconds| Some((status.to_owned(), reason.to_owned(), at(seconds)));
+    assert_eq!(step(&by("a"), 1), expected("True", "NodeLost", 1));
+    assert_eq!(step(&by("a"), 2), None);
+    assert_eq!(step(&Blockage::Unknown, 3), None);
+    assert_eq!(step(&by("b"), 4), expected("True", "NodeLost", 1));
+    assert_eq!(step(&Blockage::Clear, 5), expected("False", "Unblocked", 5));
+    assert_eq!(step(&Blockage::Clear, 6), None);
+    assert_eq!(step(&by("b"), 7), expected("True", "NodeLost", 7));
+}
