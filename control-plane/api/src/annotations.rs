@@ -44,6 +44,9 @@ pub const HEARTBEAT_TIMEOUT: &str = "lockstep.dev/heartbeat-timeout";
 /// [`HEARTBEAT_TIMEOUT`], has given its first heartbeat.
 pub const READY_TIMEOUT: &str = "lockstep.dev/ready-timeout";
 
+/// On a JobSet: how often, and within which time, a worker has to fail for its pod to be deleted, such as `3/10m` ([`EscalateAfter`]).
+pub const ESCALATE_AFTER: &str = "lockstep.dev/escalate-after";
+
 /// Value of [`SUPERVISE`] that refuses supervision.
 pub const SUPERVISE_NONE: &str = "none";
 
@@ -52,6 +55,28 @@ pub const DEFAULT_IN_PLACE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest back-off where the JobSet does not say.
 pub const DEFAULT_MAX_BACKOFF: Duration = Duration::from_secs(60);
+
+/// When the pod of a worker that fails again and again is deleted, so that it may come up elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EscalateAfter {
+    /// The failure that is one too many.
+    pub failures: u32,
+    /// The time that they must all lie in.
+    pub within: Duration,
+}
+
+impl EscalateAfter {
+    /// The most failures that are counted.
+    pub const MOST: u32 = 100;
+
+    /// Reads `<failures>/<duration>`.
+    fn parse(value: &str) -> Option<Self> {
+        let (failures, within) = value.split_once('/')?;
+        let failures = failures.trim().parse().ok()?;
+        let within = parse_duration(within.trim()).ok()?;
+        ((1..=Self::MOST).contains(&failures) && !within.is_zero()).then_some(Self { failures, within })
+    }
+}
 
 /// Which containers the user wants to have supervised.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +103,17 @@ pub enum AnnotationError {
     /// A duration of 0 where something must have time to happen.
     #[error("annotation {key}: duration {value:?} must be greater than 0")]
     ZeroDuration {
+        /// The annotation.
+        key: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// Not a number of failures and a duration.
+    #[error(
+        "annotation {key}: {value:?} must be a number of failures from 1 to {} and a duration, such as \"3/10m\"",
+        EscalateAfter::MOST
+    )]
+    FailuresWithin {
         /// The annotation.
         key: &'static str,
         /// Its value.
@@ -116,6 +152,20 @@ impl JobSet {
         Ok(self
             .duration_annotation(MAX_BACKOFF)?
             .unwrap_or(DEFAULT_MAX_BACKOFF))
+    }
+
+    /// When the pod of a worker that fails again and again is deleted ([`ESCALATE_AFTER`]), where the JobSet says.
+    pub fn escalate_after(&self) -> Result<Option<EscalateAfter>, AnnotationError> {
+        let Some(value) = self.annotation(ESCALATE_AFTER) else {
+            return Ok(None);
+        };
+        match EscalateAfter::parse(value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(AnnotationError::FailuresWithin {
+                key: ESCALATE_AFTER,
+                value: value.to_owned(),
+            }),
+        }
     }
 
     /// Which containers the user wants to have supervised ([`SUPERVISE`]), where the JobSet says.

@@ -1,5 +1,7 @@
 //! Tells people: one log line and one Event per decision that changes the world.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -97,6 +99,17 @@ impl Announcer {
                 blocked::sentence(&blocked),
                 None,
             ),
+            Announcement::Escalated { condemned, after } => {
+                let note = format!(
+                    "Worker {} has failed {} times within {:?} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
+                    condemned.identity,
+                    after.failures,
+                    Duration::from_millis(after.within_ms),
+                    condemned.node,
+                    condemned.pod
+                );
+                (true, "WorkerEscalated", note, None)
+            }
             Announcement::Exhausted { cause } => (
                 true,
                 "ReachedMaxRestarts",

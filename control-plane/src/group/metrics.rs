@@ -103,7 +103,10 @@ impl RestartMetrics {
             Announcement::Exhausted { .. } => {
                 self.exhausted.inc();
             }
-            Announcement::Restarting { .. } | Announcement::Recreating { .. } | Announcement::Blocked(_) => {}
+            Announcement::Restarting { .. }
+            | Announcement::Recreating { .. }
+            | Announcement::Escalated { .. }
+            | Announcement::Blocked(_) => {}
         }
     }
 

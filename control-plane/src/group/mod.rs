@@ -7,6 +7,7 @@
 mod announce;
 mod blocked;
 mod clock;
+mod condemn;
 mod convert;
 mod manager;
 mod metrics;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::announce::Announcer;
 use super::blocked;
 use super::clock::Clock;
+use super::condemn::Executor;
 use super::convert;
 use super::mirror::Mirror;
 use super::observe;
@@ -75,6 +76,7 @@ impl Task {
         let mut lost = LostPods::default();
         let replacements = self.context.replacements.clone();
         let mut replacer = replacements.map(|permits| Replacer::new(self.context.client.clone(), permits));
+        let mut executor = Executor::new(self.context.client.clone());
         let mut pause = RETRY.0;
         let mut state = "";
         let post = self.context.board.post(known.ns(), known.name());
@@ -120,7 +122,8 @@ impl Task {
                 .and_then(|replacer| replacer.want(known.ns(), vacant.replacements));
             let wake_at = [out.wake_at, vacant.wake_at].into_iter().flatten().min();
             let wake_at = wake_at.map(|at| self.context.clock.instant(at));
-            let wake_at = [wake_at, retry_at].into_iter().flatten().min();
+            let delete_at = executor.want(known.ns(), &out.condemned);
+            let wake_at = [wake_at, retry_at, delete_at].into_iter().flatten().min();
             // After everything that a restart waits for.
             post.show(Snapshot {
                 jobset: Arc::clone(&known),
@@ -161,6 +164,7 @@ impl Task {
                         self.context.announcer.pod(&known, &news);
                     }
                 }
+                () = executor.progress() => {}
                 () = self.link.changed() => {}
                 () = self.changed.notified() => {}
                 () = sleep_until(wake_at) => {}

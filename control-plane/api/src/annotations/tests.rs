@@ -83,3 +83,24 @@ fn supervised_containers_are_a_list_or_none() {
         );
     }
 }
+
+#[test]
+fn failures_within_a_time_are_read() {
+    let read = |value| annotated(ESCALATE_AFTER, value).escalate_after();
+    let expected = EscalateAfter {
+        failures: 3,
+        within: Duration::from_secs(600),
+    };
+    assert_eq!(read("3/10m"), Ok(Some(expected)));
+    assert_eq!(read(" 3 / 10m "), Ok(Some(expected)));
+    assert_eq!(JobSet::default().escalate_after(), Ok(None));
+    for wrong in [
+        "", "3", "10m", "3/", "/10m", "3/10", "0/10m", "3/0s", "-1/10m", "101/10m", "3/10m/1",
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(
+        read("often").unwrap_err().to_string(),
+        "annotation lockstep.dev/escalate-after: \"often\" must be a number of failures from 1 to 100 and a duration, such as \"3/10m\""
+    );
+}

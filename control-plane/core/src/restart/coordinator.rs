@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backoff::Backoff;
+use escalation::Escalation;
 
 use super::blocked::Watchdog;
 use super::view::{Slot, View};
@@ -13,6 +14,7 @@ use super::{
 
 mod backoff;
 mod containers;
+mod escalation;
 mod evidence;
 mod pods;
 mod ready;
@@ -40,6 +42,7 @@ pub struct Coordinator {
     timeline: Option<Timeline>,
     backoff: Backoff,
     watchdog: Watchdog,
+    escalation: Escalation,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
     /// The dearest rung that the latest restart has taken.
@@ -94,6 +97,7 @@ impl Coordinator {
             timeline: None,
             backoff: Backoff::default(),
             watchdog: Watchdog::default(),
+            escalation: Escalation::default(),
             handled_request: durable.handled_request.clone(),
             rung: durable.rung,
         }
@@ -160,6 +164,7 @@ impl Coordinator {
             .collect();
         self.adopt_reports(observed, now);
         self.note_starting(observed, &view, now);
+        self.escalation.tidy(&view.slots);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
         for _ in 0..6 {
@@ -176,6 +181,7 @@ impl Coordinator {
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
         out.replace = self.may_replace(now);
+        out.condemned = self.escalation.condemned();
         let look_again = self.look_for_blockage(observed, &view, now, &mut out);
         out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
         out
@@ -186,6 +192,7 @@ impl Coordinator {
         self.seats.clear();
         self.done.clear();
         self.held.clear();
+        self.escalation = Escalation::default();
     }
 
     /// A suspended JobSet's pods are deleted by the Job controller. What comes after is a generation of its own, and is not counted.
@@ -227,10 +234,7 @@ impl Coordinator {
                 }
                 if view.has_done_work_in_unfinished_stage() {
                     self.recreate(Self::cause_of(Reason::WorkDone), now, out);
-                } else if self
-                    .barrier(view)
-                    .all(|(_, slot)| slot.parked_at(self.generation))
-                {
+                } else if self.all_parked(view) {
                     if let Some(timeline) = &mut self.timeline {
                         timeline.parked_at = now;
                     }
@@ -242,10 +246,7 @@ impl Coordinator {
                 }
             }
             State::Parked { deadline } => {
-                if !self
-                    .barrier(view)
-                    .all(|(_, slot)| slot.parked_at(self.generation))
-                {
+                if !self.all_parked(view) {
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
                     // Time without the API server does not count, so the release has all of its own.
@@ -287,6 +288,12 @@ impl Coordinator {
             })
     }
 
+    /// Whether all workers that the barrier waits for are parked, in pods that they may stay in.
+    fn all_parked(&self, view: &View<'_>) -> bool {
+        self.barrier(view)
+            .all(|(identity, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(identity))
+    }
+
     /// Begins a counted restart, unless maxRestarts is used up.
     fn restart(
         &mut self,
@@ -309,6 +316,7 @@ impl Coordinator {
             _ => 0,
         };
         self.backoff.failed(cause.identity.as_ref(), longest, now);
+        self.escalate(&cause, observed, view, now, out);
         self.stop(cause, observed, view, now, out);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
 use lockstep_api::{JobSet, ReplicatedJob, annotations, labels};
 
-use super::{Identity, PodFact, Policy, Rung, TerminalAction, TerminalRule, Worker};
+use super::{EscalateAfter, Identity, PodFact, Policy, Rung, TerminalAction, TerminalRule, Worker};
 use crate::in_place;
 use crate::pod::PodSummary;
 
@@ -267,6 +267,10 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
             .ok()
             .flatten()
             .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+        escalate_after: jobset.escalate_after().ok().flatten().map(|after| EscalateAfter {
+            failures: after.failures,
+            within_ms: u64::try_from(after.within.as_millis()).unwrap_or(u64::MAX),
+        }),
         ..Policy::default()
     }
 }

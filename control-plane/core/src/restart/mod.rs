@@ -38,10 +38,10 @@ pub use coordinator::Coordinator;
 pub use gather::{Gathered, gather, grace_ms, heartbeat_timeout_ms};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
-    Cause, Durable, DurablePhase, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason, Report,
-    TerminalAction, TerminalRule, Worker,
+    Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,
+    Report, TerminalAction, TerminalRule, Worker,
 };
-pub use output::{Announcement, Desired, Output, Timeline};
+pub use output::{Announcement, Condemned, Desired, Output, Timeline};
 pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
 pub use rung::Rung;
 

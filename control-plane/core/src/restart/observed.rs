@@ -265,6 +265,17 @@ pub struct Policy {
     pub replaces_pods: bool,
     /// Annotation `ready-timeout`: how long a worker that was started may take until it is up, milliseconds; none: as long as it wants.
     pub ready_timeout_ms: Option<u64>,
+    /// Annotation `escalate-after`.
+    pub escalate_after: Option<EscalateAfter>,
+}
+
+/// When the pod of a worker is deleted because the worker fails too often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EscalateAfter {
+    /// The failure that is one too many.
+    pub failures: u32,
+    /// Within which time, milliseconds.
+    pub within_ms: u64,
 }
 
 impl Default for Policy {
@@ -277,6 +288,7 @@ impl Default for Policy {
             terminal: Vec::new(),
             replaces_pods: true,
             ready_timeout_ms: None,
+            escalate_after: None,
         }
     }
 }

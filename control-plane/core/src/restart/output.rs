@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Blockage, Blocked, Cause, Durable, Generation, Incarnation, Rung, UnixNanos};
+use super::{
+    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Rung, UnixNanos,
+};
 
 /// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,10 +17,25 @@ pub struct Output {
     pub blocked: Blockage,
     /// Things that just happened, for events, metrics and logs.
     pub announcements: Vec<Announcement>,
+    /// Pods that are to be deleted, so that their workers come up elsewhere.
+    pub condemned: Vec<Condemned>,
     /// Whether lost pods may be replaced now.
     pub replace: bool,
     /// Step again at this time even if nothing changes.
     pub wake_at: Option<UnixNanos>,
+}
+
+/// A pod whose worker has failed too often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condemned {
+    /// The worker.
+    pub identity: Identity,
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Its node, empty where unknown.
+    pub node: String,
 }
 
 /// Desired state of a group's workers.
@@ -66,6 +83,13 @@ pub enum Announcement {
     Exhausted {
         /// The failure that would have needed another restart.
         cause: Cause,
+    },
+    /// A worker has failed too often, and its pod is deleted.
+    Escalated {
+        /// Which.
+        condemned: Condemned,
+        /// How often it has failed.
+        after: EscalateAfter,
     },
     /// The group waits for something that an operator has to bring about.
     Blocked(Blocked),

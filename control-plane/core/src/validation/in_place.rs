@@ -53,6 +53,12 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             .err()
             .map(|error| annotation(annotations::READY_TIMEOUT, &error)),
     );
+    violations.extend(
+        jobset
+            .escalate_after()
+            .err()
+            .map(|error| annotation(annotations::ESCALATE_AFTER, &error)),
+    );
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
         Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, violations),

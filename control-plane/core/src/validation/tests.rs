@@ -281,6 +281,7 @@ fn annotations_of_in_place_jobsets_are_checked() {
     for (key, good, bad) in [
         (annotations::IN_PLACE_TIMEOUT, "90s", "soon"),
         (annotations::IN_PLACE_TIMEOUT, "1m", "0"),
+        (annotations::ESCALATE_AFTER, "3/10m", "often"),
         (annotations::RESTART_GRACE, "0s", "-1s"),
         (annotations::HEARTBEAT_TIMEOUT, "30s", "0s"),
         (annotations::READY_TIMEOUT, "10m", "10"),

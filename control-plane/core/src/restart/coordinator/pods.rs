@@ -2,7 +2,7 @@
 
 use super::super::blocked::{Blockage, Watchdog};
 use super::super::view::View;
-use super::super::{Announcement, Identity, Incarnation, Observed, Output, Reason, UnixNanos};
+use super::super::{Announcement, Cause, Identity, Incarnation, Observed, Output, Reason, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -18,6 +18,25 @@ impl Coordinator {
             && self.barrier(view).any(|(_, slot)| {
                 slot.worker.pods.is_empty() && slot.worker.back_off_ms > observed.policy.timeout_ms
             })
+    }
+
+    /// Condemns the pod of a worker that has failed too often.
+    pub(super) fn escalate(
+        &mut self,
+        cause: &Cause,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        let (Some(after), Some(identity)) = (observed.policy.escalate_after, &cause.identity) else {
+            return;
+        };
+        let slot = view.slots.get(identity);
+        if let Some(condemned) = slot.and_then(|slot| self.escalation.failed(cause, after, slot, now)) {
+            out.announcements
+                .push(Announcement::Escalated { condemned, after });
+        }
     }
 
     /// Says what the group waits for that nobody brings about. Returns when to look again.

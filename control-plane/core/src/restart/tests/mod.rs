@@ -1,6 +1,7 @@
 mod alive;
 mod blocked;
 mod containers;
+mod escalation;
 mod nodes;
 mod pods;
 mod random;

@@ -1,0 +1,70 @@
+//! Workers that fail again and again where they are: their pod is deleted, so that the scheduler may put the next one elsewhere.
+//!
+//! Failures are counted from the restarts that this leader has begun; the next leader begins anew. Nothing is counted twice for it: the deletion
+//! belongs to the restart that it happens in.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::view::Slot;
+use super::super::{Cause, Condemned, EscalateAfter, Identity, Reason, UnixNanos};
+
+/// Failures by worker, and the pods that are to go.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Escalation {
+    failures: BTreeMap<Identity, VecDeque<UnixNanos>>,
+    condemned: BTreeMap<Identity, Condemned>,
+}
+
+impl Escalation {
+    /// A failure that begins a restart. Returns the pod that is to go, where this was one too many.
+    pub(super) fn failed(
+        &mut self,
+        cause: &Cause,
+        after: EscalateAfter,
+        slot: &Slot<'_>,
+        now: UnixNanos,
+    ) -> Option<Condemned> {
+        let identity = cause.identity.as_ref()?;
+        if cause.reason == Reason::PodLost {
+            // It has moved already.
+            self.failures.remove(identity);
+            return None;
+        }
+        let times = self.failures.entry(identity.clone()).or_default();
+        times.push_back(now);
+        times.retain(|at| at.plus_millis(after.within_ms) >= now);
+        if times.len() < usize::try_from(after.failures).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let pod = slot.pod?;
+        self.failures.remove(identity);
+        let condemned = Condemned {
+            identity: identity.clone(),
+            pod_uid: pod.uid.clone(),
+            pod: pod.name.clone(),
+            node: pod.node.clone().unwrap_or_default(),
+        };
+        self.condemned.insert(identity.clone(), condemned.clone());
+        Some(condemned)
+    }
+
+    /// Pods that are gone need not be deleted any more, and workers that are not expected any more are not counted.
+    pub(super) fn tidy(&mut self, slots: &BTreeMap<&Identity, Slot<'_>>) {
+        self.failures.retain(|identity, _| slots.contains_key(identity));
+        self.condemned.retain(|identity, condemned| {
+            slots
+                .get(identity)
+                .is_some_and(|slot| slot.worker.pods.iter().any(|pod| pod.uid == condemned.pod_uid))
+        });
+    }
+
+    /// Whether the worker's pod is to go: it is not released there.
+    pub(super) fn condemns(&self, identity: &Identity) -> bool {
+        self.condemned.contains_key(identity)
+    }
+
+    /// The pods that are to be deleted.
+    pub(super) fn condemned(&self) -> Vec<Condemned> {
+        self.condemned.values().cloned().collect()
+    }
+}
