@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, id};
-use crate::restart::{Exit, Generation, Heartbeat, Phase};
+use crate::restart::{Blockage, EscalateAfter, Exit, Generation, Heartbeat, Phase};
 
 const WORKERS: u32 = 3;
 const MAX_RESTARTS: u32 = 50;
@@ -22,6 +22,14 @@ enum Event {
     Hang(u32),
     /// A worker gives its heartbeats, again or still, or is waited for to give its first.
     Beat(u32, bool),
+    /// Its pod goes away.
+    LosePod(u32),
+    /// The control plane replaces and deletes pods, where it is to.
+    TendPods,
+    /// Its node is lost for Kubernetes, or back.
+    Node(u32, bool),
+    /// So much time passes, in milliseconds.
+    Time(u64),
     Unlink(u32),
     Relink(u32),
     NewLeader,
@@ -40,7 +48,11 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => index.clone().prop_map(Event::Hang),
         1 => (index.clone(), any::<bool>()).prop_map(|(index, first)| Event::Beat(index, first)),
         1 => index.clone().prop_map(Event::Unlink),
-        2 => index.prop_map(Event::Relink),
+        2 => index.clone().prop_map(Event::Relink),
+        1 => index.clone().prop_map(Event::LosePod),
+        2 => Just(Event::TendPods),
+        1 => (index, any::<bool>()).prop_map(|(index, lost)| Event::Node(index, lost)),
+        1 => prop_oneof![Just(1_000), Just(10_000)].prop_map(Event::Time),
         1 => Just(Event::NewLeader),
         1 => any::<bool>().prop_map(Event::Confirm),
     ];
@@ -56,9 +68,14 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Self {
+    fn new(escalates: bool) -> Self {
+        let mut world = World::running(WORKERS, MAX_RESTARTS);
+        world.observed.policy.escalate_after = escalates.then_some(EscalateAfter {
+            failures: 2,
+            within_ms: 600_000,
+        });
         Self {
-            world: World::running(WORKERS, MAX_RESTARTS),
+            world,
             epoch: 1,
             hidden: vec![None; WORKERS as usize],
             injected: 0,
@@ -120,6 +137,17 @@ impl Run {
                 self.world.lose_pod(index);
                 self.world.pod(index);
             }
+            Event::LosePod(index) if self.exists(index) => {
+                self.injected += 1;
+                self.hidden[index as usize] = None;
+                self.world.lose_pod(index);
+            }
+            Event::TendPods => self.tend_pods(),
+            Event::Node(index, lost) if self.exists(index) => {
+                let worker = self.world.observed.workers.get_mut(&id(index)).unwrap();
+                worker.pods[0].node_lost = lost;
+            }
+            Event::Time(millis) => self.world.tick(millis),
             Event::Unlink(index) if self.exists(index) && self.hidden[index as usize].is_none() => {
                 let report = self.world.current(index).1;
                 self.hidden[index as usize] = Some((report.phase, report.generation));
@@ -128,6 +156,13 @@ impl Run {
             Event::Relink(index) => self.relink(index),
             _ => {}
         }
+    }
+
+    fn tend_pods(&mut self) {
+        for condemned in &self.world.condemned {
+            self.hidden[condemned.identity.index as usize] = None;
+        }
+        self.world.tend_pods();
     }
 
     fn relink(&mut self, index: u32) {
@@ -146,7 +181,12 @@ impl Run {
             if !self.exists(index) {
                 self.world.pod(index);
             }
+            let worker = self.world.observed.workers.get_mut(&id(index)).unwrap();
+            worker.pods[0].node_lost = false;
         }
+        self.world.settle();
+        // A pod that is to go is replaced, and parks like the others.
+        self.tend_pods();
         self.world.settle();
         if self.world.coordinator.state_name() == "Parked" {
             // It is being made to wait.
@@ -160,8 +200,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(events in events()) {
-        let mut run = Run::new();
+    fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(events in events(), escalates in any::<bool>()) {
+        let mut run = Run::new(escalates);
         for event in &events {
             run.apply(event);
         }
@@ -177,13 +217,15 @@ proptest! {
         prop_assert!(world.observed.durable.counter <= run.injected, "{} restarts for {} failures", world.observed.durable.counter, run.injected);
         prop_assert_eq!(world.observed.durable.generation, world.coordinator.generation());
         prop_assert!(world.observed.durable.counter <= MAX_RESTARTS);
+        prop_assert_eq!(run.world.step().blocked, Blockage::Clear);
+        prop_assert_eq!(run.world.step().condemned, vec![]);
     }
 
     #[test]
     fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(events in events()) {
-        let mut run = Run::new();
+        let mut run = Run::new(true);
         let starts = run.world.starts.clone();
-        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_))) {
+        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_) | Event::LosePod(_))) {
             run.apply(event);
         }
         run.heal();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::restart::{
-    Announcement, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Heartbeat, Identity,
-    Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
+    Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Heartbeat,
+    Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
 };
 
 pub(super) struct World {
@@ -16,6 +16,9 @@ pub(super) struct World {
     pub(super) writes: usize,
     pub(super) announcements: Vec<Announcement>,
     pub(super) desired: Option<Desired>,
+    /// Whether lost pods may be replaced, and which pods are to be deleted.
+    pub(super) replace: bool,
+    pub(super) condemned: Vec<Condemned>,
     /// Confirm status writes at once.
     pub(super) confirm: bool,
     /// How often each incarnation's worker process was started.
@@ -70,6 +73,8 @@ impl World {
             writes: 0,
             announcements: Vec::new(),
             desired: None,
+            replace: false,
+            condemned: Vec::new(),
             confirm: true,
             starts: BTreeMap::new(),
             serial: 0,
@@ -188,6 +193,8 @@ impl World {
     pub(super) fn step(&mut self) -> Output {
         let out = self.coordinator.step(&self.observed, self.now);
         self.announcements.extend(out.announcements.clone());
+        self.replace = out.replace;
+        self.condemned.clone_from(&out.condemned);
         if let Some(desired) = &out.desired {
             self.desired = Some(desired.clone());
         }
@@ -264,6 +271,21 @@ impl World {
             }
         }
         panic!("the group does not settle: {}", self.coordinator.state_name());
+    }
+
+    /// The control plane deletes the pods that are to go, and replaces those that are missing, where it may.
+    pub(super) fn tend_pods(&mut self) {
+        for condemned in std::mem::take(&mut self.condemned) {
+            let worker = &self.observed.workers[&condemned.identity];
+            if worker.pods.iter().any(|pod| pod.uid == condemned.pod_uid) {
+                self.lose_pod(condemned.identity.index);
+            }
+        }
+        for index in 0..u32::try_from(self.observed.workers.len()).unwrap() {
+            if self.replace && self.observed.workers[&id(index)].pods.is_empty() {
+                self.pod(index);
+            }
+        }
     }
 
     pub(super) fn restarts(&self) -> usize {
