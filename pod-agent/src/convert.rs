@@ -5,9 +5,7 @@ use std::time::Duration;
 use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
-use crate::heartbeat::Heartbeat;
-use crate::sys::Exit;
-use crate::target::{Codes, Phase, Status, Target};
+use crate::target::{Codes, Exit, Heartbeat, Phase, Status, Target};
 
 /// Longest `detail` on the wire, in bytes.
 const MAX_DETAIL: usize = 1024;

@@ -12,19 +12,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::target::Heartbeat;
+
 /// Bounds of the pause between two looks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
-
-/// What the heartbeat says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    Well,
-    /// The worker was started to give one, and has given none yet.
-    Awaited,
-    /// None for longer than there may be.
-    Missed,
-}
 
 /// What changes when a file is touched, written or replaced.
 type Stamp = (u64, i64, i64, i64, i64, u64);

@@ -11,10 +11,11 @@ mod link;
 mod procs;
 mod supervisor;
 mod sys;
-mod target;
 mod worker;
 
 use std::process::ExitCode;
+
+use lockstep_pod_agent::target;
 
 use crate::args::{Invocation, parse};
 use crate::supervisor::Supervisor;

@@ -14,32 +14,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::target::Exit;
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    Code(i32),
-    Signal(i32),
-}
-
-impl Exit {
-    /// The code that Kubernetes sees: the exit code, or 128 + signal.
-    pub(crate) fn code(self) -> i32 {
-        match self {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-
-    /// The signal, or 0.
-    pub(crate) fn signal(self) -> i32 {
-        match self {
-            Exit::Code(_) => 0,
-            Exit::Signal(signal) => signal,
-        }
-    }
-}
 
 /// A signal to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

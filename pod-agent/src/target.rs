@@ -21,9 +21,6 @@
 
 use std::time::Duration;
 
-use crate::heartbeat::Heartbeat;
-use crate::sys::Exit;
-
 /// A wait for a release shorter than this is not worth a line in the worker's log.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 /// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
@@ -31,34 +28,83 @@ const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Bounds of the pause between two rounds of SIGKILL.
 const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The code that Kubernetes sees: the exit code, or 128 + signal.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// The signal, or 0.
+    #[must_use]
+    pub fn signal(self) -> i32 {
+        match self {
+            Exit::Code(_) => 0,
+            Exit::Signal(signal) => signal,
+        }
+    }
+}
+
 /// The time of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// Since the agent started; monotonic.
-    pub(crate) mono: Duration,
+    pub mono: Duration,
     /// Nanoseconds since the Unix epoch.
-    pub(crate) unix_nanos: i64,
+    pub unix_nanos: i64,
 }
 
 /// The desired state of the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) epoch: u64,
-    pub(crate) generation: u64,
-    pub(crate) counter: u64,
-    pub(crate) release: bool,
-    pub(crate) start_fresh: bool,
-    pub(crate) grace: Duration,
-    pub(crate) terminal: Vec<Codes>,
+pub struct Target {
+    /// Of the leader that gave the order.
+    pub epoch: u64,
+    /// The count that the worker should have.
+    pub generation: u64,
+    /// Counted restarts so far.
+    pub counter: u64,
+    /// Start where parked at `generation`.
+    pub release: bool,
+    /// Start where fresh.
+    pub start_fresh: bool,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Exit codes with which the agent itself exits.
+    pub terminal: Vec<Codes>,
     /// Longest time between two heartbeats of the worker; zero: none are asked for.
-    pub(crate) heartbeat_timeout: Duration,
+    pub heartbeat_timeout: Duration,
+}
+
+/// What a worker's heartbeat says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// It is given in time, or none is asked for.
+    Well,
+    /// The worker was started to give one, and has given none yet.
+    Awaited,
+    /// None for longer than there may be.
+    Missed,
 }
 
 /// Exit codes that Kubernetes has to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Codes {
-    pub(crate) negated: bool,
-    pub(crate) codes: Vec<i32>,
+pub struct Codes {
+    /// Every code but these, and never 0.
+    pub negated: bool,
+    /// Codes.
+    pub codes: Vec<i32>,
 }
 
 impl Codes {
@@ -70,62 +116,84 @@ impl Codes {
 
 /// Where the worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
+    /// Never started.
     Fresh,
+    /// Being started.
     Starting,
+    /// Running.
     Running,
+    /// Signalled for a restart; processes may remain.
     Stopping,
+    /// No process remains; waits for a release.
     Parked,
+    /// Exited by itself, not 0.
     Exited(Exit),
+    /// Exited 0 by itself.
     Done,
 }
 
 /// What the daemon is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) phase: Phase,
-    pub(crate) generation: u64,
-    pub(crate) epoch: u64,
-    pub(crate) counter: u64,
+pub struct Status {
+    /// Where the worker is.
+    pub phase: Phase,
+    /// The count that it runs or parks at.
+    pub generation: u64,
+    /// Highest epoch seen.
+    pub epoch: u64,
+    /// Highest counter seen.
+    pub counter: u64,
     /// Grows with every change.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// When the phase (at this generation) was entered, or the heartbeat was missed; nanoseconds since the Unix epoch.
-    pub(crate) since_unix_nanos: i64,
-    pub(crate) detail: String,
-    pub(crate) needs_host_kill: bool,
+    pub since_unix_nanos: i64,
+    /// For people.
+    pub detail: String,
+    /// Processes remain that the agent cannot kill.
+    pub needs_host_kill: bool,
     /// Of a running worker; otherwise `Well`.
-    pub(crate) heartbeat: Heartbeat,
+    pub heartbeat: Heartbeat,
 }
 
 /// What a round of SIGKILL came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KillReport {
+pub struct KillReport {
     /// The kernel refused at least one of them.
-    pub(crate) denied: bool,
+    pub denied: bool,
     /// New processes appeared until the round gave up.
-    pub(crate) forking: bool,
+    pub forking: bool,
     /// The processes that are left, for people.
-    pub(crate) note: String,
+    pub note: String,
 }
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
+pub enum Input {
+    /// An order of the daemon.
     Target(Target),
+    /// The worker has been started.
     Started,
+    /// The worker cannot be started.
     StartFailed {
+        /// As a shell would exit.
         code: i32,
+        /// Why.
         detail: String,
     },
+    /// The worker itself has ended.
     WorkerExited(Exit),
     /// No process of the worker's tree remains. Told while [`Machine::awaits_empty`].
     TreeEmpty,
+    /// What [`Action::Kill`] came to.
     Killed(KillReport),
     /// What the running worker's heartbeat says now.
     Heartbeat(Heartbeat),
     /// A signal to the agent; `outside`: from the container runtime.
     Signal {
+        /// Its number.
         signo: i32,
+        /// From the container runtime.
         outside: bool,
     },
     /// [`Machine::deadline`] has passed.
@@ -134,21 +202,32 @@ pub(crate) enum Input {
 
 /// What to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Send the status to the daemon.
     Report,
     /// Start the worker; answered with `Started` or `StartFailed`.
-    Start { generation: u64 },
+    Start {
+        /// The count to start it with.
+        generation: u64,
+    },
     /// SIGTERM to every process of the tree.
     Terminate,
     /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the container.
-    Kill { all: bool },
+    Kill {
+        /// Sessions of `kubectl exec` too.
+        all: bool,
+    },
     /// Pass a signal on to the worker.
     Forward(i32),
     /// A line for the log.
     Say(String),
     /// Leave. `flush`: after the report is out, for as long as that may take.
-    Exit { code: i32, flush: bool },
+    Exit {
+        /// Exit code of the container.
+        code: i32,
+        /// After the report is out.
+        flush: bool,
+    },
 }
 
 /// The round of SIGKILL that is under way.
@@ -162,7 +241,7 @@ struct Killing {
 
 /// The state of one incarnation.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     status: Status,
     /// The newest order that was obeyed.
     order: Target,
@@ -177,7 +256,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// A fresh agent that has never started its worker.
-    pub(crate) fn new(now: Moment) -> Self {
+    #[must_use]
+    pub fn new(now: Moment) -> Self {
         Self {
             status: Status {
                 phase: Phase::Fresh,
@@ -199,12 +279,15 @@ impl Machine {
         }
     }
 
-    pub(crate) fn status(&self) -> &Status {
+    /// What the daemon should know.
+    #[must_use]
+    pub fn status(&self) -> &Status {
         &self.status
     }
 
     /// When `Tick` is due, on the monotonic clock.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
         let killing = self.killing.as_ref().map(|killing| killing.next);
         [self.kill_at, killing, self.say_waiting_at]
             .into_iter()
@@ -213,7 +296,8 @@ impl Machine {
     }
 
     /// Longest time between two heartbeats that is asked of the worker now; zero: none are asked for.
-    pub(crate) fn heartbeat_timeout(&self) -> Duration {
+    #[must_use]
+    pub fn heartbeat_timeout(&self) -> Duration {
         match self.status.phase {
             // Told to go, it has other things to do.
             Phase::Starting | Phase::Running if self.leaving.is_none() => self.order.heartbeat_timeout,
@@ -222,12 +306,13 @@ impl Machine {
     }
 
     /// Whether it matters that no process remains.
-    pub(crate) fn awaits_empty(&self) -> bool {
+    #[must_use]
+    pub fn awaits_empty(&self) -> bool {
         self.status.phase == Phase::Stopping || self.killing.is_some()
     }
 
     /// Takes in one fact.
-    pub(crate) fn step(&mut self, now: Moment, input: Input) -> Vec<Action> {
+    pub fn step(&mut self, now: Moment, input: Input) -> Vec<Action> {
         let mut todo = Vec::new();
         if self.gone {
             return todo;
