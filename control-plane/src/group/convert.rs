@@ -5,7 +5,8 @@ use lockstep_api::{InPlaceKind, InPlacePhase, InPlaceRestartStatus, RestartCause
 use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Reason, Rung};
 
 /// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
-pub(super) fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
+#[must_use]
+pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     let Some(status) = status else {
         return Durable::default();
     };

@@ -139,7 +139,8 @@ impl Manager {
 }
 
 /// Whether the JobSet's workers are restarted together, now.
-pub(crate) fn is_group(jobset: &JobSet) -> bool {
+#[must_use]
+pub fn is_group(jobset: &JobSet) -> bool {
     jobset.is_managed_here()
         && !jobset.is_finished()
         && !jobset.is_deleting()

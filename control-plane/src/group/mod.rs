@@ -19,7 +19,9 @@ mod write;
 
 pub use announce::Announcer;
 pub use clock::Clock;
-pub use manager::Manager;
+pub use convert::durable_from;
+pub use manager::{Manager, is_group};
+pub use observe::{View, observed, published, view_of};
+pub use write::{Change, patch};
 
 pub(crate) use convert::sentence;
-pub(crate) use manager::is_group;

@@ -6,23 +6,26 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, annotations, labels};
+use lockstep_core::pod::PodSummary;
 use lockstep_core::restart::{self, Durable, Gathered, Observed, Occupancy, Place, Policy};
 
 use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
 use crate::watch::{Stores, WatchedPod};
 
 /// The API server's part, with what the hub needs of it.
-pub(super) struct View {
-    pub(super) gathered: Gathered,
-    pub(super) policy: GroupPolicy,
-    pub(super) nodes: BTreeSet<String>,
+pub struct View {
+    /// What the coordinator decides on.
+    pub gathered: Gathered,
+    /// What the nodes need besides.
+    pub policy: GroupPolicy,
+    /// Nodes that hold live pods of the group.
+    pub nodes: BTreeSet<String>,
     /// Where there should be pods.
-    pub(super) places: BTreeMap<Place, Occupancy>,
+    pub places: BTreeMap<Place, Occupancy>,
 }
 
 /// Reads the stores for one JobSet, whose status says what is `durable`.
 pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View {
-    let recreations = jobset.restarts();
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
     let jobs: Vec<Arc<Job>> = stores
@@ -35,9 +38,17 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
         .into_iter()
         .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
         .collect();
-    let pods = || pods.iter().map(|pod| &pod.summary);
-    let gathered = restart::gather(jobset, &jobs, pods(), recreations);
-    let places = restart::places(&jobs, pods(), recreations, &durable.started);
+    let pods: Vec<&PodSummary> = pods.iter().map(|pod| &pod.summary).collect();
+    view_of(jobset, &jobs, &pods, durable)
+}
+
+/// The same of Jobs and pods that are known to be the JobSet's.
+#[must_use]
+pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable: &Durable) -> View {
+    let recreations = jobset.restarts();
+    let pods = || pods.iter().copied();
+    let gathered = restart::gather(jobset, jobs, pods(), recreations);
+    let places = restart::places(jobs, pods(), recreations, &durable.started);
     // Where only ended pods are left, nothing is to be told: the daemon has forgotten the group by the time a new pod comes.
     let nodes = pods()
         .filter(|pod| !pod.is_terminal())
@@ -73,7 +84,8 @@ fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
 }
 
 /// What the coordinator decides on.
-pub(super) fn observed(
+#[must_use]
+pub fn observed(
     view: &View,
     jobset: &JobSet,
     link: &GroupLink,
@@ -115,7 +127,8 @@ pub(super) fn observed(
 }
 
 /// What the nodes are told.
-pub(super) fn published(view: &View, desired: restart::Desired) -> Published {
+#[must_use]
+pub fn published(view: &View, desired: restart::Desired) -> Published {
     Published {
         desired,
         policy: view.policy.clone(),

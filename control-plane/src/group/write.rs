@@ -33,49 +33,28 @@ pub(super) enum WriteError {
 
 /// What is to be written.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub struct Change {
     /// What should be durable.
-    pub(super) durable: Option<Durable>,
+    pub durable: Option<Durable>,
     /// All conditions, where one of them changes.
-    pub(super) conditions: Option<Vec<Condition>>,
+    pub conditions: Option<Vec<Condition>>,
 }
 
 impl Change {
     /// Whether there is nothing to write.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.durable.is_none() && self.conditions.is_none()
     }
 }
 
-/// Writes `change` on top of exactly `known`. A recreation raises `status.restarts` in the same write, once per generation.
+/// Writes `change` on top of exactly `known`.
 pub(super) async fn write(
     client: kube::Client,
     known: Arc<JobSet>,
     change: Change,
 ) -> Result<JobSet, WriteError> {
     let api: Api<JobSet> = Api::namespaced(client, known.ns());
-    let before = known
-        .status
-        .as_ref()
-        .and_then(|status| status.in_place_restart.as_ref());
-    let mut status = json!({});
-    if let Some(conditions) = &change.conditions {
-        status["conditions"] = json!(conditions);
-    }
-    if let Some(wanted) = &change.durable {
-        let kind = in_place::group(&known).map(|group| group.kind);
-        status["inPlaceRestart"] = whole(&convert::status_to(wanted, kind, before, jiff::Timestamp::now()));
-        let durable = convert::durable_from(before);
-        if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
-            let counted = known
-                .status
-                .as_ref()
-                .map_or(0, |status| status.restarts_count_towards_max);
-            status["restarts"] = json!(known.restarts() + 1);
-            status["restartsCountTowardsMax"] = json!(counted + 1);
-        }
-    }
-    let patch = json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status});
+    let patch = patch(&known, &change, jiff::Timestamp::now());
     let patched = api
         .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
         .await;
@@ -100,6 +79,33 @@ pub(super) async fn write(
         },
         Err(error) => Err(WriteError::Api(Box::new(error))),
     }
+}
+
+/// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
+#[must_use]
+pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> serde_json::Value {
+    let before = known
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    let mut status = json!({});
+    if let Some(conditions) = &change.conditions {
+        status["conditions"] = json!(conditions);
+    }
+    if let Some(wanted) = &change.durable {
+        let kind = in_place::group(known).map(|group| group.kind);
+        status["inPlaceRestart"] = whole(&convert::status_to(wanted, kind, before, now));
+        let durable = convert::durable_from(before);
+        if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
+            let counted = known
+                .status
+                .as_ref()
+                .map_or(0, |status| status.restarts_count_towards_max);
+            status["restarts"] = json!(known.restarts() + 1);
+            status["restartsCountTowardsMax"] = json!(counted + 1);
+        }
+    }
+    json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status})
 }
 
 /// Every field of the status, the absent ones as null: a merge patch leaves alone what it does not name.

@@ -14,6 +14,7 @@ pub use auth::{AuthError, Authenticator, NodeIdentity, StaticToken};
 pub use convert::{GroupPolicy, TerminalCode};
 pub use registry::{GroupLink, Published, Registry};
 pub use service::{HubService, serve};
+pub use session::{Outbox, Taken};
 
 #[cfg(test)]
 mod tests;

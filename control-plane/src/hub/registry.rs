@@ -149,7 +149,7 @@ impl Registry {
     }
 
     /// A daemon has said hello: its snapshot is what it knows. What it no longer lists is out of sight, not lost.
-    pub(super) fn connect(&self, node: &str, outbox: &Arc<Outbox>, snapshot: Vec<pb::WorkerState>) -> u64 {
+    pub fn connect(&self, node: &str, outbox: &Arc<Outbox>, snapshot: Vec<pb::WorkerState>) -> u64 {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let known = {
             let mut entry = self.nodes.entry(node.to_owned()).or_default();
@@ -171,7 +171,7 @@ impl Registry {
     }
 
     /// The stream has ended. Its workers run on, out of sight.
-    pub(super) fn disconnect(&self, node: &str, session: u64) {
+    pub fn disconnect(&self, node: &str, session: u64) {
         let groups = {
             // Held to the end, so that a stream that replaces this one at the same time has the last word.
             let Some(mut entry) = self.nodes.get_mut(node) else {
@@ -192,7 +192,7 @@ impl Registry {
     }
 
     /// Workers whose state changed.
-    pub(super) fn report(&self, node: &str, workers: Vec<pb::WorkerState>) {
+    pub fn report(&self, node: &str, workers: Vec<pb::WorkerState>) {
         let touched = self.store(node, workers);
         self.notify(&touched);
     }

@@ -16,7 +16,7 @@ const GROUPS_PER_MESSAGE: usize = 256;
 
 /// What is to be sent to one node.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub struct Outbox {
     pending: Mutex<Pending>,
     changed: Notify,
 }
@@ -37,7 +37,8 @@ enum Item {
 
 impl Outbox {
     /// An outbox whose first message is the welcome.
-    pub(super) fn new(welcome: pb::Welcome) -> Arc<Self> {
+    #[must_use]
+    pub fn new(welcome: pb::Welcome) -> Arc<Self> {
         let pending = Pending {
             welcome: Some(welcome),
             ..Pending::default()
@@ -53,31 +54,31 @@ impl Outbox {
     }
 
     /// Replaces what is pending for the group.
-    pub(super) fn desired(&self, group: Arc<pb::Group>) {
+    pub fn desired(&self, group: Arc<pb::Group>) {
         self.lock().groups.insert(group.uid.clone(), Item::Desired(group));
         self.changed.notify_one();
     }
 
     /// Replaces what is pending for the group.
-    pub(super) fn forget(&self, uid: &str, epoch: Epoch) {
+    pub fn forget(&self, uid: &str, epoch: Epoch) {
         self.lock().groups.insert(uid.to_owned(), Item::Forget(epoch));
         self.changed.notify_one();
     }
 
     /// Asks the daemon to reconnect, then ends the stream.
-    pub(super) fn drain(&self) {
+    pub fn drain(&self) {
         self.lock().draining = true;
         self.changed.notify_one();
     }
 
     /// Ends the stream.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
     /// The next message; `None` ends the stream. Cancel-safe.
-    pub(super) async fn next(&self) -> Option<pb::HubMessage> {
+    pub async fn next(&self) -> Option<pb::HubMessage> {
         loop {
             match self.take() {
                 Taken::Message(kind) => return Some(pb::HubMessage { kind: Some(kind) }),
@@ -97,7 +98,9 @@ impl Outbox {
         }
     }
 
-    fn take(&self) -> Taken {
+    /// The next message, if there is one now.
+    #[must_use]
+    pub fn take(&self) -> Taken {
         let mut pending = self.lock();
         if pending.closed {
             return Taken::Closed;
@@ -133,8 +136,13 @@ impl Outbox {
     }
 }
 
-enum Taken {
+/// What an [`Outbox`] has to send.
+#[derive(Debug)]
+pub enum Taken {
+    /// This.
     Message(Kind),
+    /// Nothing any more: the stream ends.
     Closed,
+    /// Nothing now.
     Nothing,
 }
