@@ -149,6 +149,12 @@ impl Slot<'_> {
         Some(report.since)
     }
 
+    /// Running, as its daemon says now.
+    pub(super) fn seen_running(&self) -> bool {
+        self.current
+            .is_some_and(|(_, report)| report.phase == Phase::Running)
+    }
+
     /// Running at exactly this generation, or out of sight while its pod runs.
     pub(super) fn running_at(&self, generation: Generation) -> bool {
         self.current.is_some_and(|(_, report)| match report.phase {

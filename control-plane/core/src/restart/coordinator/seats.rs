@@ -52,7 +52,10 @@ impl Coordinator {
         }
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
         for (identity, slot) in &view.slots {
-            let runs = slot.done || (slot.running_at(self.generation) && self.seats.contains_key(*identity));
+            // Out of sight is good enough for a worker that has run before, not for the first start.
+            let seen = self.started.contains(&slot.worker.stage) || slot.seen_running();
+            let seated = self.seats.contains_key(*identity);
+            let runs = slot.done || (seen && seated && slot.running_at(self.generation));
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
         }
         self.started.extend(

@@ -4,6 +4,7 @@ mod containers;
 mod escalation;
 mod nodes;
 mod pods;
+mod histories;
 mod random;
 mod restarts;
 mod takeover;

@@ -1,0 +1,27 @@
+//! Histories that the simulation has found, each cut down to what matters.
+
+use super::world::World;
+use crate::restart::{Generation, Phase};
+
+#[test]
+fn a_worker_that_goes_out_of_sight_before_its_first_start_has_not_started() {
+    let mut world = World::created(2, 3);
+    world.pod(0);
+    world.step();
+    world.obey();
+    world.pod(1);
+    world.step();
+    // Its daemon is away before the order has reached it.
+    world.set_phase(1, Phase::Unlinked);
+    for _ in 0..3 {
+        world.step();
+    }
+    assert!(world.observed.durable.started.is_empty());
+
+    world.set_phase(1, Phase::Fresh);
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    assert_eq!(world.coordinator.generation(), Generation(0));
+    assert!(world.starts.values().all(|starts| *starts == 1));
+}
