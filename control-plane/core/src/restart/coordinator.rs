@@ -234,7 +234,7 @@ impl Coordinator {
                 }
                 if view.has_done_work_in_unfinished_stage() {
                     self.recreate(Self::cause_of(Reason::WorkDone), now, out);
-                } else if self.all_parked(view) {
+                } else if self.all_parked(observed, view) {
                     if let Some(timeline) = &mut self.timeline {
                         timeline.parked_at = now;
                     }
@@ -246,7 +246,7 @@ impl Coordinator {
                 }
             }
             State::Parked { deadline } => {
-                if !self.all_parked(view) {
+                if !self.all_parked(observed, view) {
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
                     // Time without the API server does not count, so the release has all of its own.
@@ -288,10 +288,17 @@ impl Coordinator {
             })
     }
 
-    /// Whether all workers that the barrier waits for are parked, in pods that they may stay in.
-    fn all_parked(&self, view: &View<'_>) -> bool {
-        self.barrier(view)
-            .all(|(identity, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(identity))
+    /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
+    /// will be made again, and with them come workers to wait for.
+    fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
+        let expected = |stage: &String| {
+            observed.finished_stages.contains(stage)
+                || view.slots.values().any(|slot| slot.worker.stage == *stage)
+        };
+        self.started.iter().all(expected)
+            && self
+                .barrier(view)
+                .all(|(identity, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(identity))
     }
 
     /// Begins a counted restart, unless maxRestarts is used up.

@@ -25,3 +25,21 @@ fn a_worker_that_goes_out_of_sight_before_its_first_start_has_not_started() {
     assert_eq!(world.coordinator.generation(), Generation(0));
     assert!(world.starts.values().all(|starts| *starts == 1));
 }
+
+#[test]
+fn a_job_that_is_deleted_and_made_again_costs_one_restart() {
+    let mut world = World::running(1, 3);
+    world.lose_pod(0);
+    world.step();
+    let workers = std::mem::take(&mut world.observed.workers);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+
+    world.observed.workers = workers;
+    world.settle();
+    world.pod(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
