@@ -153,7 +153,7 @@ impl Coordinator {
         if observed.suspended {
             self.suspend();
         } else if self.state == State::Suspended {
-            self.state = State::InSync;
+            self.resume(observed, now);
         }
 
         let view = View::new(observed, &self.done);
@@ -207,6 +207,18 @@ impl Coordinator {
         self.forget_workers();
         self.timeline = None;
         self.state = State::Suspended;
+    }
+
+    /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
+    fn resume(&mut self, observed: &Observed, now: UnixNanos) {
+        let lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
+        self.state = if lives {
+            State::Stopping {
+                deadline: now.plus_millis(observed.policy.timeout_ms),
+            }
+        } else {
+            State::InSync
+        };
     }
 
     fn advance(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {

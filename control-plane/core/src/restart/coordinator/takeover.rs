@@ -106,7 +106,15 @@ impl Coordinator {
                 Some(Phase::Starting | Phase::Running | Phase::Exited(_))
             )
         });
+        // Left over from before the JobSet was suspended, or not reached yet by a restart that is.
+        let behind = |slot: &Slot<'_>| {
+            slot.current.is_some_and(|(_, report)| {
+                let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
+                runs && report.generation < self.generation
+            })
+        };
         let under_way = observed.durable.phase == DurablePhase::Stopping
+            || view.slots.values().any(behind)
             || observed.durable.generation < self.generation
             || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
         for (identity, slot) in &view.slots {

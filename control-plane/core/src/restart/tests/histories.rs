@@ -43,3 +43,29 @@ fn a_job_that_is_deleted_and_made_again_costs_one_restart() {
     assert_eq!(world.observed.durable.counter, 1);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
+
+#[test]
+fn nobody_is_released_after_a_suspension_while_a_worker_of_before_still_runs() {
+    for new_leader in [false, true] {
+        let mut world = World::running(2, 3);
+        world.observed.suspended = true;
+        world.step();
+        world.lose_pod(0);
+        world.observed.suspended = false;
+        world.pod(0);
+        if new_leader {
+            world.new_leader(2);
+        }
+        for _ in 0..3 {
+            let out = world.step();
+            assert!(!out.desired.is_some_and(|desired| desired.release));
+        }
+
+        world.lose_pod(1);
+        world.pod(1);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+        assert_eq!(world.observed.durable.counter, 0);
+    }
+}
