@@ -17,6 +17,9 @@ endif
 export LOCKSTEP_TESTBED ?= dev
 NODES ?= 1
 
+# Histories of `make soak`.
+SEEDS ?= 1000000
+
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TESTBED := $(TARGET)/debug/lockstep-testbed
@@ -118,6 +121,10 @@ api-test: deps ## Run the tests against a real API server
 .PHONY: node-test
 node-test: binaries ## Run the tests on a real node
 	$(CARGO) test --locked -p lockstep-integration --test node
+
+.PHONY: soak
+soak: deps ## Simulate the restart protocol under faults for longer (SEEDS=1000000)
+	$(CARGO) run --locked -p lockstep-simulation -- soak --seeds $(SEEDS)
 
 .PHONY: deny
 deny: ## Check licences, sources and advisories of dependencies, where cargo-deny is installed

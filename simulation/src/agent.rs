@@ -1,0 +1,453 @@
+//! Containers and their agents: the real state machine, between a daemon that comes and goes and a tree of processes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockstep_node_daemon::worker::facts::Input as DaemonInput;
+use lockstep_node_daemon::worker::types::{
+    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, LinkId, PodUid, Target as Told,
+};
+use lockstep_pod_agent::target::{
+    Action, Codes, Exit, Input, KillReport, Machine, Moment, Phase, Status, Target,
+};
+
+use crate::event::{Event, NodeIndex, ProcessId};
+use crate::time::{MS, SEC, Time, US, unix};
+use crate::worker::Process;
+use crate::world::World;
+
+/// A worker, over all of its pods: the child Job, and the index in it.
+pub(crate) type Identity = (String, u32);
+
+/// One container instance.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) node: NodeIndex,
+    pub(crate) pod: String,
+    pub(crate) jobset_uid: String,
+    pub(crate) recreation: i32,
+    pub(crate) identity: Identity,
+    pub(crate) machine: Machine,
+    created: Time,
+    /// Whether PID 1 lives.
+    pub(crate) lives: bool,
+    /// Exit code that the container ends with once the last process is gone.
+    ending: i32,
+    /// Exit code, and when it ended.
+    pub(crate) exit: Option<(i32, Time)>,
+    /// The worker itself, while it is not reaped.
+    pub(crate) worker: Option<ProcessId>,
+    pub(crate) processes: BTreeMap<ProcessId, Process>,
+    /// Connection to this life of the daemon.
+    link: Option<(u32, LinkId)>,
+    pause: Time,
+    last_up: Time,
+    last_down: Time,
+}
+
+impl Container {
+    pub(crate) fn new(
+        now: Time,
+        clock_ahead: i64,
+        (node, pod): (NodeIndex, String),
+        (jobset_uid, recreation, identity): (String, i32, Identity),
+    ) -> Self {
+        let moment = Moment {
+            mono: Duration::ZERO,
+            unix_nanos: unix(now, clock_ahead),
+        };
+        Self {
+            node,
+            pod,
+            jobset_uid,
+            recreation,
+            identity,
+            machine: Machine::new(moment),
+            created: now,
+            lives: true,
+            ending: 0,
+            exit: None,
+            worker: None,
+            processes: BTreeMap::new(),
+            link: None,
+            pause: 20 * MS,
+            last_up: now,
+            last_down: now,
+        }
+    }
+
+    pub(crate) fn created(&self) -> Time {
+        self.created
+    }
+
+    /// The worker runs and nobody has told it to stop.
+    pub(crate) fn runs_undisturbed(&self) -> bool {
+        self.lives && self.worker.is_some() && self.machine.status().phase == Phase::Running
+    }
+}
+
+impl World {
+    fn moment(&self, container: &Container) -> Moment {
+        Moment {
+            mono: Duration::from_nanos(self.now - container.created),
+            unix_nanos: unix(self.now, self.nodes[container.node].clock_ahead),
+        }
+    }
+
+    /// Gives the machine a fact and does what it says, and so on for the facts that this makes.
+    pub(crate) fn agent_feed(&mut self, id: &str, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let Some(container) = self.containers.get(id).filter(|container| container.lives) else {
+                return;
+            };
+            let moment = self.moment(container);
+            let Some(container) = self.containers.get_mut(id) else {
+                return;
+            };
+            let before = container.machine.status().clone();
+            let actions = container.machine.step(moment, input);
+            self.agent_checked(id, &before);
+            for action in actions {
+                if let Some(input) = self.agent_act(id, action) {
+                    inputs.insert(0, input);
+                }
+            }
+            if inputs.is_empty()
+                && self.containers.get(id).is_some_and(|container| {
+                    container.lives && container.processes.is_empty() && container.machine.awaits_empty()
+                })
+            {
+                inputs.push(Input::TreeEmpty);
+            }
+        }
+        self.agent_wake(id);
+    }
+
+    fn agent_wake(&mut self, id: &str) {
+        let Some(container) = self.containers.get(id).filter(|container| container.lives) else {
+            return;
+        };
+        if let Some(deadline) = container.machine.deadline() {
+            let at = container.created + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+            let container = id.to_owned();
+            self.queue
+                .push(at.max(self.now + US), Event::AgentTick { container });
+        }
+    }
+
+    pub(crate) fn agent_tick(&mut self, id: &str) {
+        let due = self.containers.get(id).is_some_and(|container| {
+            let mono = Duration::from_nanos(self.now - container.created);
+            container.lives && container.machine.deadline().is_some_and(|at| at <= mono)
+        });
+        if due {
+            self.agent_feed(id, Input::Tick);
+        }
+    }
+
+    fn agent_act(&mut self, id: &str, action: Action) -> Option<Input> {
+        match action {
+            Action::Report => self.agent_report(id),
+            Action::Start { generation } => {
+                self.process_start(id, generation);
+                return Some(Input::Started);
+            }
+            Action::Terminate => self.processes_terminate(id),
+            Action::Kill { .. } => return self.processes_kill(id).map(Input::Killed),
+            Action::Forward(_) => self.processes_terminate(id),
+            Action::Say(_) => {}
+            Action::Exit { code, flush } => {
+                self.say(|| format!("{id}: the agent exits with {code}"));
+                if !flush && self.rng.percent(50) {
+                    // Its last words were not sent.
+                    self.agent_loses_link(id);
+                }
+                self.container_kill(id, code);
+            }
+        }
+        None
+    }
+
+    fn agent_report(&mut self, id: &str) {
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let Some((daemon, link)) = container.link else {
+            return;
+        };
+        let (node, last, status) = (
+            container.node,
+            container.last_up,
+            container.machine.status().clone(),
+        );
+        if !self.daemon_lives(node, daemon) {
+            return;
+        }
+        let at = (self.now + self.rng.span(20 * US, 500 * US)).max(last + 1);
+        if let Some(container) = self.containers.get_mut(id) {
+            container.last_up = at;
+        }
+        let (container, status) = (id.to_owned(), Box::new(status));
+        self.queue.push(
+            at,
+            Event::AgentState {
+                container,
+                daemon,
+                link,
+                status,
+            },
+        );
+    }
+
+    /// The agent's state has reached its daemon.
+    pub(crate) fn agent_state(&mut self, id: &str, daemon: u32, link: LinkId, status: &Status) {
+        if let Some(node) = self.containers.get(id).map(|container| container.node) {
+            let state = agent_state(status);
+            self.daemon_input(node, daemon, DaemonInput::State(id.into(), link, state));
+        }
+    }
+
+    pub(crate) fn agent_connect_later(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        let pause = container.pause;
+        container.pause = (pause * 2).min(SEC);
+        let at = self.now + pause / 2 + self.rng.below(pause / 2);
+        let container = id.to_owned();
+        self.queue.push(at, Event::AgentConnect { container });
+    }
+
+    pub(crate) fn agent_connect(&mut self, id: &str) {
+        let Some(container) = self
+            .containers
+            .get_mut(id)
+            .filter(|container| container.lives && container.link.is_none())
+        else {
+            return;
+        };
+        let node = container.node;
+        let daemon = &mut self.nodes[node].daemon;
+        if !daemon.runs {
+            self.agent_connect_later(id);
+            return;
+        }
+        container.pause = 20 * MS;
+        let (link, life) = (daemon.new_link(), daemon.life);
+        container.link = Some((life, link));
+        let registered = DaemonInput::Registered {
+            pod: PodUid::from(container.pod.as_str()),
+            id: ContainerId::from(id),
+            name: "worker".to_owned(),
+            link,
+            pid: 1,
+        };
+        let at = (self.now + self.rng.span(50 * US, 2 * MS)).max(container.last_up + 1);
+        container.last_up = at;
+        self.queue.push(
+            at,
+            Event::DaemonInput {
+                node,
+                daemon: life,
+                input: registered,
+            },
+        );
+        self.agent_report(id);
+    }
+
+    /// The agent, or its daemon, is gone: so is the link.
+    pub(crate) fn agent_loses_link(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        let Some((daemon, link)) = container.link.take() else {
+            return;
+        };
+        let (node, at) = (container.node, container.last_up.max(self.now) + 1);
+        container.last_up = at;
+        if self.daemon_lives(node, daemon) {
+            let input = DaemonInput::LinkDown(ContainerId::from(id), link);
+            self.queue.push(at, Event::DaemonInput { node, daemon, input });
+        }
+        self.agent_connect_later(id);
+    }
+
+    /// The daemon sends a target.
+    pub(crate) fn agent_told(&mut self, id: &str, link: LinkId, target: Told) {
+        let Some(last) = self.containers.get(id).map(|container| container.last_down) else {
+            return;
+        };
+        let at = (self.now + self.rng.span(20 * US, 500 * US)).max(last + 1);
+        if let Some(container) = self.containers.get_mut(id) {
+            container.last_down = at;
+        }
+        let target = Box::new(Target {
+            epoch: target.epoch,
+            generation: target.generation,
+            counter: target.counter,
+            release: target.release,
+            start_fresh: target.start_fresh,
+            grace: Duration::from_millis(u64::from(target.grace_ms)),
+            terminal: target
+                .terminal
+                .into_iter()
+                .map(|(negated, codes)| Codes { negated, codes })
+                .collect(),
+        });
+        let container = id.to_owned();
+        self.queue.push(
+            at,
+            Event::AgentTarget {
+                container,
+                link,
+                target,
+            },
+        );
+    }
+
+    pub(crate) fn agent_target(&mut self, id: &str, link: LinkId, target: Target) {
+        let current = self
+            .containers
+            .get(id)
+            .is_some_and(|container| container.link.is_some_and(|(_, current)| current == link));
+        if current {
+            self.agent_feed(id, Input::Target(target));
+        }
+    }
+
+    /// PID 1 is gone: the kernel kills what is left, and the container has ended once nothing is.
+    pub(crate) fn container_kill(&mut self, id: &str, code: i32) {
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        container.lives = false;
+        container.ending = code;
+        container.worker = None;
+        self.agent_loses_link(id);
+        drop(self.processes_kill(id));
+        self.container_may_end(id);
+    }
+
+    /// The container has ended where neither PID 1 nor any other process of it is left.
+    pub(crate) fn container_may_end(&mut self, id: &str) {
+        let now = self.now;
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.lives || container.exit.is_some() || !container.processes.is_empty() {
+            return;
+        }
+        let code = container.ending;
+        container.exit = Some((code, now));
+        let (node, pod) = (container.node, container.pod.clone());
+        self.say(|| format!("{id}: the container ends with {code}"));
+        if self.nodes[node].up {
+            let at = unix(now, self.nodes[node].clock_ahead);
+            let ended = DaemonInput::Exited(ContainerId::from(id), crate::daemon::exit(code), at);
+            self.daemon_told(node, ended);
+            // Kubelet looks once a second, or is told a little sooner.
+            let seen = self.rng.span(2 * MS, SEC);
+            self.kubelet_later(node, &pod, seen);
+        }
+    }
+
+    /// Somebody outside sends SIGTERM to PID 1.
+    pub(crate) fn container_terminate(&mut self, id: &str) {
+        let signal = Input::Signal {
+            signo: 15,
+            outside: true,
+        };
+        self.agent_feed(id, signal);
+    }
+
+    /// A process of the container has ended.
+    pub(crate) fn process_ended(&mut self, id: &str, process: ProcessId, exit: Exit) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.processes.remove(&process).is_none() {
+            return;
+        }
+        self.say(|| format!("{id}: process {process} ends: {exit:?}"));
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.worker == Some(process) {
+            container.worker = None;
+            self.agent_feed(id, Input::WorkerExited(exit));
+        } else if container.lives && container.processes.is_empty() && container.machine.awaits_empty() {
+            self.agent_feed(id, Input::TreeEmpty);
+        }
+        self.container_may_end(id);
+    }
+
+    /// SIGKILL to every process, as far as the agent may. Nothing to report where there is none.
+    fn processes_kill(&mut self, id: &str) -> Option<KillReport> {
+        let container = self.containers.get_mut(id)?;
+        if container.processes.is_empty() {
+            return None;
+        }
+        let by_agent = container.lives;
+        let mut report = KillReport::default();
+        let mut ends = Vec::new();
+        for (number, process) in &mut container.processes {
+            if by_agent && process.protected {
+                report.denied = true;
+                "foreign".clone_into(&mut report.note);
+            } else if !process.killed {
+                process.killed = true;
+                ends.push((*number, process.dies_after));
+            }
+        }
+        for (process, after) in ends {
+            let container = id.to_owned();
+            let exit = Exit::Signal(9);
+            self.queue.push(
+                self.now + after,
+                Event::ProcessEnds {
+                    container,
+                    process,
+                    exit,
+                },
+            );
+        }
+        Some(report)
+    }
+
+    /// The daemon kills what the agent may not.
+    pub(crate) fn host_kill(&mut self, id: &str) {
+        if let Some(container) = self.containers.get_mut(id) {
+            for process in container.processes.values_mut() {
+                process.protected = false;
+            }
+            drop(self.processes_kill(id));
+        }
+    }
+}
+
+/// The agent's state as its daemon reads it.
+fn agent_state(status: &Status) -> AgentState {
+    let exit = |exit: Exit| DaemonExit {
+        code: exit.code(),
+        signal: exit.signal(),
+    };
+    AgentState {
+        phase: match status.phase {
+            Phase::Fresh => AgentPhase::Fresh,
+            Phase::Starting => AgentPhase::Starting,
+            Phase::Running => AgentPhase::Running,
+            Phase::Stopping => AgentPhase::Stopping,
+            Phase::Parked => AgentPhase::Parked,
+            Phase::Exited(ended) => AgentPhase::Exited(exit(ended)),
+            Phase::Done => AgentPhase::Done(exit(Exit::Code(0))),
+        },
+        generation: status.generation,
+        epoch: status.epoch,
+        counter: status.counter,
+        revision: status.revision,
+        since: status.since_unix_nanos,
+        detail: String::new(),
+        needs_host_kill: status.needs_host_kill,
+    }
+}

@@ -1,0 +1,377 @@
+//! Kubernetes' own controllers: Jobs, scheduling, garbage, pods of nodes that are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use lockstep_api::labels;
+
+use crate::api_server::{Pod, PodPhase, name_of};
+use crate::event::Event;
+use crate::time::{MS, SEC, Time, unix};
+use crate::world::World;
+
+/// First and longest pause before a failed pod is replaced.
+const BACKOFF: (Time, Time) = (10 * SEC, 600 * SEC);
+/// After this long the pods of a node that is gone are removed by force.
+const POD_GC: Time = 40 * SEC;
+
+/// What the Job controller remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Controllers {
+    pub(crate) due: Option<Time>,
+    /// Failed pods of each Job (by UID), and when the last one failed.
+    failures: std::collections::BTreeMap<String, (u32, Time)>,
+}
+
+fn condition(type_: &str, now: Timestamp) -> JobCondition {
+    JobCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: Some(MetaTime(now)),
+        ..JobCondition::default()
+    }
+}
+
+pub(crate) fn has_condition(job: &Job, type_: &str) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == type_)
+}
+
+/// Completed indexes as the API shows them.
+pub(crate) fn completed(job: &Job) -> BTreeSet<u32> {
+    let text = job
+        .status
+        .as_ref()
+        .and_then(|status| status.completed_indexes.as_deref())
+        .unwrap_or_default();
+    text.split(',').filter_map(|index| index.parse().ok()).collect()
+}
+
+pub(crate) fn width(job: &Job) -> u32 {
+    let completions = job.spec.as_ref().and_then(|spec| spec.completions).unwrap_or(1);
+    u32::try_from(completions).unwrap_or(0)
+}
+
+impl World {
+    /// Lets the controllers look, soon.
+    pub(crate) fn poke_controllers(&mut self, after: Time) {
+        let at = self.now + after;
+        if self.controllers.due.is_none_or(|due| due > at) {
+            self.controllers.due = Some(at);
+            self.queue.push(at, Event::Controllers);
+        }
+    }
+
+    pub(crate) fn controllers(&mut self) {
+        if self.controllers.due != Some(self.now) {
+            return;
+        }
+        self.controllers.due = None;
+        if self.api.down_until > self.now {
+            let after = self.api.down_until - self.now + MS;
+            self.poke_controllers(after);
+            return;
+        }
+        self.collect_garbage();
+        let names: Vec<String> = self.api.jobs.keys().cloned().collect();
+        for name in names {
+            if let Some(job) = self.api.jobs.get(&name).cloned() {
+                self.sync_job(&name, &job);
+            }
+        }
+        self.finish_pods();
+        self.schedule();
+    }
+
+    fn collect_garbage(&mut self) {
+        let owner = self.api.jobset.as_ref().filter(|jobset| !jobset.is_deleting());
+        let owner = owner.map(|jobset| jobset.uid_str().to_owned());
+        let orphans: Vec<String> = self
+            .api
+            .jobs
+            .values()
+            .filter(|job| job.metadata.deletion_timestamp.is_none())
+            .filter(|job| {
+                let uid = job
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get(labels::JOBSET_UID));
+                uid != owner.as_ref()
+            })
+            .map(|job| name_of(&job.metadata))
+            .collect();
+        for name in orphans {
+            self.delete_job(&name);
+        }
+        let is_deleting = self
+            .api
+            .jobset
+            .as_ref()
+            .is_some_and(|jobset| jobset.is_deleting());
+        if is_deleting && self.api.jobs.is_empty() {
+            self.api.remove_jobset();
+        }
+        // Pods of Jobs that are gone, and of nodes that are.
+        let now = self.now;
+        let mut later = None;
+        let pods: Vec<Pod> = self.api.pods.values().cloned().collect();
+        for pod in pods {
+            let job = self.api.jobs.get(&pod.job);
+            let job_gone = job.is_none_or(|job| job.metadata.uid.as_deref() != Some(pod.job_uid.as_str()));
+            if job_gone && pod.deleting.is_none() {
+                self.delete_pod(&pod.uid);
+            }
+            if let Some(since) = pod.node.and_then(|node| self.gone_nodes.get(&node)) {
+                if now >= since + POD_GC {
+                    self.note_pod_loss(&pod.uid);
+                    self.api.change_pod(&pod.uid, |pod| pod.phase = PodPhase::Failed);
+                    self.api.change_pod(&pod.uid, |pod| {
+                        pod.deleting.get_or_insert(now);
+                    });
+                } else {
+                    later = Some(since + POD_GC - now);
+                }
+            }
+        }
+        if let Some(after) = later {
+            self.poke_controllers(after);
+        }
+    }
+
+    /// Deletes a Job in the foreground: first its pods, then itself.
+    pub(crate) fn delete_job(&mut self, name: &str) {
+        let now = self.timestamp();
+        let is_deleting = |job: &Arc<Job>| job.metadata.deletion_timestamp.is_some();
+        if self.api.jobs.get(name).is_some_and(|job| !is_deleting(job)) {
+            self.api
+                .change_job(name, |job| job.metadata.deletion_timestamp = Some(MetaTime(now)));
+        }
+    }
+
+    /// Marks a pod as deleted; its node does the rest.
+    pub(crate) fn delete_pod(&mut self, uid: &str) {
+        let now = self.now;
+        let Some(pod) = self.api.pods.get(uid).filter(|pod| pod.deleting.is_none()) else {
+            return;
+        };
+        let unbound = pod.node.is_none();
+        self.note_pod_loss(uid);
+        self.api.change_pod(uid, |pod| {
+            pod.deleting = Some(now);
+            if unbound {
+                pod.phase = PodPhase::Failed;
+            }
+        });
+    }
+
+    pub(crate) fn timestamp(&self) -> Timestamp {
+        Timestamp::from_nanosecond(i128::from(unix(self.now, 0))).unwrap_or_default()
+    }
+
+    fn sync_job(&mut self, name: &str, job: &Job) {
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let pods: Vec<Pod> = self
+            .api
+            .pods
+            .values()
+            .filter(|pod| pod.job_uid == uid)
+            .cloned()
+            .collect();
+        if job.metadata.deletion_timestamp.is_some() {
+            for pod in &pods {
+                self.delete_pod(&pod.uid);
+            }
+            if pods.is_empty() {
+                self.api.remove_job(name);
+            }
+            return;
+        }
+        if has_condition(job, "Complete") || has_condition(job, "Failed") {
+            return;
+        }
+        let mut status = job.status.clone().unwrap_or_default();
+        let now = self.timestamp();
+        let suspended = job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true);
+        status.start_time = if suspended {
+            None
+        } else {
+            status.start_time.or(Some(MetaTime(now)))
+        };
+        let live: Vec<&Pod> = pods.iter().filter(|pod| !pod.is_terminal()).collect();
+        let done: BTreeSet<u32> = pods
+            .iter()
+            .filter(|pod| pod.phase == PodPhase::Succeeded)
+            .map(|pod| pod.index)
+            .chain(completed(job))
+            .collect();
+        self.note_failures(&uid, &pods);
+        let fails = job_is_failed(job, &pods);
+        if fails {
+            if !has_condition(job, "FailureTarget") {
+                self.note_job_failure();
+                status
+                    .conditions
+                    .get_or_insert_default()
+                    .push(condition("FailureTarget", now));
+            }
+            for pod in &live {
+                self.delete_pod(&pod.uid);
+            }
+            if live.is_empty() {
+                status
+                    .conditions
+                    .get_or_insert_default()
+                    .push(condition("Failed", now));
+            }
+        } else if suspended {
+            for pod in &live {
+                self.delete_pod(&pod.uid);
+            }
+        } else if done.len() == width(job) as usize {
+            if live.is_empty() {
+                status
+                    .conditions
+                    .get_or_insert_default()
+                    .push(condition("Complete", now));
+            }
+        } else {
+            self.create_pods(job, &uid, &live, &done);
+        }
+        count(&mut status, &pods, &done);
+        if job.status.as_ref() != Some(&status) {
+            self.api.change_job(name, |job| job.status = Some(status));
+        }
+    }
+
+    fn note_failures(&mut self, job: &str, pods: &[Pod]) {
+        let (failures, last) = self.controllers.failures.entry(job.to_owned()).or_default();
+        let new = pods
+            .iter()
+            .filter(|pod| pod.phase == PodPhase::Failed && !pod.accounted)
+            .count();
+        if new > 0 {
+            *failures += u32::try_from(new).unwrap_or(0);
+            *last = self.now;
+        }
+    }
+
+    fn create_pods(&mut self, job: &Job, uid: &str, live: &[&Pod], done: &BTreeSet<u32>) {
+        let (failures, last) = self.controllers.failures.get(uid).copied().unwrap_or_default();
+        if failures > 0 {
+            let wait = (BACKOFF.0 << (failures - 1).min(8)).min(BACKOFF.1);
+            if self.now < last + wait {
+                let after = last + wait - self.now;
+                self.poke_controllers(after);
+                return;
+            }
+        }
+        let label = |key: &str| {
+            job.metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(key))
+                .cloned()
+        };
+        let name = name_of(&job.metadata);
+        for index in 0..width(job) {
+            if done.contains(&index) || live.iter().any(|pod| pod.index == index) {
+                continue;
+            }
+            let pod_uid = self.api.uid("pod");
+            self.api.put_pod(Pod {
+                name: format!("{name}-{index}-{pod_uid}"),
+                uid: pod_uid,
+                jobset_uid: label(labels::JOBSET_UID).unwrap_or_default(),
+                job: name.clone(),
+                job_uid: uid.to_owned(),
+                index,
+                recreation: label(labels::RESTART_ATTEMPT)
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(0),
+                node: None,
+                phase: PodPhase::Pending,
+                deleting: None,
+                accounted: false,
+                exit_code: None,
+            });
+        }
+    }
+
+    /// The Job controller lets go of pods that have ended; those that were deleted then vanish.
+    fn finish_pods(&mut self) {
+        let ended: Vec<(String, bool, bool)> = self
+            .api
+            .pods
+            .values()
+            .filter(|pod| pod.is_terminal())
+            .map(|pod| (pod.uid.clone(), pod.deleting.is_some(), pod.accounted))
+            .collect();
+        for (uid, deleting, accounted) in ended {
+            if deleting {
+                self.api.remove_pod(&uid);
+            } else if !accounted {
+                self.api.change_pod(&uid, |pod| pod.accounted = true);
+            }
+        }
+    }
+
+    fn schedule(&mut self) {
+        let nodes: Vec<usize> = (0..self.nodes.len())
+            .filter(|node| self.nodes[*node].up && self.node_reaches_api(*node))
+            .collect();
+        let waiting: Vec<String> = self
+            .api
+            .pods
+            .values()
+            .filter(|pod| pod.node.is_none() && pod.deleting.is_none() && !pod.is_terminal())
+            .map(|pod| pod.uid.clone())
+            .collect();
+        if waiting.is_empty() {
+            return;
+        }
+        if nodes.is_empty() {
+            self.poke_controllers(SEC);
+            return;
+        }
+        for uid in waiting {
+            let node = self.rng.pick(&nodes).copied();
+            self.api.change_pod(&uid, |pod| pod.node = node);
+        }
+    }
+}
+
+/// Whether podFailurePolicy ends the Job.
+fn job_is_failed(job: &Job, pods: &[Pod]) -> bool {
+    if has_condition(job, "FailureTarget") {
+        return true;
+    }
+    let policy = job
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.pod_failure_policy.as_ref());
+    policy.into_iter().flat_map(|policy| &policy.rules).any(|rule| {
+        let codes = rule.on_exit_codes.as_ref().map(|codes| codes.values.as_slice());
+        pods.iter()
+            .filter(|pod| pod.phase == PodPhase::Failed && pod.deleting.is_none())
+            .filter_map(|pod| pod.exit_code)
+            .any(|code| codes.is_some_and(|codes| codes.contains(&code)))
+    })
+}
+
+fn count(status: &mut JobStatus, pods: &[Pod], done: &BTreeSet<u32>) {
+    let count =
+        |of: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| of(pod)).count()).unwrap_or(0);
+    let active = |pod: &Pod| !pod.is_terminal() && pod.deleting.is_none();
+    status.active = Some(count(&active));
+    status.ready = Some(count(&|pod| active(pod) && pod.phase == PodPhase::Running));
+    status.succeeded = Some(i32::try_from(done.len()).unwrap_or(0));
+    let text: Vec<String> = done.iter().map(ToString::to_string).collect();
+    status.completed_indexes = (!done.is_empty()).then(|| text.join(","));
+}

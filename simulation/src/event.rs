@@ -1,0 +1,224 @@
+//! Everything that can happen next, and the queue of it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lockstep_api::JobSet;
+use lockstep_core::Plan;
+use lockstep_node_daemon::worker::facts::Input;
+use lockstep_node_daemon::worker::types::LinkId;
+use lockstep_pod_agent::target::{Exit, Status, Target};
+use lockstep_proto::node::v1 as pb;
+
+use crate::api_server::Fate;
+use crate::faults::Fault;
+use crate::time::Time;
+
+/// A process, of all that ever ran.
+pub(crate) type ProcessId = u64;
+/// A stream between a node daemon and a hub, of all that ever were.
+pub(crate) type StreamId = u64;
+
+/// An index of a node.
+pub(crate) type NodeIndex = usize;
+/// An index of a replica of the control plane.
+pub(crate) type ReplicaIndex = usize;
+
+/// What a node daemon sends.
+#[derive(Debug, Clone)]
+pub(crate) enum Up {
+    Hello(Vec<pb::WorkerState>),
+    Report(Vec<pb::WorkerState>),
+}
+
+/// What came of a write of the group's status.
+#[derive(Debug, Clone)]
+pub(crate) enum Written {
+    Done(Arc<JobSet>),
+    Conflict(Arc<JobSet>),
+    Gone,
+    Failed,
+}
+
+/// What is going to happen. `life` tells processes of one place apart: an event for one that has died is dropped.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    // The network between hubs and node daemons.
+    Up {
+        stream: StreamId,
+        message: Up,
+    },
+    Down {
+        stream: StreamId,
+        message: pb::hub_message::Kind,
+    },
+    HubEndBreaks {
+        stream: StreamId,
+    },
+    NodeEndBreaks {
+        stream: StreamId,
+    },
+    /// A stream whose ends cannot reach each other is given up by both.
+    StreamTimeout {
+        stream: StreamId,
+    },
+
+    // Replicas of the control plane.
+    ReplicaStart {
+        replica: ReplicaIndex,
+    },
+    LeaseTick {
+        replica: ReplicaIndex,
+        life: u32,
+    },
+    Watch {
+        replica: ReplicaIndex,
+        life: u32,
+        kind: usize,
+        upto: usize,
+    },
+    GroupStep {
+        replica: ReplicaIndex,
+        life: u32,
+        due: Time,
+    },
+    Reconcile {
+        replica: ReplicaIndex,
+        life: u32,
+        due: Time,
+    },
+    GroupWriteArrives {
+        replica: ReplicaIndex,
+        life: u32,
+        uid: String,
+        patch: Box<serde_json::Value>,
+        fate: Fate,
+    },
+    GroupWritten {
+        replica: ReplicaIndex,
+        life: u32,
+        uid: String,
+        written: Written,
+    },
+    PlanArrives {
+        replica: ReplicaIndex,
+        life: u32,
+        plan: Box<Plan>,
+        base: Arc<JobSet>,
+        fate: Fate,
+    },
+    PlanStatusArrives {
+        replica: ReplicaIndex,
+        life: u32,
+        plan: Box<Plan>,
+        base: Arc<JobSet>,
+        fate: Fate,
+    },
+    Planned {
+        replica: ReplicaIndex,
+        life: u32,
+        done: bool,
+    },
+
+    // Kubernetes' own controllers.
+    Controllers,
+    Kubelet {
+        node: NodeIndex,
+        life: u32,
+        pod: String,
+    },
+    CreateContainer {
+        node: NodeIndex,
+        life: u32,
+        pod: String,
+    },
+    KillPod {
+        node: NodeIndex,
+        life: u32,
+        pod: String,
+    },
+
+    // Node daemons.
+    DaemonStart {
+        node: NodeIndex,
+    },
+    DaemonConnect {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    DaemonSynchronize {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    DaemonList {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    DaemonInput {
+        node: NodeIndex,
+        daemon: u32,
+        input: Input,
+    },
+    NodeStart {
+        node: NodeIndex,
+        life: u32,
+    },
+
+    // Agents and their workers.
+    AgentConnect {
+        container: String,
+    },
+    AgentState {
+        container: String,
+        daemon: u32,
+        link: LinkId,
+        status: Box<Status>,
+    },
+    AgentTarget {
+        container: String,
+        link: LinkId,
+        target: Box<Target>,
+    },
+    AgentTick {
+        container: String,
+    },
+    ProcessEnds {
+        container: String,
+        process: ProcessId,
+        exit: Exit,
+    },
+    HostKill {
+        container: String,
+    },
+
+    // The run.
+    Fault {
+        fault: Fault,
+    },
+    NextFault,
+    Quiesce,
+    Check,
+}
+
+/// Events in the order of their time; those of the same time in the order in which they were made.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: std::collections::BinaryHeap<Reverse<(Time, u64)>>,
+    events: BTreeMap<u64, Event>,
+    made: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: Time, event: Event) {
+        self.made += 1;
+        self.heap.push(Reverse((at, self.made)));
+        self.events.insert(self.made, event);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
+        let Reverse((at, number)) = self.heap.pop()?;
+        let event = self.events.remove(&number)?;
+        Some((at, event))
+    }
+}

@@ -1,0 +1,380 @@
+//! What goes wrong, and what people do meanwhile.
+
+use lockstep_api::{JobSet, annotations};
+use lockstep_pod_agent::target::Exit;
+
+use crate::event::Event;
+use crate::network::Path;
+use crate::scenario::{Profile, TERMINAL_CODE};
+use crate::time::{MS, SEC, Time};
+use crate::world::World;
+
+/// One fault, or one thing that somebody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    // Parts of Lockstep, the network, the API server.
+    ReplicaCrash,
+    LeaderCrash,
+    LeaderFreeze,
+    DaemonCrash,
+    CutNodeFromHub,
+    CutAllFromHub,
+    CutReplicaFromApi,
+    ApiDown,
+    SlowNetwork,
+    WatchLag,
+    ClockStep,
+    Touch,
+    // Workers and what they live in.
+    WorkerFails,
+    AllWorkersFail,
+    AgentKilled,
+    ContainerKilled,
+    PodDeleted,
+    NodeReboot,
+    NodeGone,
+    NodeCut,
+    /// A worker fails, and the leader with it.
+    WorkerFailsLeaderCrashes,
+    // People.
+    Request,
+    Suspend,
+    Resume,
+    EditMaxRestarts,
+    EditTimeout,
+    DeleteJob,
+    DeleteJobSet,
+}
+
+const OF_LOCKSTEP: &[Fault] = &[
+    Fault::ReplicaCrash,
+    Fault::LeaderCrash,
+    Fault::LeaderCrash,
+    Fault::LeaderFreeze,
+    Fault::DaemonCrash,
+    Fault::DaemonCrash,
+    Fault::CutNodeFromHub,
+    Fault::CutAllFromHub,
+    Fault::CutReplicaFromApi,
+    Fault::ApiDown,
+    Fault::SlowNetwork,
+    Fault::WatchLag,
+    Fault::ClockStep,
+    Fault::Touch,
+];
+
+const OF_WORKERS: &[Fault] = &[
+    Fault::WorkerFails,
+    Fault::WorkerFails,
+    Fault::WorkerFails,
+    Fault::WorkerFails,
+    Fault::AllWorkersFail,
+    Fault::AgentKilled,
+    Fault::ContainerKilled,
+    Fault::PodDeleted,
+    Fault::PodDeleted,
+    Fault::NodeReboot,
+    Fault::NodeGone,
+    Fault::NodeCut,
+    Fault::WorkerFailsLeaderCrashes,
+];
+
+const OF_PEOPLE: &[Fault] = &[
+    Fault::Request,
+    Fault::Request,
+    Fault::Suspend,
+    Fault::Resume,
+    Fault::Resume,
+    Fault::EditMaxRestarts,
+    Fault::EditTimeout,
+    Fault::DeleteJob,
+    Fault::DeleteJobSet,
+];
+
+impl World {
+    /// Lets a fault happen, and plans the next one.
+    pub(crate) fn next_fault(&mut self) {
+        if self.now >= self.scenario.faults.1 {
+            self.queue.push(self.now, Event::Quiesce);
+            return;
+        }
+        let among = match self.scenario.profile {
+            Profile::Calm => OF_LOCKSTEP,
+            Profile::Clean => &[Fault::WorkerFails],
+            Profile::Wild => match self.rng.below(10) {
+                0..4 => OF_LOCKSTEP,
+                4..9 => OF_WORKERS,
+                _ => OF_PEOPLE,
+            },
+        };
+        if let Some(fault) = self.rng.pick(among).copied() {
+            self.fault(fault);
+        }
+        let shortest = if self.scenario.profile == Profile::Clean {
+            20 * SEC
+        } else {
+            MS
+        };
+        // Faults come in bursts.
+        let burst = self.scenario.profile != Profile::Clean && self.rng.percent(40);
+        let pause = if burst {
+            self.rng.span(0, 300 * MS)
+        } else {
+            self.rng.span(shortest, self.scenario.pause.max(shortest))
+        };
+        self.queue.push(self.now + pause, Event::NextFault);
+    }
+
+    fn some_container(&mut self, running: bool) -> Option<String> {
+        let ids: Vec<String> = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.lives && (!running || container.runs_undisturbed()))
+            .map(|(id, _)| id.clone())
+            .collect();
+        self.rng.pick(&ids).cloned()
+    }
+
+    fn leader(&self) -> Option<usize> {
+        self.replicas.iter().position(|replica| replica.leader.is_some())
+    }
+
+    fn worker_fails(&mut self, id: &str) {
+        let exit = self.some_failure();
+        let terminal = exit == Exit::Code(TERMINAL_CODE);
+        if let Some(process) = self.containers.get(id).and_then(|container| container.worker) {
+            self.say(|| format!("{id}: its worker fails: {exit:?} (terminal code {terminal})"));
+            self.process_will_end(id, process, 0, exit);
+        }
+    }
+
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.say(|| format!("FAULT {fault:?}"));
+        let short = self.rng.span(50 * MS, 3 * SEC);
+        let long = self.rng.span(SEC, 40 * SEC);
+        let down = if self.rng.percent(60) { short } else { long };
+        let node = self.rng.index(self.nodes.len());
+        let replica = self.rng.index(self.replicas.len());
+        match fault {
+            Fault::ReplicaCrash => self.replica_crash(replica, down),
+            Fault::LeaderCrash => {
+                if let Some(replica) = self.leader() {
+                    self.replica_crash(replica, down);
+                }
+            }
+            Fault::LeaderFreeze => {
+                let replica = self.leader().unwrap_or(replica);
+                let until = self.now + down;
+                self.replicas[replica].paused_until = until;
+            }
+            Fault::DaemonCrash => self.daemon_dies_for(node, down),
+            Fault::CutNodeFromHub => {
+                let until = self.now + down;
+                self.cut(Path::NodeToHub(node, replica), until);
+            }
+            Fault::CutAllFromHub => {
+                let until = self.now + down;
+                for node in 0..self.nodes.len() {
+                    for replica in 0..self.replicas.len() {
+                        self.cut(Path::NodeToHub(node, replica), until);
+                    }
+                }
+            }
+            Fault::CutReplicaFromApi => {
+                let until = self.now + down;
+                self.cut(Path::ReplicaToApi(replica), until);
+            }
+            Fault::ApiDown => self.api.down_until = self.now + down,
+            Fault::SlowNetwork => self.network.slow_until = self.now + down,
+            Fault::WatchLag => self.network.lag_until = self.now + down,
+            Fault::ClockStep => self.clock_step(node, replica),
+            Fault::Touch => self.edit(|jobset, now| annotate(jobset, "example.com/touched", now.to_string())),
+            Fault::WorkerFails => {
+                if let Some(id) = self.some_container(true) {
+                    self.worker_fails(&id);
+                }
+            }
+            Fault::WorkerFailsLeaderCrashes => {
+                if let Some(id) = self.some_container(true) {
+                    self.worker_fails(&id);
+                    if self.leader().is_some() {
+                        let at = self.now + self.rng.span(0, 30 * MS);
+                        self.queue.push(
+                            at,
+                            Event::Fault {
+                                fault: Fault::LeaderCrash,
+                            },
+                        );
+                    }
+                }
+            }
+            Fault::AllWorkersFail => {
+                let all: Vec<String> = self
+                    .containers
+                    .iter()
+                    .filter(|(_, container)| container.runs_undisturbed())
+                    .map(|(id, _)| id.clone())
+                    .collect();
+                for id in all {
+                    if let Some(process) = self.containers.get(&id).and_then(|container| container.worker) {
+                        let after = self.rng.span(0, 100 * MS);
+                        self.process_will_end(&id, process, after, Exit::Signal(6));
+                    }
+                }
+            }
+            Fault::AgentKilled | Fault::ContainerKilled => {
+                if let Some(id) = self.some_container(fault == Fault::ContainerKilled) {
+                    self.note_loss(&id);
+                    self.container_kill(&id, 137);
+                }
+            }
+            Fault::PodDeleted => {
+                let pods: Vec<String> = self.api.pods.keys().cloned().collect();
+                if let Some(uid) = self.rng.pick(&pods).cloned() {
+                    self.delete_pod(&uid);
+                }
+            }
+            Fault::NodeReboot => {
+                self.node_crash(node);
+                let life = self.nodes[node].life;
+                let at = self.now + self.rng.span(2 * SEC, 60 * SEC);
+                self.queue.push(at, Event::NodeStart { node, life });
+            }
+            Fault::NodeGone => {
+                let left = self.nodes.iter().filter(|node| !node.gone).count();
+                if left > 1 && !self.nodes[node].gone {
+                    self.node_crash(node);
+                    self.nodes[node].gone = true;
+                    self.gone_nodes.insert(node, self.now);
+                    self.poke_controllers(SEC);
+                }
+            }
+            Fault::NodeCut => {
+                let until = self.now + down;
+                self.network.cut(Path::NodeToApi(node), until);
+                for replica in 0..self.replicas.len() {
+                    self.cut(Path::NodeToHub(node, replica), until);
+                }
+            }
+            Fault::Request => {
+                self.note_wish();
+                self.edit(|jobset, now| annotate(jobset, annotations::RESTART_REQUEST, now.to_string()));
+            }
+            Fault::Suspend | Fault::Resume => {
+                self.note_wish();
+                self.edit(|jobset, _| jobset.spec.suspend = Some(fault == Fault::Suspend));
+            }
+            Fault::EditMaxRestarts => {
+                let max = i32::try_from(self.rng.below(8)).unwrap_or(0);
+                self.edit(|jobset, _| {
+                    jobset.spec.failure_policy.get_or_insert_default().max_restarts = Some(max)
+                });
+            }
+            Fault::EditTimeout => {
+                let seconds = self.rng.span(1, 30);
+                self.edit(|jobset, _| annotate(jobset, annotations::IN_PLACE_TIMEOUT, format!("{seconds}s")));
+            }
+            Fault::DeleteJob => {
+                let jobs: Vec<String> = self.api.jobs.keys().cloned().collect();
+                if let Some(name) = self.rng.pick(&jobs).cloned() {
+                    self.note_job_failure();
+                    self.delete_job(&name);
+                }
+            }
+            Fault::DeleteJobSet => self.delete_jobset(),
+        }
+    }
+
+    fn clock_step(&mut self, node: usize, replica: usize) {
+        let by = i64::try_from(self.rng.below(600 * SEC)).unwrap_or(0) - 300_000_000_000;
+        self.nodes[node].clock_ahead += by;
+        self.replica_clocks[replica] -= by;
+    }
+
+    fn daemon_dies_for(&mut self, node: usize, down: Time) {
+        self.daemon_crash(node);
+        self.queue.push(self.now + down, Event::DaemonStart { node });
+    }
+
+    /// Somebody changes the JobSet.
+    fn edit(&mut self, change: impl FnOnce(&mut JobSet, Time)) {
+        let Some(jobset) = self.api.jobset.clone() else {
+            return;
+        };
+        let mut jobset = JobSet::clone(&jobset);
+        change(&mut jobset, self.now);
+        self.note_max_restarts(&jobset);
+        self.api.put_jobset(jobset);
+    }
+
+    fn delete_jobset(&mut self) {
+        // Rare: it ends the story.
+        if !self.rng.percent(30) {
+            return;
+        }
+        if self.rng.percent(50) {
+            self.api.remove_jobset();
+        } else {
+            let now = self.timestamp();
+            self.edit(|jobset, _| {
+                jobset.metadata.deletion_timestamp =
+                    Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+            });
+        }
+    }
+
+    /// The end of all faults: whatever was broken is whole again.
+    pub(crate) fn quiesce(&mut self) {
+        self.say(|| "no more faults".to_owned());
+        self.faults_on = false;
+        self.network.heal();
+        self.api.down_until = self.now;
+        for replica in &mut self.replicas {
+            replica.paused_until = 0;
+        }
+        for node in 0..self.nodes.len() {
+            for container in self.nodes[node].containers().cloned().collect::<Vec<_>>() {
+                // What hung in the kernel comes loose.
+                let hung: Vec<u64> = self
+                    .containers
+                    .get(&container)
+                    .map(|container| {
+                        container
+                            .processes
+                            .iter()
+                            .filter(|(_, process)| process.killed)
+                            .map(|(id, _)| *id)
+                            .collect()
+                    })
+                    .unwrap_or_default();
+                for process in hung {
+                    self.process_will_end(&container, process, MS, Exit::Signal(9));
+                }
+            }
+        }
+        if self.scenario.bad_streams {
+            self.break_streams();
+        }
+        let resume = self.rng.percent(70);
+        if resume
+            && self
+                .api
+                .jobset
+                .as_ref()
+                .is_some_and(|jobset| jobset.is_suspended())
+        {
+            self.note_wish();
+            self.edit(|jobset, _| jobset.spec.suspend = Some(false));
+        }
+        self.poke_controllers(MS);
+        self.queue.push(self.now + 5 * SEC, Event::Check);
+    }
+}
+
+fn annotate(jobset: &mut JobSet, key: &str, value: String) {
+    jobset
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(key.to_owned(), value);
+}

@@ -1,0 +1,284 @@
+//! The task of the group: what the control plane's own does, around the real coordinator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use lockstep_api::{JobSet, labels};
+use lockstep_control_plane::group as real;
+use lockstep_control_plane::hub::GroupLink;
+use lockstep_core::restart::{Coordinator, Durable, Policy, UnixNanos};
+
+use crate::api_server::{Fate, Refusal, version_of};
+use crate::event::{Event, ReplicaIndex, Written};
+use crate::time::{MS, SEC, Time, US, unix};
+use crate::world::World;
+
+/// First and longest wait after a write that failed.
+const RETRY: (Time, Time) = (50 * MS, 5 * SEC);
+/// How long reports are kept of pods that the API server does not show.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// How far a write has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    Idle,
+    Under,
+    Retry(Time),
+}
+
+/// One group's task.
+pub(crate) struct Group {
+    pub(crate) uid: String,
+    link: GroupLink,
+    pub(crate) coordinator: Coordinator,
+    known: Arc<JobSet>,
+    writing: Writing,
+    pause: Time,
+    state: &'static str,
+}
+
+impl Group {
+    /// Nothing is being written, and nothing waits to be.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.writing == Writing::Idle
+    }
+}
+
+/// What the status says of restarts in place.
+pub(crate) fn durable_of(jobset: &JobSet) -> Durable {
+    let status = jobset.status.as_ref();
+    real::durable_from(status.and_then(|status| status.in_place_restart.as_ref()))
+}
+
+impl World {
+    /// Time as the process of this replica counts it.
+    fn replica_clock(&self, replica: ReplicaIndex) -> UnixNanos {
+        UnixNanos(unix(self.now, self.replicas[replica].clock_ahead))
+    }
+
+    /// Something may have changed for the group.
+    pub(crate) fn poke_group(&mut self, replica: ReplicaIndex) {
+        let at = self.now + self.rng.span(20 * US, 300 * US);
+        self.group_step_at(replica, at);
+    }
+
+    fn group_step_at(&mut self, replica: ReplicaIndex, at: Time) {
+        let life = self.replicas[replica].life;
+        let Some(leader) = &mut self.replicas[replica].leader else {
+            return;
+        };
+        let at = at.max(self.now + 1);
+        if leader.group_due.is_none_or(|due| at < due) {
+            leader.group_due = Some(at);
+            self.queue.push(
+                at,
+                Event::GroupStep {
+                    replica,
+                    life,
+                    due: at,
+                },
+            );
+        }
+    }
+
+    /// Starts and ends the group's task as the JobSet comes and goes, and lets it take a step.
+    pub(crate) fn group_event(&mut self, replica: ReplicaIndex, due: Time) {
+        let Some(leader) = &mut self.replicas[replica].leader else {
+            return;
+        };
+        if leader.group_due != Some(due) {
+            return;
+        }
+        leader.group_due = None;
+        let jobset = self.replicas[replica].cache.jobset.clone();
+        let jobset = jobset.filter(|jobset| real::is_group(jobset));
+        let clock = self.replica_clock(replica);
+        let Some(leader) = &mut self.replicas[replica].leader else {
+            return;
+        };
+        let ends = leader
+            .group
+            .as_ref()
+            .is_some_and(|group| jobset.as_ref().is_none_or(|jobset| jobset.uid_str() != group.uid));
+        if ends && let Some(group) = leader.group.take() {
+            group.link.forget();
+        }
+        if leader.group.is_none()
+            && let Some(jobset) = jobset
+        {
+            let link = leader.registry.claim(jobset.uid_str());
+            let recovery_ms = Policy::default().recovery_ms;
+            let coordinator = Coordinator::recover(link.epoch(), &durable_of(&jobset), recovery_ms, clock);
+            leader.group = Some(Group {
+                uid: jobset.uid_str().to_owned(),
+                link,
+                coordinator,
+                known: jobset,
+                writing: Writing::Idle,
+                pause: RETRY.0,
+                state: "",
+            });
+        }
+        self.group_step(replica, clock);
+        self.hub_flush(replica);
+    }
+
+    fn group_step(&mut self, replica: ReplicaIndex, clock: UnixNanos) {
+        let now = self.now;
+        let (cache, leader) = {
+            let replica = &mut self.replicas[replica];
+            (&replica.cache, replica.leader.as_mut())
+        };
+        let Some(group) = leader.and_then(|leader| leader.group.as_mut()) else {
+            return;
+        };
+        if let Some(seen) = &cache.jobset
+            && seen.uid_str() == group.uid
+            && version_of(&seen.metadata) >= version_of(&group.known.metadata)
+        {
+            group.known = Arc::clone(seen);
+        }
+        let of_group = |job: &Arc<Job>| {
+            let labels = job.metadata.labels.as_ref();
+            labels.and_then(|labels| labels.get(labels::JOBSET_UID)) == Some(&group.uid)
+        };
+        let jobs: Vec<Arc<Job>> = cache.seen_jobs().into_iter().filter(of_group).collect();
+        let pods: Vec<_> = cache
+            .pods
+            .values()
+            .filter(|pod| pod.jobset_uid.as_ref() == Some(&group.uid))
+            .map(AsRef::as_ref)
+            .collect();
+        if matches!(group.writing, Writing::Retry(at) if at <= now) {
+            group.writing = Writing::Idle;
+        }
+        let view = real::view_of(&group.known, &jobs, &pods, group.known.restarts());
+        group.link.forget_pods(&view.gathered.pods, KEPT);
+        let observed = real::observed(&view, &group.known, &group.link, durable_of(&group.known));
+        let out = group.coordinator.step(&observed, clock);
+        let state = group.coordinator.state_name();
+        let changed = std::mem::replace(&mut group.state, state) != state;
+        let generation = group.coordinator.generation();
+        if let Some(desired) = out.desired {
+            group.link.publish(&real::published(&view, desired));
+        }
+        let write = out.status.filter(|_| group.writing == Writing::Idle);
+        let retry_at = match group.writing {
+            Writing::Retry(at) => Some(at),
+            _ => None,
+        };
+        let known = Arc::clone(&group.known);
+        if changed {
+            self.say(|| format!("replica {replica}: the group is {state} at generation {generation}"));
+        }
+        self.note_generation(generation.0);
+        for announcement in out.announcements {
+            self.say(|| format!("replica {replica} announces {announcement:?}"));
+            self.note_announcement(&announcement);
+        }
+        if let Some(wanted) = write {
+            self.group_writes(replica, &known, &wanted);
+        }
+        if let Some(at) = out.wake_at {
+            let after = u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0);
+            self.group_step_at(replica, now + after);
+        }
+        if let Some(at) = retry_at {
+            self.group_step_at(replica, at);
+        }
+    }
+
+    fn group_writes(&mut self, replica: ReplicaIndex, known: &Arc<JobSet>, wanted: &Durable) {
+        let patch = Box::new(real::patch(known, wanted, self.timestamp()));
+        let life = self.replicas[replica].life;
+        let Some(leader) = &mut self.replicas[replica].leader else {
+            return;
+        };
+        let Some(group) = &mut leader.group else { return };
+        group.writing = Writing::Under;
+        let uid = group.uid.clone();
+        self.say(|| {
+            format!(
+                "replica {replica} writes {:?} generation {} counter {} epoch {}",
+                wanted.phase, wanted.generation, wanted.counter, wanted.epoch
+            )
+        });
+        let (fate, after) = self.request();
+        let event = Event::GroupWriteArrives {
+            replica,
+            life,
+            uid,
+            patch,
+            fate,
+        };
+        self.queue.push(self.now + after, event);
+    }
+
+    /// The write reaches the API server, or does not.
+    pub(crate) fn group_write_arrives(
+        &mut self,
+        (replica, life): (ReplicaIndex, u32),
+        uid: String,
+        patch: &serde_json::Value,
+        fate: Fate,
+    ) {
+        let mut answered_after = self.rng.span(MS / 2, 3 * MS);
+        let arrives =
+            self.replica_reaches_api(replica) && matches!(fate, Fate::Answered | Fate::AnswerLost { .. });
+        let mut written = Written::Failed;
+        if arrives {
+            let before = self.api.jobset.clone();
+            written = match self.api.patch_status(&uid, patch) {
+                Ok(jobset) => {
+                    self.check_status(before.as_deref(), &jobset, true);
+                    Written::Done(jobset)
+                }
+                Err(Refusal::Conflict(jobset)) => Written::Conflict(jobset),
+                Err(Refusal::Gone) => Written::Gone,
+            };
+        } else if !self.replica_reaches_api(replica) {
+            answered_after = self.rng.span(MS, 5 * SEC);
+        }
+        if let Fate::Lost { known_after } | Fate::AnswerLost { known_after } = fate {
+            answered_after = known_after;
+            written = Written::Failed;
+        }
+        let event = Event::GroupWritten {
+            replica,
+            life,
+            uid,
+            written,
+        };
+        self.queue.push(self.now + answered_after, event);
+    }
+
+    pub(crate) fn group_written(&mut self, replica: ReplicaIndex, uid: &str, written: Written) {
+        let now = self.now;
+        let at = &mut self.replicas[replica];
+        let Some(leader) = &mut at.leader else { return };
+        let Some(group) = leader.group.as_mut().filter(|group| group.uid == uid) else {
+            return;
+        };
+        group.writing = Writing::Idle;
+        match written {
+            Written::Done(jobset) => {
+                group.pause = RETRY.0;
+                at.cache.wrote_jobset(now, Arc::clone(&jobset));
+                group.known = jobset;
+            }
+            Written::Conflict(jobset) => group.known = jobset,
+            Written::Gone => {
+                // The task ends; the manager starts no other before the JobSet changes.
+                group.link.forget();
+                leader.group = None;
+                return;
+            }
+            Written::Failed => {
+                group.writing = Writing::Retry(now + group.pause);
+                group.pause = (group.pause * 2).min(RETRY.1);
+            }
+        }
+        self.poke_group(replica);
+    }
+}

@@ -1,0 +1,377 @@
+//! What must hold, checked as it happens (docs/restart-protocol.md, "Invariants").
+//!
+//! The simulation knows the truth: which process runs where, and everything that was ever done to it. Each disruption is noted with the
+//! generations that it may explain a restart of; whatever is started again without one is a violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_api::JobSet;
+use lockstep_core::restart::{Announcement, DurablePhase, Reason};
+use lockstep_pod_agent::target::{Exit, Phase, Status};
+
+use crate::agent::Identity;
+use crate::controllers::completed;
+use crate::event::Event;
+use crate::group::durable_of;
+use crate::scenario::Profile;
+use crate::time::{SEC, Time};
+use crate::world::World;
+
+/// After the last fault, so long until everything must be well: back-off of the Job controller and of kubelet included.
+const DEADLINE: Time = 1800 * SEC;
+/// Time between two looks at whether all is well.
+const CHECK_EVERY: Time = 5 * SEC;
+/// So many looks in a row must find it well, and nothing done meanwhile.
+const CALM_CHECKS: u32 = 4;
+
+/// Something that explains restarts of the generations from `lo` to `hi`.
+#[derive(Debug, Clone)]
+struct Cause {
+    lo: u64,
+    hi: u64,
+    /// Whether a counted restart may come of it.
+    counts: bool,
+}
+
+/// What the simulation knows and the system under test does not.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    causes: Vec<Cause>,
+    /// The last generation that each worker was started with.
+    starts: BTreeMap<Identity, u64>,
+    /// The highest generation that anybody has wished for.
+    highest: u64,
+    max_restarts: u32,
+    pub(crate) group_writes: u32,
+    pub(crate) restarts: u32,
+    stages: u32,
+    calm: u32,
+    /// Group writes and starts at the last look.
+    at_last_check: (u32, u64),
+    started: u64,
+    pub(crate) quiet_since: Option<Time>,
+}
+
+impl World {
+    fn violate(&mut self, what: String) {
+        self.say(|| format!("VIOLATION: {what}"));
+        self.violation.get_or_insert(what);
+    }
+
+    pub(crate) fn note_max_restarts(&mut self, jobset: &JobSet) {
+        let max = u32::try_from(jobset.max_restarts()).unwrap_or(0);
+        self.truth.max_restarts = self.truth.max_restarts.max(max);
+        self.truth.stages = u32::try_from(jobset.spec.replicated_jobs.len()).unwrap_or(0);
+    }
+
+    pub(crate) fn note_generation(&mut self, generation: u64) {
+        self.truth.highest = self.truth.highest.max(generation);
+    }
+
+    fn note(&mut self, lo: u64, hi: u64, counts: bool) {
+        self.truth.causes.push(Cause { lo, hi, counts });
+    }
+
+    /// Something that may explain a restart of any generation that anybody knows of.
+    pub(crate) fn note_any(&mut self, counts: bool) {
+        let highest = self.truth.highest;
+        self.note(0, highest, counts);
+    }
+
+    /// A request, or a suspension: it may be acted upon later.
+    pub(crate) fn note_wish(&mut self) {
+        let highest = self.truth.highest;
+        self.note(0, highest + 3, false);
+    }
+
+    pub(crate) fn note_job_failure(&mut self) {
+        self.note_any(true);
+    }
+
+    /// A container is about to go away, or its pod is.
+    pub(crate) fn note_loss(&mut self, id: &str) {
+        let Some(container) = self
+            .containers
+            .get(id)
+            .filter(|container| container.exit.is_none())
+        else {
+            return;
+        };
+        let status = container.machine.status();
+        if status.phase == Phase::Fresh {
+            self.note_any(true);
+        } else {
+            let generation = status.generation;
+            self.note(generation, generation, true);
+        }
+    }
+
+    /// A pod is about to go away.
+    pub(crate) fn note_pod_loss(&mut self, uid: &str) {
+        let of_pod: Vec<String> = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.pod == uid && container.exit.is_none())
+            .map(|(id, _)| id.clone())
+            .collect();
+        if of_pod.is_empty() {
+            self.note_any(true);
+        }
+        for id in of_pod {
+            self.note_loss(&id);
+        }
+    }
+
+    pub(crate) fn note_announcement(&mut self, announcement: &Announcement) {
+        match announcement {
+            Announcement::Restarting { .. } => self.truth.restarts += 1,
+            Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
+                self.note(
+                    generation.0.saturating_sub(1),
+                    generation.0.saturating_sub(1),
+                    false,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// An agent has taken in a fact: what it knows never falls, and what ends by itself is a failure.
+    pub(crate) fn agent_checked(&mut self, id: &str, before: &Status) {
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let after = container.machine.status().clone();
+        if after.generation < before.generation || after.epoch < before.epoch {
+            self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
+        }
+        if after.phase != before.phase {
+            self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
+            let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
+            if failed {
+                self.note(after.generation, after.generation, true);
+            }
+        }
+    }
+
+    /// A worker is about to be started.
+    pub(crate) fn check_start(&mut self, id: &str, generation: u64) {
+        self.truth.started += 1;
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let (identity, uid, recreation) = (
+            container.identity.clone(),
+            container.jobset_uid.clone(),
+            container.recreation,
+        );
+        for (other_id, other) in &self.containers {
+            if other_id == id || other.jobset_uid != uid || other.processes.is_empty() {
+                continue;
+            }
+            let pod = self.api.pods.get(&other.pod);
+            let counts = pod.is_some_and(|pod| !pod.is_terminal());
+            if counts && other.identity == identity {
+                let what = format!("{id} starts {identity:?} while {other_id} still has processes of it");
+                return self.violate(what);
+            }
+            if counts
+                && let Some(process) = other
+                    .processes
+                    .values()
+                    .find(|process| process.generation != generation)
+            {
+                let what = format!(
+                    "{id} starts at generation {generation} while {other_id} has a process of generation {}",
+                    process.generation
+                );
+                return self.violate(what);
+            }
+        }
+        if let Some(jobset) = self.api.jobset.clone().filter(|jobset| jobset.uid_str() == uid) {
+            let durable = durable_of(&jobset);
+            if durable.generation.0 < generation {
+                let what = format!(
+                    "{id} starts at generation {generation}, durable is {}",
+                    durable.generation
+                );
+                return self.violate(what);
+            }
+        }
+        if let Some(job) = self.api.jobs.get(&identity.0)
+            && completed(job).contains(&identity.1)
+            && recreation == self.api.jobset.as_ref().map_or(0, |jobset| jobset.restarts())
+        {
+            return self.violate(format!("{id} runs completed work of {identity:?} again"));
+        }
+        let Some(before) = self.truth.starts.insert(identity.clone(), generation) else {
+            return;
+        };
+        if self.scenario.profile == Profile::Calm {
+            return self.violate(format!(
+                "{identity:?} is started again although no worker has failed"
+            ));
+        }
+        let upto = before.max(generation.saturating_sub(1));
+        let explained = self
+            .truth
+            .causes
+            .iter()
+            .any(|cause| cause.lo <= upto && cause.hi >= before);
+        if !explained {
+            self.violate(format!(
+                "{identity:?} ran at generation {before} and is started at {generation}, but nothing has happened at {before} to {upto}"
+            ));
+        }
+    }
+
+    /// Somebody has written the status.
+    pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet, by_group: bool) {
+        let (now, then) = (durable_of(after), before.map(durable_of).unwrap_or_default());
+        self.truth.group_writes += u32::from(by_group);
+        self.note_generation(now.generation.0);
+        if now.generation < then.generation || now.counter < then.counter {
+            self.violate(format!("the status goes back from {then:?} to {now:?}"));
+        }
+        if now.counter > then.counter && now.counter > self.truth.max_restarts {
+            let max = self.truth.max_restarts;
+            self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
+        }
+        // Failures of one generation are one.
+        let exact: BTreeSet<u64> = self
+            .truth
+            .causes
+            .iter()
+            .filter(|cause| cause.counts && cause.lo == cause.hi)
+            .map(|cause| cause.lo)
+            .collect();
+        let others = self
+            .truth
+            .causes
+            .iter()
+            .filter(|cause| cause.counts && cause.lo != cause.hi)
+            .count();
+        if now.counter as usize > exact.len() + others {
+            self.violate(format!(
+                "{} restarts are counted, but workers have failed in {} generations only",
+                now.counter,
+                exact.len() + others
+            ));
+        }
+        if self.scenario.profile == Profile::Clean
+            && self.truth.group_writes > self.truth.stages + 2 * self.truth.restarts
+        {
+            let (writes, restarts, stages) =
+                (self.truth.group_writes, self.truth.restarts, self.truth.stages);
+            self.violate(format!(
+                "{writes} writes for {restarts} restarts of {stages} replicatedJobs"
+            ));
+        }
+        if self.scenario.profile == Profile::Clean && now.phase == DurablePhase::Recreating {
+            self.violate("Jobs are made anew although every worker could be restarted in place".to_owned());
+        }
+        if self.scenario.profile == Profile::Calm && (now.generation.0 > 0 || now.counter > 0) {
+            self.violate(format!(
+                "the group is at generation {} although nothing has failed",
+                now.generation
+            ));
+        }
+    }
+
+    /// No more faults: it has to become well, and stay so.
+    pub(crate) fn check(&mut self) {
+        let since = *self.truth.quiet_since.get_or_insert(self.now);
+        let seen = (self.truth.group_writes, self.truth.started);
+        match self.is_well() {
+            Ok(()) => {
+                let quiet = seen == self.truth.at_last_check;
+                self.truth.calm = if quiet { self.truth.calm + 1 } else { 0 };
+                if self.truth.calm >= CALM_CHECKS {
+                    self.finished = true;
+                    return;
+                }
+            }
+            Err(why) => {
+                self.truth.calm = 0;
+                if self.now > since + DEADLINE {
+                    self.violate(format!("still not well: {why}"));
+                    return;
+                }
+            }
+        }
+        self.truth.at_last_check = seen;
+        let at = self.now + CHECK_EVERY;
+        self.queue.push(at, Event::Check);
+    }
+
+    fn live_processes(&self) -> usize {
+        self.containers
+            .values()
+            .map(|container| container.processes.len())
+            .sum()
+    }
+
+    /// Whether everything is as it should be in the end.
+    fn is_well(&self) -> Result<(), String> {
+        let Some(jobset) = &self.api.jobset else {
+            return if self.live_processes() == 0 {
+                Ok(())
+            } else {
+                Err("processes of a JobSet that is gone".to_owned())
+            };
+        };
+        if jobset.is_deleting() {
+            return Err("the JobSet is being deleted".to_owned());
+        }
+        if jobset.is_finished() || jobset.is_suspended() {
+            return if self.live_processes() == 0 {
+                Ok(())
+            } else {
+                Err("processes of a JobSet that has ended".to_owned())
+            };
+        }
+        let durable = durable_of(jobset);
+        if durable.phase != DurablePhase::InSync {
+            return Err(format!("the status says {:?}", durable.phase));
+        }
+        let idle = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.leader.as_ref()?.group.as_ref());
+        if !idle
+            .into_iter()
+            .any(|group| group.coordinator.state_name() == "InSync" && group.is_idle())
+        {
+            return Err("no leader finds the group in sync".to_owned());
+        }
+        for replicated_job in &jobset.spec.replicated_jobs {
+            let created = (0..i64::from(replicated_job.replicas()))
+                .map(|index| jobset.job_name(&replicated_job.name, index))
+                .filter(|name| self.api.jobs.contains_key(name))
+                .count();
+            if i64::try_from(created) != Ok(i64::from(replicated_job.replicas())) {
+                return Err(format!("Jobs of {} are missing", replicated_job.name));
+            }
+        }
+        for (name, job) in &self.api.jobs {
+            let width = crate::controllers::width(job);
+            let done = completed(job);
+            for index in (0..width).filter(|index| !done.contains(index)) {
+                let identity = (name.clone(), index);
+                let runs = self
+                    .containers
+                    .values()
+                    .filter(|container| container.identity == identity && container.runs_undisturbed())
+                    .filter(|container| container.machine.status().generation == durable.generation.0)
+                    .count();
+                if runs != 1 {
+                    return Err(format!(
+                        "{runs} processes of {name}[{index}] run at generation {}",
+                        durable.generation
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! Nodes: kubelet and containerd, as far as pods begin, end and are deleted there.
+//!
+//! A container is not created while the daemon is away: the plugin that injects the agent is required of containerd.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_node_daemon::worker::facts::Input;
+
+use crate::agent::Container;
+use crate::api_server::PodPhase;
+use crate::daemon::{Daemon, pod_fact};
+use crate::event::{Event, NodeIndex};
+use crate::time::{MS, SEC, Time};
+use crate::world::World;
+
+/// Time between SIGTERM and SIGKILL of a pod that is deleted.
+const TERMINATION_GRACE: Time = 30 * SEC;
+/// First and longest pause before a container is started again, the first restart excepted.
+const CRASH_LOOP: (Time, Time) = (10 * SEC, 300 * SEC);
+/// A container that ran this long starts its back-off anew.
+const CRASH_LOOP_RESET: Time = 600 * SEC;
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) up: bool,
+    /// It is gone for good.
+    pub(crate) gone: bool,
+    /// Tells boots apart.
+    pub(crate) life: u32,
+    pub(crate) booted_at: Time,
+    /// How wrong its wall clock is, nanoseconds.
+    pub(crate) clock_ahead: i64,
+    pub(crate) daemon: Daemon,
+    /// The pods that kubelet looks after, by UID.
+    pub(crate) local: BTreeMap<String, LocalPod>,
+}
+
+/// A pod as kubelet knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalPod {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    pub(crate) jobset_uid: String,
+    pub(crate) recreation: i32,
+    pub(crate) job: String,
+    pub(crate) index: u32,
+    pub(crate) sandbox: String,
+    /// Oldest first.
+    pub(crate) containers: Vec<String>,
+    never: bool,
+    restarts: u32,
+    /// A container is on its way.
+    creating: bool,
+    /// Kubelet has heard that it is to go.
+    terminating: bool,
+    ended: Option<i32>,
+    running_reported: bool,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        Self {
+            up: true,
+            gone: false,
+            life: 0,
+            booted_at: 0,
+            clock_ahead: 0,
+            daemon: Daemon::new(),
+            local: BTreeMap::new(),
+        }
+    }
+
+    /// Ids of the containers here, ended ones included.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = &String> {
+        self.local.values().flat_map(|pod| &pod.containers)
+    }
+}
+
+impl World {
+    /// Kubelet looks at a pod after this time.
+    pub(crate) fn kubelet_later(&mut self, node: NodeIndex, pod: &str, after: Time) {
+        let life = self.nodes[node].life;
+        let pod = pod.to_owned();
+        self.queue
+            .push(self.now + after, Event::Kubelet { node, life, pod });
+    }
+
+    pub(crate) fn node_lives(&self, node: NodeIndex, life: u32) -> bool {
+        self.nodes[node].up && self.nodes[node].life == life
+    }
+
+    /// Brings one pod closer to what it should be.
+    pub(crate) fn kubelet(&mut self, node: NodeIndex, uid: &str) {
+        let reachable = self.node_reaches_api(node);
+        if reachable {
+            self.kubelet_reads(node, uid);
+        } else {
+            self.kubelet_later(node, uid, SEC);
+        }
+        let Some(pod) = self.nodes[node].local.get(uid).cloned() else {
+            return;
+        };
+        let current = pod.containers.last().cloned();
+        let exit = current
+            .as_ref()
+            .and_then(|id| self.containers.get(id))
+            .and_then(|container| container.exit);
+        let runs = current.is_some() && exit.is_none();
+        if pod.ended.is_none() && !runs && !pod.creating {
+            match exit {
+                _ if pod.terminating => self.kubelet_ends(node, uid, exit.map_or(137, |(code, _)| code)),
+                Some((code, _)) if code == 0 || pod.never => self.kubelet_ends(node, uid, code),
+                Some((_, at)) => {
+                    let wait = self.crash_loop(&pod, current.as_deref(), at);
+                    self.kubelet_creates(node, uid, wait);
+                }
+                None => {
+                    let wait = self.rng.span(20 * MS, 800 * MS);
+                    self.kubelet_creates(node, uid, wait);
+                }
+            }
+        }
+        if reachable {
+            self.kubelet_reports(node, uid);
+        }
+    }
+
+    /// How long the next container of a pod has to wait.
+    fn crash_loop(&mut self, pod: &LocalPod, current: Option<&str>, ended: Time) -> Time {
+        let created = current
+            .and_then(|id| self.containers.get(id))
+            .map_or(ended, |container| container.created());
+        if pod.restarts == 0 || ended - created > CRASH_LOOP_RESET {
+            return self.rng.span(10 * MS, SEC);
+        }
+        let times = pod.restarts.saturating_sub(1).min(10);
+        (CRASH_LOOP.0 << times).min(CRASH_LOOP.1)
+    }
+
+    /// Takes in what the API server says of the pod.
+    fn kubelet_reads(&mut self, node: NodeIndex, uid: &str) {
+        let known = self.nodes[node].local.contains_key(uid);
+        let seen = self.api.pods.get(uid).cloned();
+        let gone = seen.is_none();
+        let leaving = seen.as_ref().is_none_or(|pod| pod.deleting.is_some());
+        let Some(pod) = seen else {
+            if known {
+                self.kubelet_terminates(node, uid);
+                self.kubelet_forgets(node, uid);
+            }
+            return;
+        };
+        if pod.node != Some(node) {
+            return;
+        }
+        if !known {
+            if leaving || pod.is_terminal() {
+                if !pod.is_terminal() {
+                    // Deleted before anything of it was there.
+                    self.api.change_pod(uid, |pod| pod.phase = PodPhase::Failed);
+                }
+                return;
+            }
+            let sandbox = self.api.uid("sandbox");
+            let never = self.is_never(&pod.job);
+            let local = LocalPod {
+                uid: uid.to_owned(),
+                name: pod.name.clone(),
+                jobset_uid: pod.jobset_uid.clone(),
+                recreation: pod.recreation,
+                job: pod.job.clone(),
+                index: pod.index,
+                sandbox,
+                containers: Vec::new(),
+                never,
+                restarts: 0,
+                creating: false,
+                terminating: false,
+                ended: None,
+                running_reported: false,
+            };
+            let (sandbox, fact) = pod_fact(&local);
+            self.nodes[node].local.insert(uid.to_owned(), local);
+            self.daemon_told(node, Input::PodStarted(sandbox, fact));
+        }
+        if leaving || gone {
+            self.kubelet_terminates(node, uid);
+        }
+    }
+
+    fn is_never(&self, job: &str) -> bool {
+        let spec = self.api.jobs.get(job).and_then(|job| job.spec.as_ref());
+        let policy = spec
+            .and_then(|spec| spec.template.spec.as_ref())
+            .and_then(|pod| pod.restart_policy.as_deref());
+        policy == Some("Never")
+    }
+
+    /// SIGTERM now, SIGKILL after the grace.
+    fn kubelet_terminates(&mut self, node: NodeIndex, uid: &str) {
+        let Some(pod) = self.nodes[node].local.get_mut(uid).filter(|pod| !pod.terminating) else {
+            return;
+        };
+        pod.terminating = true;
+        let current = pod.containers.last().cloned();
+        if let Some(id) = current {
+            self.note_loss(&id);
+            self.container_terminate(&id);
+        }
+        let (life, pod) = (self.nodes[node].life, uid.to_owned());
+        self.queue
+            .push(self.now + TERMINATION_GRACE, Event::KillPod { node, life, pod });
+        self.kubelet_later(node, uid, MS);
+    }
+
+    /// The grace is over.
+    pub(crate) fn kill_pod(&mut self, node: NodeIndex, uid: &str) {
+        let current = self.nodes[node]
+            .local
+            .get(uid)
+            .and_then(|pod| pod.containers.last().cloned());
+        if let Some(id) = current {
+            self.note_loss(&id);
+            self.container_kill(&id, 137);
+        }
+        self.kubelet_later(node, uid, MS);
+    }
+
+    /// Nothing of the pod is left in the API server: once its containers have ended it is cleaned away.
+    fn kubelet_forgets(&mut self, node: NodeIndex, uid: &str) {
+        let Some(pod) = self.nodes[node].local.get(uid) else {
+            return;
+        };
+        let all_ended = pod.containers.iter().all(|id| {
+            self.containers
+                .get(id)
+                .is_none_or(|container| container.exit.is_some())
+        });
+        if pod.creating || !all_ended {
+            self.kubelet_later(node, uid, 500 * MS);
+            return;
+        }
+        if let Some(pod) = self.nodes[node].local.remove(uid) {
+            for id in &pod.containers {
+                self.daemon_told(node, Input::Removed(id.as_str().into()));
+            }
+            let removed = Input::PodRemoved(pod.sandbox.as_str().into(), uid.into());
+            self.daemon_told(node, removed);
+        }
+    }
+
+    fn kubelet_creates(&mut self, node: NodeIndex, uid: &str, after: Time) {
+        if let Some(pod) = self.nodes[node].local.get_mut(uid) {
+            pod.creating = true;
+        }
+        let (life, pod) = (self.nodes[node].life, uid.to_owned());
+        self.queue
+            .push(self.now + after, Event::CreateContainer { node, life, pod });
+    }
+
+    pub(crate) fn create_container(&mut self, node: NodeIndex, uid: &str) {
+        let Some(pod) = self.nodes[node].local.get(uid).cloned() else {
+            return;
+        };
+        if pod.terminating {
+            if let Some(pod) = self.nodes[node].local.get_mut(uid) {
+                pod.creating = false;
+            }
+            self.kubelet_later(node, uid, MS);
+            return;
+        }
+        if !self.nodes[node].daemon.runs {
+            self.kubelet_creates(node, uid, 500 * MS);
+            return;
+        }
+        let id = self.api.uid("c");
+        let container = Container::new(
+            self.now,
+            self.nodes[node].clock_ahead,
+            (node, uid.to_owned()),
+            (
+                pod.jobset_uid.clone(),
+                pod.recreation,
+                (pod.job.clone(), pod.index),
+            ),
+        );
+        self.say(|| {
+            format!(
+                "{id}: container of {}[{}] in pod {uid} on node-{node}",
+                pod.job, pod.index
+            )
+        });
+        self.containers.insert(id.clone(), container);
+        if let Some(pod) = self.nodes[node].local.get_mut(uid) {
+            pod.creating = false;
+            pod.restarts += u32::from(!pod.containers.is_empty());
+            pod.containers.push(id.clone());
+        }
+        let created = Input::Created {
+            pod: uid.into(),
+            id: id.as_str().into(),
+            name: "worker".to_owned(),
+        };
+        self.daemon_told(node, created);
+        self.agent_connect(&id);
+        let after = self.rng.span(5 * MS, 300 * MS);
+        self.kubelet_later(node, uid, after);
+    }
+
+    fn kubelet_ends(&mut self, node: NodeIndex, uid: &str, code: i32) {
+        if let Some(pod) = self.nodes[node].local.get_mut(uid) {
+            pod.ended = Some(code);
+        }
+    }
+
+    /// Writes the pod's status.
+    fn kubelet_reports(&mut self, node: NodeIndex, uid: &str) {
+        let Some(local) = self.nodes[node].local.get(uid).cloned() else {
+            return;
+        };
+        let Some(pod) = self.api.pods.get(uid) else { return };
+        if pod.is_terminal() {
+            return;
+        }
+        if let Some(code) = local.ended {
+            let phase = if code == 0 {
+                PodPhase::Succeeded
+            } else {
+                PodPhase::Failed
+            };
+            self.say(|| format!("{uid}: the pod ends as {phase:?}"));
+            self.api.change_pod(uid, |pod| {
+                pod.phase = phase;
+                pod.exit_code = Some(code);
+            });
+        } else if !local.running_reported && !local.containers.is_empty() {
+            if let Some(pod) = self.nodes[node].local.get_mut(uid) {
+                pod.running_reported = true;
+            }
+            self.api.change_pod(uid, |pod| pod.phase = PodPhase::Running);
+        }
+    }
+
+    /// Power off: every process is gone, and nobody says so.
+    pub(crate) fn node_crash(&mut self, node: NodeIndex) {
+        if !self.nodes[node].up {
+            return;
+        }
+        self.say(|| format!("node-{node} dies"));
+        let containers: Vec<String> = self.nodes[node].containers().cloned().collect();
+        for id in &containers {
+            self.note_loss(id);
+        }
+        self.daemon_crash(node);
+        self.nodes[node].up = false;
+        self.nodes[node].life += 1;
+        let now = self.now;
+        for id in &containers {
+            if let Some(container) = self.containers.get_mut(id) {
+                container.lives = false;
+                container.worker = None;
+                container.processes.clear();
+                container.exit.get_or_insert((255, now));
+            }
+        }
+    }
+
+    /// The machine boots. Kubelet finds sandboxes dead and makes new ones.
+    pub(crate) fn node_start(&mut self, node: NodeIndex) {
+        if self.nodes[node].up || self.nodes[node].gone {
+            return;
+        }
+        self.say(|| format!("node-{node} boots"));
+        let now = self.now;
+        self.nodes[node].up = true;
+        self.nodes[node].booted_at = now;
+        let at = now + self.rng.span(100 * MS, 3 * SEC);
+        self.queue.push(at, Event::DaemonStart { node });
+        let local = self.nodes[node].local.keys();
+        let bound = self.api.pods.values().filter(|pod| pod.node == Some(node));
+        let pods: BTreeSet<String> = local.chain(bound.map(|pod| &pod.uid)).cloned().collect();
+        for uid in pods {
+            let sandbox = self.api.uid("sandbox");
+            if let Some(pod) = self.nodes[node].local.get_mut(&uid) {
+                pod.sandbox = sandbox;
+                pod.creating = false;
+            }
+            let after = self.rng.span(500 * MS, 5 * SEC);
+            self.kubelet_later(node, &uid, after);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A deterministic simulation of the restart protocol.
+//!
+//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the hub's registry and sessions, the node daemon's table of
+//! workers, the pod agent's state machine, and the conversions between them. What surrounds them is modelled on virtual time from one seed: API server,
+//! Job controller, kubelet, containerd, network, lease, processes, clocks. After each event the invariants of `docs/restart-protocol.md` are
+//! checked; a seed that violates one is replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`. See `docs/simulation.md`.
+
+mod agent;
+mod api_server;
+mod controllers;
+mod daemon;
+mod event;
+mod faults;
+mod group;
+mod invariants;
+mod kubelet;
+mod network;
+mod reconciler;
+mod replica;
+mod rng;
+mod scenario;
+mod soak;
+mod time;
+mod trace;
+mod worker;
+mod world;
+
+pub use soak::{Failure, Report, soak};
+pub use world::Outcome;
+
+use trace::Trace;
+use world::World;
+
+/// Runs one seed.
+#[must_use]
+pub fn run(seed: u64) -> Outcome {
+    World::new(seed, Trace::default()).run()
+}
+
+/// Runs one seed and keeps a line for everything that happens.
+#[must_use]
+pub fn replay(seed: u64) -> Outcome {
+    World::new(seed, Trace::kept()).run()
+}

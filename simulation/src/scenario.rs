@@ -1,0 +1,230 @@
+//! What a seed simulates: the JobSet, the cluster, and which faults may happen.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::{
+    JobSpec, JobTemplateSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyRule,
+};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::{
+    DependsOn, FailurePolicy, JobSet, JobSetSpec, Network, ReplicatedJob, RestartStrategy, StartupPolicy,
+    StartupPolicyOrder, annotations,
+};
+
+use crate::rng::Rng;
+use crate::time::{SEC, Time};
+
+/// Exit code that a podFailurePolicy of some scenarios fails the Job for.
+pub(crate) const TERMINAL_CODE: i32 = 42;
+
+/// Which faults a run has. What it must not do depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Only parts of Lockstep, the network and the API server fail: no worker process may ever be restarted.
+    Calm,
+    /// Only workers fail, one after another, and nothing else: each costs one restart and two writes.
+    Clean,
+    /// Workers, containers, pods and nodes fail, and parts of Lockstep with them.
+    Wild,
+}
+
+/// Everything about a run that is settled before it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) profile: Profile,
+    pub(crate) nodes: usize,
+    pub(crate) replicas: usize,
+    pub(crate) jobset: JobSet,
+    /// Whether requests to the API server are refused or lost now and then.
+    pub(crate) bad_requests: bool,
+    /// Whether streams lose, double and reorder messages while there are faults.
+    pub(crate) bad_streams: bool,
+    /// When the first fault happens, and when the last.
+    pub(crate) faults: (Time, Time),
+    /// Longest pause between two faults.
+    pub(crate) pause: Time,
+    /// How long the work of each replicatedJob takes, where it ever ends.
+    pub(crate) work: BTreeMap<String, Time>,
+    /// Percent of starts that fail by themselves within seconds.
+    pub(crate) crash_percent: u64,
+    /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
+    pub(crate) stubborn_percent: u64,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    #[must_use]
+    pub(crate) fn of(rng: &mut Rng) -> Self {
+        let profile = match rng.below(10) {
+            0..2 => Profile::Calm,
+            2..4 => Profile::Clean,
+            _ => Profile::Wild,
+        };
+        let wild = profile == Profile::Wild;
+        let nodes = 1 + rng.index(3);
+        let never = rng.percent(30);
+        let terminal = wild && never && rng.percent(40);
+        let mut replicated_jobs = Vec::new();
+        let mut work = BTreeMap::new();
+        let stages = 1 + rng.index(3).min(rng.index(3));
+        let ends = profile != Profile::Clean && rng.percent(30);
+        for stage in 0..stages {
+            let name = ["driver", "workers", "extras"][stage].to_owned();
+            let (replicas, width) = [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)][rng.index(5)];
+            let depends_on = (stage > 0 && rng.percent(40)).then(|| {
+                let complete = ends && rng.percent(40);
+                let on = ["driver", "workers", "extras"][rng.index(stage)].to_owned();
+                (on, complete)
+            });
+            if let Some((on, true)) = &depends_on {
+                work.entry(on.clone()).or_insert(rng.span(5 * SEC, 40 * SEC));
+            }
+            if ends && rng.percent(70) {
+                work.entry(name.clone()).or_insert(rng.span(5 * SEC, 90 * SEC));
+            }
+            replicated_jobs.push(replicated_job(
+                name,
+                (replicas, width),
+                depends_on,
+                (never, terminal),
+            ));
+        }
+        let in_order =
+            stages > 1 && rng.percent(20) && replicated_jobs.iter().all(|job| job.depends_on.is_empty());
+        let max_restarts = [0, 1, 3, 6, 20, 20][rng.index(6)];
+        let max_restarts = if profile == Profile::Clean {
+            100
+        } else {
+            max_restarts
+        };
+        let timeout = [5, 10, 20, 60][rng.index(4)];
+        let grace = ["0s", "500ms", "2s"][rng.index(3)];
+        let max_backoff = ["0s", "4s", "60s"][rng.index(3)];
+        let jobset = jobset(
+            replicated_jobs,
+            in_order,
+            max_restarts,
+            [
+                (annotations::IN_PLACE_TIMEOUT, format!("{timeout}s")),
+                (annotations::RESTART_GRACE, grace.to_owned()),
+                (annotations::MAX_BACKOFF, max_backoff.to_owned()),
+            ],
+        );
+        let first = rng.span(0, 15 * SEC);
+        let first = if profile == Profile::Clean {
+            first + 10 * SEC
+        } else {
+            first
+        };
+        let last = first + rng.span(5 * SEC, 90 * SEC);
+        let pauses = [SEC, 5 * SEC, 20 * SEC];
+        let pause = if profile == Profile::Clean {
+            40 * SEC
+        } else {
+            pauses[rng.index(3)]
+        };
+        Self {
+            profile,
+            nodes,
+            replicas: 2,
+            jobset,
+            bad_requests: profile != Profile::Clean && rng.percent(50),
+            bad_streams: profile != Profile::Clean && rng.percent(25),
+            faults: (first, last),
+            pause,
+            work,
+            crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
+            stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
+        }
+    }
+}
+
+fn replicated_job(
+    name: String,
+    (replicas, width): (i32, i32),
+    depends_on: Option<(String, bool)>,
+    (never, terminal): (bool, bool),
+) -> ReplicatedJob {
+    let pod = PodSpec {
+        containers: vec![Container {
+            name: "worker".to_owned(),
+            ..Container::default()
+        }],
+        restart_policy: Some(if never { "Never" } else { "OnFailure" }.to_owned()),
+        ..PodSpec::default()
+    };
+    let rule = PodFailurePolicyRule {
+        action: "FailJob".to_owned(),
+        on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+            operator: "In".to_owned(),
+            values: vec![TERMINAL_CODE],
+            container_name: None,
+        }),
+        ..PodFailurePolicyRule::default()
+    };
+    ReplicatedJob {
+        name,
+        replicas: Some(replicas),
+        template: JobTemplateSpec {
+            metadata: None,
+            spec: Some(JobSpec {
+                parallelism: Some(width),
+                completions: Some(width),
+                completion_mode: Some("Indexed".to_owned()),
+                pod_failure_policy: terminal.then(|| PodFailurePolicy { rules: vec![rule] }),
+                template: PodTemplateSpec {
+                    metadata: None,
+                    spec: Some(pod),
+                },
+                ..JobSpec::default()
+            }),
+        },
+        depends_on: depends_on
+            .map(|(name, complete)| DependsOn {
+                name,
+                status: if complete { "Complete" } else { "Ready" }.into(),
+            })
+            .into_iter()
+            .collect(),
+        ..ReplicatedJob::default()
+    }
+}
+
+fn jobset(
+    replicated_jobs: Vec<ReplicatedJob>,
+    in_order: bool,
+    max_restarts: i32,
+    said: [(&str, String); 3],
+) -> JobSet {
+    JobSet {
+        metadata: ObjectMeta {
+            name: Some("js".to_owned()),
+            namespace: Some("ns".to_owned()),
+            uid: Some("js-0".to_owned()),
+            annotations: Some(
+                said.into_iter()
+                    .map(|(key, value)| (key.to_owned(), value))
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        },
+        spec: JobSetSpec {
+            replicated_jobs,
+            network: Some(Network {
+                enable_dns_hostnames: Some(false),
+                ..Network::default()
+            }),
+            startup_policy: in_order.then_some(StartupPolicy {
+                startup_policy_order: StartupPolicyOrder::InOrder,
+            }),
+            failure_policy: Some(FailurePolicy {
+                max_restarts: Some(max_restarts),
+                restart_strategy: Some(RestartStrategy::InPlaceRestart),
+                rules: Vec::new(),
+            }),
+            ..JobSetSpec::default()
+        },
+        status: None,
+    }
+}

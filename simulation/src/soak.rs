@@ -1,0 +1,62 @@
+//! Many seeds, on all cores.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A seed that violates an invariant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Which invariant, and how.
+    pub violation: String,
+}
+
+/// What came of many seeds.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Events over all of them.
+    pub events: u64,
+    /// Restarts over all of them.
+    pub restarts: u64,
+    /// The first failures, by seed.
+    pub failures: Vec<Failure>,
+}
+
+/// Runs seeds on so many threads until all are through, or `most` have failed. Each failure is told of as it comes.
+#[must_use]
+pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failure) + Sync) -> Report {
+    let next = AtomicU64::new(seeds.start);
+    let report = Mutex::new(Report::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let outcome = crate::run(seed);
+                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+                    report.seeds += 1;
+                    report.events += outcome.events;
+                    report.restarts += u64::from(outcome.restarts);
+                    if let Some(violation) = outcome.violation {
+                        let failure = Failure { seed, violation };
+                        tell(&failure);
+                        report.failures.push(failure);
+                    }
+                    if report.failures.len() >= most {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.failures.sort_by_key(|failure| failure.seed);
+    report
+}

@@ -1,0 +1,26 @@
+//! Thousands of histories of the whole system, each with other faults at other moments.
+
+use lockstep_simulation::{replay, run, soak};
+
+/// Seeds that every run of the tests goes through.
+const SEEDS: u64 = 20_000;
+
+#[test]
+fn every_invariant_holds_in_every_history() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let report = soak(0..SEEDS, threads, 10, |failure| {
+        eprintln!("seed {}: {}", failure.seed, failure.violation);
+        eprintln!("  cargo run -p lockstep-simulation -- replay {}", failure.seed);
+    });
+    assert_eq!(report.failures, []);
+    assert!(report.restarts > SEEDS / 2, "{} restarts", report.restarts);
+}
+
+#[test]
+fn a_seed_is_the_same_history_each_time() {
+    for seed in 0..20 {
+        let (first, second) = (replay(seed), replay(seed));
+        assert_eq!(first.trace, second.trace, "seed {seed}");
+        assert_eq!(run(seed).events, first.events, "seed {seed}");
+    }
+}
