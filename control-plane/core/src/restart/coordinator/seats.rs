@@ -33,10 +33,11 @@ impl Coordinator {
         }
     }
 
-    /// Whether workers may start at the current generation.
+    /// Whether workers may start at the current generation. While a pod of before the Jobs were made anew lives, none may.
     fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
             && observed.durable.generation >= self.generation
+            && observed.old_pods == 0
     }
 
     /// Marks stages all of whose workers run or are done, and says so when that ends a restart.

@@ -69,3 +69,27 @@ fn nobody_is_released_after_a_suspension_while_a_worker_of_before_still_runs() {
         assert_eq!(world.observed.durable.counter, 0);
     }
 }
+
+#[test]
+fn nobody_is_released_after_a_suspension_while_a_pod_of_before_the_recreation_lives() {
+    let mut world = World::running(2, 3);
+    world.set_phase(1, Phase::Unlinked);
+    world.fail(0);
+    world.settle();
+    world.tick(60_000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.observed.old_pods, 2);
+
+    world.observed.suspended = true;
+    world.settle();
+    world.observed.suspended = false;
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    assert!(world.phases().iter().all(|phase| *phase != Phase::Running));
+
+    world.observed.old_pods = 0;
+    world.settle();
+    assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+}
