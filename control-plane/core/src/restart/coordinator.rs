@@ -9,7 +9,7 @@ use super::blocked::Watchdog;
 use super::view::{Slot, View};
 use super::{
     Announcement, Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output,
-    Reason, Rung, Timeline, UnixNanos,
+    PodFact, Reason, Rung, Timeline, UnixNanos,
 };
 
 mod backoff;
@@ -301,13 +301,25 @@ impl Coordinator {
     }
 
     /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
-    /// will be made again, and with them come workers to wait for.
+    /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
+    /// leader has released.
     fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
         let expected = |stage: &String| {
             observed.finished_stages.contains(stage)
                 || view.slots.values().any(|slot| slot.worker.stage == *stage)
         };
+        let unseen = |slot: &Slot<'_>| {
+            let may_run = |pod: &PodFact| {
+                pod.running
+                    || pod
+                        .node
+                        .as_ref()
+                        .is_some_and(|node| !observed.heard_nodes.contains(node))
+            };
+            slot.counts() && slot.current.is_none() && slot.worker.pods.iter().any(may_run)
+        };
         self.started.iter().all(expected)
+            && !view.slots.values().any(unseen)
             && self
                 .barrier(view)
                 .all(|(identity, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(identity))

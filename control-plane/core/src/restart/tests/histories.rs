@@ -93,3 +93,26 @@ fn nobody_is_released_after_a_suspension_while_a_pod_of_before_the_recreation_li
     world.settle();
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
 }
+
+#[test]
+fn a_running_pod_that_nobody_reports_holds_the_barrier() {
+    let mut world = World::created(2, 3);
+    world.pod(0);
+    world.settle();
+    world.pod(1);
+    world.settle();
+    // The stage had not been noted as started when its leader died, and one of the daemons is away.
+    world.observed.durable.started.clear();
+    let (unseen, report) = world.current(1);
+    world.observed.reports.remove(&unseen);
+    world.new_leader(2);
+    world.tick(15_000);
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+
+    world.observed.reports.insert(unseen, report);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert!(world.starts.values().all(|starts| *starts == 2));
+}
