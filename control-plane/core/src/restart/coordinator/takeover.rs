@@ -91,7 +91,13 @@ impl Coordinator {
             .flat_map(|slot| &slot.worker.pods)
             .filter_map(|pod| pod.node.as_ref())
             .all(|node| observed.heard_nodes.contains(node));
-        if !heard && now < until {
+        // The watch of pods may lag behind the status that tells of their start.
+        let known = view
+            .slots
+            .values()
+            .filter(|slot| slot.counts() && self.started.contains(&slot.worker.stage))
+            .all(|slot| !slot.worker.pods.is_empty());
+        if !(heard && known) && now < until {
             return;
         }
         let deadline = now.plus_millis(observed.policy.timeout_ms);

@@ -116,3 +116,20 @@ fn a_running_pod_that_nobody_reports_holds_the_barrier() {
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert!(world.starts.values().all(|starts| *starts == 2));
 }
+
+#[test]
+fn a_new_leader_whose_watch_of_pods_lags_restarts_nothing() {
+    let mut world = World::running(2, 3);
+    let seen = world.observed.clone();
+    for worker in world.observed.workers.values_mut() {
+        worker.pods.clear();
+    }
+    world.observed.reports.clear();
+    world.new_leader(2);
+    world.settle();
+    world.tick(5_000);
+    world.observed = seen;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.restarts(), 0);
+}

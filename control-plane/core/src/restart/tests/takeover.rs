@@ -64,6 +64,9 @@ fn a_worker_lost_meanwhile_and_not_yet_replaced_is_found() {
     world.lose_pod(1);
     world.new_leader(2);
     world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recovering");
+    world.tick(15_000);
+    world.settle();
     assert_eq!(world.coordinator.state_name(), "Stopping");
     world.pod(1);
     world.settle();
