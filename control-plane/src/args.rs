@@ -106,6 +106,11 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_HUB_TOKEN_FILE", value_name = "FILE")]
     pub hub_token_file: Option<PathBuf>,
 
+    /// Image with the pod agent (that of the node daemon). Pod templates bring the agent along from it, where the nodes' container runtimes
+    /// have no NRI. Its containers must state their command, and their namespaces allow hostPath volumes.
+    #[arg(long, env = "LOCKSTEP_INJECT_AGENT_IMAGE", value_name = "IMAGE")]
+    pub inject_agent_image: Option<String>,
+
     /// Directory of the hub's CA (ca.crt, ca.key), made there if missing. By default they live in a Secret in
     /// the cluster.
     #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR", value_name = "DIR")]

@@ -129,6 +129,7 @@ impl Leader {
                 self.stores.clone(),
                 Arc::clone(registry),
                 announcer,
+                self.settings.agents.clone(),
                 self.settings.replace_lost_pods,
                 Arc::clone(&self.board),
                 end.clone(),
@@ -154,6 +155,7 @@ impl Leader {
             Setting {
                 features: self.settings.features,
                 has_daemons,
+                agents: self.settings.agents,
             },
             self.reconciler_changes,
             end.clone(),

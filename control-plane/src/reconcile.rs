@@ -98,7 +98,7 @@ impl Reconciler {
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = key.namespace, jobset = key.name))]
     async fn reconcile(&self, key: &ObjectRef<JobSet>) -> Result<Action, ReconcileError> {
         let started = std::time::Instant::now();
-        let Some((observed, unconfirmed)) = self.stores.observe(key, self.setting, jiff::Timestamp::now())
+        let Some((observed, unconfirmed)) = self.stores.observe(key, &self.setting, jiff::Timestamp::now())
         else {
             self.forget(key);
             self.counts.forget(key);

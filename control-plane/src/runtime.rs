@@ -94,6 +94,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         stores.jobsets.clone(),
         client.clone(),
         Arc::new(ClusterAuthorizer::new(client.clone())),
+        settings.agents.clone(),
         shutdown.clone(),
     );
     parts.spawn(platform::run(

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockstep_core::features::{FeatureError, Features};
+use lockstep_core::in_place::Agents;
 use thiserror::Error;
 
 use crate::args::{Args, BindAddress, FeatureGates};
@@ -92,6 +93,8 @@ pub struct Settings {
     pub hub: Hub,
     /// Address of the platform API; none is served without.
     pub platform: Option<SocketAddr>,
+    /// How agents get into containers.
+    pub agents: Agents,
 }
 
 /// How replicas agree on the one that acts.
@@ -207,6 +210,10 @@ impl Settings {
                 tls_dir: args.hub_tls_dir,
             },
             platform: args.platform_bind_address.0,
+            agents: match args.inject_agent_image {
+                Some(image) if !image.is_empty() => Agents::ByTemplate(image),
+                _ => Agents::ByNode,
+            },
             kubeconfig: args.kubeconfig,
             namespace: args.namespace,
         })

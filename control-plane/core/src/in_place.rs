@@ -9,6 +9,10 @@ use lockstep_api::{InPlaceKind, JobSet, annotations::Supervise};
 
 use crate::restart::Rung;
 
+pub(crate) mod template;
+
+pub use template::Agents;
+
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +29,7 @@ pub struct Group {
 
 /// Decides how a JobSet restarts in place. `None`: it does not.
 #[must_use]
-pub fn group(jobset: &JobSet) -> Option<Group> {
+pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     if !jobset.in_place() {
         return None;
     }
@@ -56,6 +60,16 @@ pub fn group(jobset: &JobSet) -> Option<Group> {
         }
         if pod.host_pid == Some(true) {
             reasons.push(format!("replicatedJob {name} sets hostPID"));
+        }
+        if let Agents::ByTemplate(_) = agents {
+            let workers = workers_in(wish.as_ref(), &pod.containers);
+            reasons.extend(workers.filter_map(|container| {
+                let obstacle = template::obstacle(container)?;
+                let container = &container.name;
+                Some(format!(
+                    "container {container} of replicatedJob {name} states {obstacle}"
+                ))
+            }));
         }
         if wish.is_none() {
             reasons.extend(pod.containers.iter().filter_map(|container| {
@@ -109,17 +123,21 @@ fn obstacle(container: &Container) -> Option<&'static str> {
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
     let wish = jobset.supervise().ok().flatten();
-    let regular = template
-        .spec
-        .iter()
-        .flat_map(|pod| &pod.containers)
-        .map(|container| container.name.as_str());
-    match wish {
-        None | Some(Supervise::Nothing) => regular.collect(),
-        Some(Supervise::Containers(listed)) => regular
-            .filter(|name| listed.iter().any(|listed| listed == name))
-            .collect(),
-    }
+    let pods = template.spec.iter();
+    pods.flat_map(|pod| workers_in(wish.as_ref(), &pod.containers))
+        .map(|container| container.name.as_str())
+        .collect()
+}
+
+fn workers_in<'t>(
+    wish: Option<&Supervise>,
+    containers: &'t [Container],
+) -> impl Iterator<Item = &'t Container> {
+    let is_worker = move |container: &&Container| match wish {
+        None | Some(Supervise::Nothing) => true,
+        Some(Supervise::Containers(listed)) => listed.contains(&container.name),
+    };
+    containers.iter().filter(is_worker)
 }
 
 /// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container or as a sidecar whose exit restarts

@@ -16,7 +16,7 @@ use lockstep_api::{GROUP, InPlaceKind, JobSet, KIND, ReplicatedJob, VERSION, ann
 
 use crate::{
     features::Features,
-    in_place::{self, Group},
+    in_place::{self, Agents, Group, template},
     restart::Rung,
     volume_claims,
 };
@@ -37,12 +37,13 @@ pub(crate) struct Jobs<'a> {
     owner: OwnerReference,
     features: Features,
     group: Option<Group>,
+    agents: &'a Agents,
     /// Labels and annotations that all Jobs of the set share.
     common: Map,
 }
 
 impl<'a> Jobs<'a> {
-    pub(crate) fn new(jobset: &'a JobSet, features: Features) -> Self {
+    pub(crate) fn new(jobset: &'a JobSet, features: Features, agents: &'a Agents) -> Self {
         let mut common = Map::new();
         let mut set = |key: &str, value: String| common.insert(key.to_owned(), value);
         set(labels::JOBSET_NAME, jobset.name().to_owned());
@@ -56,7 +57,8 @@ impl<'a> Jobs<'a> {
             jobset,
             owner: owner_reference(jobset),
             features,
-            group: in_place::group(jobset).filter(|_| features.in_place_restart),
+            group: in_place::group(jobset, agents).filter(|_| features.in_place_restart),
+            agents,
             common,
         }
     }
@@ -104,6 +106,7 @@ impl<'a> Jobs<'a> {
             &identity,
         );
         self.mark_for_in_place(&mut spec.template);
+        self.bring_agents(&mut spec.template);
         let pod = spec.template.spec.get_or_insert_default();
         pod.restart_policy.get_or_insert_with(|| "OnFailure".to_owned());
         if self.jobset.dns_hostnames() {
@@ -223,6 +226,24 @@ impl<'a> Jobs<'a> {
         {
             target.insert(annotations::IN_PLACE.to_owned(), mark.to_owned());
             target.insert(annotations::SUPERVISE.to_owned(), list);
+        }
+    }
+}
+
+impl Jobs<'_> {
+    /// Puts the agents into a template whose node daemons cannot.
+    fn bring_agents(&self, template: &mut PodTemplateSpec) {
+        let supervised = self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.rung == Some(Rung::Process));
+        let Agents::ByTemplate(image) = self.agents else {
+            return;
+        };
+        let workers = in_place::workers(self.jobset, template);
+        let workers: Vec<String> = workers.into_iter().map(str::to_owned).collect();
+        if let Some(pod) = template.spec.as_mut().filter(|_| supervised) {
+            template::inject(pod, &workers, image);
         }
     }
 }

@@ -13,6 +13,7 @@ use k8s_openapi::{
 use lockstep_api::{JobSet, annotations};
 
 use crate::features::Features;
+use crate::in_place::Agents;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,8 @@ pub struct Observed {
     pub agent_pods: Vec<AgentPod>,
     /// Whether node daemons can be there at all. Without them nobody restarts anything in place but kubelet and upstream's agents.
     pub has_daemons: bool,
+    /// How agents get into containers.
+    pub agents: Agents,
     /// What is switched on.
     pub features: Features,
     /// The present.
@@ -42,12 +45,14 @@ pub struct Observed {
 }
 
 /// How the control plane was set up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Setting {
     /// See [`Observed::features`].
     pub features: Features,
     /// See [`Observed::has_daemons`].
     pub has_daemons: bool,
+    /// See [`Observed::agents`].
+    pub agents: Agents,
 }
 
 /// What upstream's in-place restart controller looks at in a pod (KEP-467).
@@ -112,6 +117,7 @@ impl Observed {
             claims: Vec::new(),
             agent_pods: Vec::new(),
             has_daemons: true,
+            agents: Agents::ByNode,
             features: Features::default(),
             now,
         }

@@ -79,7 +79,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
             return;
         }
     }
-    let group = in_place::group(jobset).filter(|_| observed.features.in_place_restart);
+    let group = in_place::group(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
     if draft.is_first() {
         tell_why_not_supervised(group.as_ref(), draft);
     }
@@ -277,7 +277,7 @@ fn create_jobs(
     if waits_for_all {
         return;
     }
-    let mut jobs = Jobs::new(jobset, observed.features);
+    let mut jobs = Jobs::new(jobset, observed.features, &observed.agents);
     if !observed.has_daemons {
         jobs = jobs.without_daemons();
     }

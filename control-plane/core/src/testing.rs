@@ -19,7 +19,7 @@ use lockstep_api::{
 
 pub(crate) use cluster::Cluster;
 
-use crate::{features::Features, jobset::Jobs, observed::Observed};
+use crate::{features::Features, in_place::Agents, jobset::Jobs, observed::Observed};
 
 /// The present of all tests, plus some seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -172,8 +172,8 @@ pub(crate) enum Fate {
 
 /// The Job that the JobSet makes, in some later state.
 pub(crate) fn child(jobset: &JobSet, replicated_job: &str, index: i32, fate: Fate) -> Job {
-    let mut job =
-        Jobs::new(jobset, Features::default()).make(jobset.replicated_job(replicated_job).unwrap(), index);
+    let mut job = Jobs::new(jobset, Features::default(), &Agents::ByNode)
+        .make(jobset.replicated_job(replicated_job).unwrap(), index);
     job.metadata.uid = Some(format!(
         "uid-{}-{}",
         job.metadata.name.as_deref().unwrap(),

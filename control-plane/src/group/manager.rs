@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_core::in_place;
+use lockstep_core::in_place::{self, Agents};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,7 @@ impl Manager {
         stores: Stores,
         registry: Arc<Registry>,
         announcer: Announcer,
+        agents: Agents,
         replaces_pods: bool,
         board: Arc<Board>,
         shutdown: CancellationToken,
@@ -56,6 +57,7 @@ impl Manager {
             stores,
             clock: Clock::start(),
             announcer,
+            agents,
             replacements: replaces_pods.then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
             board,
         };
@@ -95,7 +97,7 @@ impl Manager {
             .context
             .stores
             .jobset(&key)
-            .filter(|jobset| is_group(jobset) && !self.reports_by_annotation(&key));
+            .filter(|jobset| is_group(jobset, &self.context.agents) && !self.reports_by_annotation(&key));
         match (jobset, self.groups.get(&key)) {
             (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
             (Some(jobset), _) => {
@@ -140,9 +142,9 @@ impl Manager {
 
 /// Whether the JobSet's workers are restarted together, now.
 #[must_use]
-pub fn is_group(jobset: &JobSet) -> bool {
+pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
     jobset.is_managed_here()
         && !jobset.is_finished()
         && !jobset.is_deleting()
-        && in_place::group(jobset).is_some_and(|group| group.rung.is_some())
+        && in_place::group(jobset, agents).is_some_and(|group| group.rung.is_some())
 }

@@ -1,7 +1,6 @@
 //! What Prometheus is told of restarts.
 
 use lockstep_api::JobSet;
-use lockstep_core::in_place;
 use lockstep_core::restart::{Announcement, Reason, Timeline, UnixNanos};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -92,7 +91,7 @@ impl RestartMetrics {
             } => {
                 let deliberate = matches!(cause.reason, Reason::ManualRequest | Reason::Resumed);
                 let labels = RestartLabels {
-                    group: in_place::group(jobset).map_or_else(String::new, |group| group.kind.to_string()),
+                    group: kind(jobset),
                     rung: rung.as_str(),
                     kind: if deliberate { "deliberate" } else { "crash" },
                     cause: cause.reason.as_str(),
@@ -145,6 +144,16 @@ impl RestartMetrics {
             }
         }
     }
+}
+
+/// The kind of the group, as the restart itself has written it.
+fn kind(jobset: &JobSet) -> String {
+    let status = jobset
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    let kind = status.and_then(|status| status.kind.as_ref());
+    kind.map(ToString::to_string).unwrap_or_default()
 }
 
 /// Seconds from one time to the other, where both were reached. Clocks of two machines may disagree by a little.

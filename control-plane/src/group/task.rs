@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
+use lockstep_core::in_place::{self, Agents};
 use lockstep_core::restart::{Coordinator, Durable, LostPods};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,7 @@ pub(super) struct Context {
     pub(super) stores: Stores,
     pub(super) clock: Clock,
     pub(super) announcer: Announcer,
+    pub(super) agents: Agents,
     /// To create pods in the place of lost ones; `None`: that is left to the Job controller.
     pub(super) replacements: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
@@ -101,6 +103,7 @@ impl Task {
             }
             let change = Change {
                 durable: out.status,
+                kind: in_place::group(&known, &self.context.agents).map(|group| group.kind),
                 conditions: blocked::conditions(&known, &out.blocked, jiff::Timestamp::now()),
             };
             match (&writing, change.is_empty()) {
@@ -133,6 +136,7 @@ impl Task {
                 released: coordinator.released(),
                 restarts: coordinator.restarts(),
                 cause: coordinator.cause().cloned(),
+                rung: coordinator.rung(),
             });
             tokio::select! {
                 biased;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
-use lockstep_api::{InPlaceRestartStatus, JobSet};
-use lockstep_core::in_place;
+use lockstep_api::{InPlaceKind, InPlaceRestartStatus, JobSet};
 use lockstep_core::restart::{Durable, DurablePhase};
 use serde_json::json;
 use thiserror::Error;
@@ -36,6 +35,8 @@ pub(super) enum WriteError {
 pub struct Change {
     /// What should be durable.
     pub durable: Option<Durable>,
+    /// How the group restarts, as the status says it beside `durable`.
+    pub kind: Option<InPlaceKind>,
     /// All conditions, where one of them changes.
     pub conditions: Option<Vec<Condition>>,
 }
@@ -93,8 +94,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> serde_jso
         status["conditions"] = json!(conditions);
     }
     if let Some(wanted) = &change.durable {
-        let kind = in_place::group(known).map(|group| group.kind);
-        status["inPlaceRestart"] = whole(&convert::status_to(wanted, kind, before, now));
+        status["inPlaceRestart"] = whole(&convert::status_to(wanted, change.kind, before, now));
         let durable = convert::durable_from(before);
         if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
             let counted = known

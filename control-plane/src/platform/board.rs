@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Cause, Generation, Observed};
+use lockstep_core::restart::{Cause, Generation, Observed, Rung};
 use tokio::sync::watch;
 
 /// Namespace and name of a JobSet.
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub restarts: u32,
     /// Why the last restart was begun.
     pub cause: Option<Cause>,
+    /// The dearest rung that it has taken.
+    pub rung: Option<Rung>,
 }
 
 /// The groups that this replica looks after.

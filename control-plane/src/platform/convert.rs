@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_core::restart::{Cause, Exit, Heartbeat, Identity, Incarnation, Phase, Report, Worker};
+use lockstep_core::restart::{Cause, Exit, Heartbeat, Identity, Incarnation, Phase, Report, Rung, Worker};
 use lockstep_proto::platform::v1 as pb;
 
 use super::board::{Key, Snapshot};
@@ -23,7 +23,7 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         uid: state.jobset.uid_str().to_owned(),
-        kind: pb::Kind::Supervised.into(),
+        kind: kind(state).into(),
         phase: phase(state.state).into(),
         generation,
         released: state.released.0,
@@ -34,6 +34,20 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
         workers_up: count(up),
         workers: if omit_workers { Vec::new() } else { workers },
         handled_request: state.observed.durable.handled_request.clone().unwrap_or_default(),
+        last_rung: state
+            .rung
+            .map(|rung| rung.as_str().to_owned())
+            .unwrap_or_default(),
+    }
+}
+
+/// One worker without an agent makes the group Plain.
+fn kind(state: &Snapshot) -> pb::Kind {
+    let plain = |worker: &Worker| worker.rung == Rung::Container;
+    if state.observed.workers.values().any(plain) {
+        pb::Kind::Plain
+    } else {
+        pb::Kind::Supervised
     }
 }
 

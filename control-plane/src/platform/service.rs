@@ -10,6 +10,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::{JobSet, annotations};
+use lockstep_core::in_place::Agents;
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::platform_server::{Platform, PlatformServer};
 use prost::Message as _;
@@ -28,7 +29,7 @@ use super::board::{Board, Filter, Key, Snapshot};
 use super::follow::Follower;
 use super::{convert, fields};
 use crate::tls::HubIdentity;
-use crate::watch::PackedJobSet;
+use crate::watch::{self, PackedJobSet};
 use crate::{group, retry};
 
 /// Watches at the same time, over all callers.
@@ -53,6 +54,7 @@ pub struct PlatformService {
     jobsets: Store<PackedJobSet>,
     client: Client,
     authorizer: Arc<dyn Authorizer>,
+    agents: Agents,
     watches: Arc<Semaphore>,
     shutdown: CancellationToken,
 }
@@ -67,6 +69,7 @@ impl PlatformService {
         jobsets: Store<PackedJobSet>,
         client: Client,
         authorizer: Arc<dyn Authorizer>,
+        agents: Agents,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
@@ -74,6 +77,7 @@ impl PlatformService {
             jobsets,
             client,
             authorizer,
+            agents,
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             shutdown,
         }
@@ -112,16 +116,17 @@ impl PlatformService {
         }
         let place = authorize::place(&key.namespace, &key.name);
         let of = ObjectRef::new(&key.name).within(&key.namespace);
-        match self.jobsets.get(&of).and_then(|jobset| jobset.unpack().ok()) {
+        let jobset = self.jobsets.get(&watch::packed(&of));
+        match jobset.and_then(|jobset| jobset.unpack().ok()) {
             None => Err(Status::not_found(format!("name: there is no JobSet{place}"))),
-            Some(jobset) if group::is_group(&jobset) => Err(Status::unavailable(format!(
+            Some(jobset) if group::is_group(&jobset, &self.agents) => Err(Status::unavailable(format!(
                 "the JobSet{place} is only just being taken over; try again"
             ))),
             Some(jobset) if jobset.is_finished() => Err(Status::failed_precondition(format!(
                 "name: the JobSet{place} has ended"
             ))),
             Some(_) => Err(Status::failed_precondition(format!(
-                "name: the JobSet{place} is not restarted in place by Lockstep's agents"
+                "name: the JobSet{place} is not restarted in place by Lockstep"
             ))),
         }
     }
@@ -204,15 +209,15 @@ impl Platform for PlatformService {
         request: Request<pb::WatchGroupsRequest>,
     ) -> Result<Response<Self::WatchGroupsStream>, Status> {
         self.leads()?;
-        let (metadata, _, watch) = request.into_parts();
-        let filter = fields::filter(watch.namespace, watch.name)?;
+        let (metadata, _, wish) = request.into_parts();
+        let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&metadata, "watch", &filter.namespace, &filter.name)
             .await?;
         let permit = Arc::clone(&self.watches)
             .try_acquire_owned()
             .map_err(|_| Status::resource_exhausted(format!("more than {MAX_WATCHES} watches at once")))?;
         let watching = Watching {
-            follower: Follower::new(Arc::clone(&self.board), filter.clone(), watch.omit_workers),
+            follower: Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
             filter,
             metadata,
             authorizer: Arc::clone(&self.authorizer),

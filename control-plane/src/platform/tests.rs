@@ -9,6 +9,7 @@ use kube::runtime::reflector::store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use lockstep_api::JobSet;
+use lockstep_core::in_place::Agents;
 use lockstep_core::restart::{
     Cause, Durable, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact, Reason,
     Report, UnixNanos, Worker,
@@ -90,6 +91,7 @@ impl Api {
             reader,
             api_server(Arc::clone(&patches)),
             Arc::new(Tokens),
+            Agents::ByNode,
             shutdown.clone(),
         );
         let server = tokio::spawn(service::serve_on(listener, identity, service));
@@ -243,6 +245,7 @@ fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
         released: Generation(generation),
         restarts: 1,
         cause: None,
+        rung: None,
     }
 }
 

@@ -128,7 +128,7 @@ impl Stores {
     pub fn observe(
         &self,
         key: &ObjectRef<JobSet>,
-        setting: Setting,
+        setting: &Setting,
         now: jiff::Timestamp,
     ) -> Option<(Observed, bool)> {
         let caches = &*self.caches;
@@ -140,6 +140,7 @@ impl Stores {
         let mut observed = Observed::new(Arc::new(jobset), jobs, services, now);
         observed.features = setting.features;
         observed.has_daemons = setting.has_daemons;
+        observed.agents = setting.agents.clone();
         let mut even_more = false;
         if !observed.jobset.spec.volume_claim_policies.is_empty() {
             (observed.claims, even_more) = caches.claims.recent.complete(key, caches.claims.seen(key));

@@ -10,7 +10,7 @@ fn in_place(change: impl FnOnce(&mut PodSpec)) -> JobSet {
 }
 
 fn kind(jobset: &JobSet) -> Option<(InPlaceKind, Vec<String>)> {
-    group(jobset).map(|group| (group.kind, group.reasons))
+    group(jobset, &Agents::ByNode).map(|group| (group.kind, group.reasons))
 }
 
 fn plain(reason: &str) -> Option<(InPlaceKind, Vec<String>)> {
@@ -140,7 +140,7 @@ fn workers_are_the_regular_containers_or_those_of_them_that_are_listed() {
 fn a_plain_group_restarts_by_container_where_kubelet_starts_what_was_killed() {
     let rung = |change: fn(&mut PodSpec)| {
         let refused = in_place(change).annotated(annotations::SUPERVISE, "none");
-        group(&refused).unwrap().rung
+        group(&refused, &Agents::ByNode).unwrap().rung
     };
     assert_eq!(rung(|_| {}), Some(Rung::Container));
     assert_eq!(
@@ -156,5 +156,34 @@ fn a_plain_group_restarts_by_container_where_kubelet_starts_what_was_killed() {
         rung(|pod| pod.containers[0].restart_policy_rules = Some(vec![ContainerRestartRule::default()])),
         None
     );
-    assert_eq!(group(&in_place(|_| {})).unwrap().rung, Some(Rung::Process));
+    assert_eq!(
+        group(&in_place(|_| {}), &Agents::ByNode).unwrap().rung,
+        Some(Rung::Process)
+    );
+}
+
+#[test]
+fn agents_by_template_need_commands_to_stand_in_front_of() {
+    let by_template = Agents::ByTemplate("image".to_owned());
+    let command = |name: &str| Container {
+        name: name.to_owned(),
+        command: Some(vec!["run".to_owned()]),
+        ..Container::default()
+    };
+    let js = jobset([replicated_job("a", 1).pod_spec(|pod| {
+        pod.containers = vec![command("worker"), command("sidecar")];
+        pod.containers[1].command = None;
+    })])
+    .restarting(RestartStrategy::InPlaceRestart, 1);
+    let group_of = |js: &JobSet| group(js, &by_template).map(|group| (group.kind, group.reasons));
+    assert_eq!(
+        group_of(&js),
+        plain(
+            "container sidecar of replicatedJob a states no command, in front of which the agent could be put"
+        )
+    );
+    assert_eq!(
+        group_of(&js.annotated(annotations::SUPERVISE, "worker")),
+        SUPERVISED
+    );
 }

@@ -26,7 +26,7 @@ fn jobs_and_pods_carry_their_identity_as_labels_and_annotations() {
         });
     })
     .status(|status| status.restarts = 7);
-    let job = Jobs::new(&js, Features::default()).make(&js.spec.replicated_jobs[2], 3);
+    let job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[2], 3);
     let expected: Map = [
         (labels::JOBSET_NAME, "js"),
         (labels::JOBSET_UID, "uid-js"),
@@ -70,7 +70,7 @@ fn what_the_template_says_is_kept_and_what_it_leaves_out_is_defaulted() {
             })
             .pod_spec(|pod| pod.restart_policy = Some("Never".to_owned())),
     ]);
-    let jobs = Jobs::new(&js, Features::default());
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
     let bare = jobs.make(&js.spec.replicated_jobs[0], 0);
     let spec = bare.spec.as_ref().unwrap();
     assert_eq!(spec.completion_mode.as_deref(), Some("Indexed"));
@@ -114,7 +114,7 @@ fn what_the_template_says_is_kept_and_what_it_leaves_out_is_defaulted() {
 fn network_settings_decide_the_subdomain() {
     let with = |network: lockstep_api::Network| {
         let js = jobset([replicated_job("a", 1)]).with(|js| js.spec.network = Some(network));
-        let job = Jobs::new(&js, Features::default()).make(&js.spec.replicated_jobs[0], 0);
+        let job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
         pod_template(&job).spec.as_ref().unwrap().subdomain.clone()
     };
     let off = lockstep_api::Network {
@@ -142,7 +142,7 @@ fn exclusive_placement_of_the_replicated_job_goes_before_the_jobsets() {
         }),
     ])
     .annotated(annotations::EXCLUSIVE_TOPOLOGY, "zone");
-    let jobs = Jobs::new(&js, Features::default());
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
     for (index, topology) in [(0, "zone"), (1, "rack")] {
         let job = jobs.make(&js.spec.replicated_jobs[index], 0);
         assert_eq!(
@@ -163,7 +163,7 @@ fn the_node_selector_strategy_adds_selector_and_toleration() {
     let js = jobset([replicated_job("a", 1)])
         .annotated(annotations::EXCLUSIVE_TOPOLOGY, "zone")
         .annotated(annotations::NODE_SELECTOR_STRATEGY, "true");
-    let job = Jobs::new(&js, Features::default()).make(&js.spec.replicated_jobs[0], 0);
+    let job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
     let pod = pod_template(&job).spec.as_ref().unwrap();
     assert_eq!(
         pod.node_selector.as_ref().unwrap()[labels::NAMESPACED_JOB],
@@ -185,7 +185,7 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
     })])
     .restarting(RestartStrategy::InPlaceRestart, 3);
     let marks = |js: &JobSet| {
-        let job = Jobs::new(js, Features::default()).make(&js.spec.replicated_jobs[0], 0);
+        let job = Jobs::new(js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
         let meta = pod_template(&job).metadata.clone().unwrap();
         assert_eq!(annotation(&job.metadata, annotations::IN_PLACE), None);
         let mark = |key| annotation(&meta, key).map(str::to_owned);
@@ -217,7 +217,7 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
     assert_eq!(marks(&hosted), plain("worker,other"));
 
     let limit = |js: &JobSet, daemons: bool| {
-        let jobs = Jobs::new(js, Features::default());
+        let jobs = Jobs::new(js, Features::default(), &Agents::ByNode);
         let jobs = if daemons { jobs } else { jobs.without_daemons() };
         let job = jobs.make(&js.spec.replicated_jobs[0], 0);
         job.spec.unwrap().backoff_limit.unwrap()
@@ -230,12 +230,38 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
     assert_eq!((limit(&never, true), marks(&never)), (0, (None, None)));
     assert_eq!(limit(&js, false), i32::MAX);
 
-    let spec = Jobs::new(&js, Features::default())
+    let spec = Jobs::new(&js, Features::default(), &Agents::ByNode)
         .make(&js.spec.replicated_jobs[0], 0)
         .spec
         .unwrap();
     assert_eq!(spec.backoff_limit, Some(i32::MAX));
     assert_eq!(spec.pod_replacement_policy.as_deref(), Some("Failed"));
+}
+
+#[test]
+fn templates_bring_the_agent_along_where_nodes_cannot_put_it_there() {
+    let js = jobset([replicated_job("a", 1).pod_spec(|pod| {
+        pod.containers[0].command = Some(vec!["run".to_owned()]);
+    })])
+    .restarting(RestartStrategy::InPlaceRestart, 3);
+    let agents = Agents::ByTemplate("image".to_owned());
+    let made = |js: &JobSet| {
+        let job = Jobs::new(js, Features::default(), &agents).make(&js.spec.replicated_jobs[0], 0);
+        let init = pod_template(&job).spec.as_ref().unwrap().init_containers.clone();
+        (
+            init.is_some(),
+            annotation(
+                pod_template(&job).metadata.as_ref().unwrap(),
+                annotations::IN_PLACE,
+            )
+            .map(str::to_owned),
+        )
+    };
+    assert_eq!(made(&js), (true, Some("supervised".to_owned())));
+    let refused = js.clone().annotated(annotations::SUPERVISE, "none");
+    assert_eq!(made(&refused), (false, Some("plain".to_owned())));
+    let recreated = js.restarting(RestartStrategy::Recreate, 3);
+    assert_eq!(made(&recreated), (false, None));
 }
 
 #[test]
@@ -251,7 +277,7 @@ fn a_template_cannot_mark_its_own_pods_for_the_daemons() {
             ..ObjectMeta::default()
         });
     })]);
-    let job = Jobs::new(&js, Features::default()).make(&js.spec.replicated_jobs[0], 0);
+    let job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
     let meta = pod_template(&job).metadata.as_ref().unwrap();
     assert_eq!(annotation(meta, annotations::IN_PLACE), None);
     assert_eq!(annotation(meta, annotations::SUPERVISE), None);
@@ -264,7 +290,7 @@ fn a_job_without_completions_is_not_made_one_that_needs_them() {
             spec.parallelism = parallelism;
             spec.completions = completions;
         })]);
-        let job = Jobs::new(&js, Features::default()).make(&js.spec.replicated_jobs[0], 0);
+        let job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
         job.spec.unwrap().completion_mode
     };
     assert_eq!(mode(None, None).as_deref(), Some("Indexed"));

@@ -121,6 +121,12 @@ impl Coordinator {
         self.counter
     }
 
+    /// The dearest rung that the last restart has taken.
+    #[must_use]
+    pub fn rung(&self) -> Option<Rung> {
+        self.rung
+    }
+
     /// Why the last restart was begun.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {

@@ -110,9 +110,8 @@ fn stage(
         return;
     };
     let containers = in_place::workers(jobset, &spec.template);
-    let rung = in_place::group(jobset)
-        .and_then(|group| group.rung)
-        .unwrap_or_default();
+    let made = names.iter().filter_map(|name| current.get(name.as_str()));
+    let rung = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
     for name in &names {
         let job = current.get(name.as_str());
