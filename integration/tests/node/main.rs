@@ -14,6 +14,7 @@ mod restart;
 mod support;
 mod templates;
 mod trees;
+mod without_nri;
 
 fn main() -> std::process::ExitCode {
     let cases = [
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         orders::cases(),
         crashes::cases(),
         containers::cases(),
+        without_nri::cases(),
     ];
     support::run(cases.into_iter().flatten().collect())
 }

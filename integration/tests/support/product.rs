@@ -62,7 +62,7 @@ impl Product {
             kubeconfig: cluster.kubeconfig(),
         };
         progress.say("installing the chart");
-        helm(&cluster, &control_plane, &node_daemon).await?;
+        helm(&cluster, &control_plane, &node_daemon, &[]).await?;
         let product = Self {
             cluster: Mutex::new(Some(cluster)),
             access,
@@ -74,6 +74,14 @@ impl Product {
 
     pub(crate) fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Installs the same build again, with these values of the chart besides.
+    pub(crate) async fn reinstall(&self, values: &[&str]) -> Result<()> {
+        let cluster = self.cluster.lock().await;
+        let cluster = cluster.as_ref().context("the cluster is down")?;
+        helm(cluster, &image::control_plane()?, &image::node_daemon()?, values).await?;
+        self.ready().await
     }
 
     /// Takes the cluster down, unless it was up before or is kept.
@@ -192,7 +200,7 @@ impl Product {
     }
 }
 
-async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image) -> Result<()> {
+async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image, values: &[&str]) -> Result<()> {
     let mut command = tokio::process::Command::new(cluster.tools().path("helm")?);
     let (repository, tag) = control_plane
         .name
@@ -229,6 +237,9 @@ async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image) -> 
         format!("nodeDaemon.podAnnotations.build=b{build}"),
     ] {
         command.args(["--set", &value]);
+    }
+    for value in values {
+        command.args(["--set", value]);
     }
     let output = command.output().await?;
     if !output.status.success() {

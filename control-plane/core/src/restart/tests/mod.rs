@@ -2,6 +2,7 @@ mod alive;
 mod blocked;
 mod containers;
 mod escalation;
+mod gather;
 mod nodes;
 mod pods;
 mod histories;

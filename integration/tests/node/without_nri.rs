@@ -1,0 +1,79 @@
+//! Nodes whose container runtime cannot put the agent into containers: pod templates bring it along.
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::group::container_status;
+use lockstep_integration::harness::manifest::IDLE;
+use lockstep_integration::harness::{Manifest, Worker};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{Case, Scene, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![case!(templates_bring_the_agent_along alone)]
+}
+
+const INJECT: &str = "nodeDaemon.injectAgent=true";
+
+async fn templates_bring_the_agent_along(scene: Scene) -> Result<()> {
+    let without_nri = [INJECT, "nodeDaemon.nriSocket=/var/run/nri/none.sock"];
+    scene.product.reinstall(&without_nri).await?;
+    let result = async {
+        restarts_in_place(&scene, "without").await?;
+        is_plain_without_a_command(&scene).await?;
+        // With NRI, nobody puts a second agent in front of the first.
+        scene.product.reinstall(&[INJECT]).await?;
+        restarts_in_place(&scene, "beside").await
+    };
+    let result = result.await;
+    scene.product.reinstall(&[]).await?;
+    result
+}
+
+/// A hardened group of two restarts once, by agents that came with the template.
+async fn restarts_in_place(scene: &Scene, name: &str) -> Result<()> {
+    let manifest = Manifest::new(2, IDLE)
+        .named(name)
+        .pod(json!({"securityContext": {"runAsUser": 1000, "runAsNonRoot": true}}))
+        .container(json!({"securityContext": {
+            "readOnlyRootFilesystem": true,
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+        }}));
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(2).await?;
+    ensure!(before.iter().all(came_with_the_template), "{before:#?}");
+    for pod in group.pods().await? {
+        container_status(&pod, "lockstep-agent").context("no init container")?;
+    }
+    before[1].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&before, 1).await?;
+    group.status_has("/inPlaceRestart/kind", "Supervised").await?;
+    group.status_has("/inPlaceRestart/rung", "Process").await
+}
+
+/// One agent, which was not told the container's id, as node daemons do.
+fn came_with_the_template(worker: &Worker) -> bool {
+    let args = worker.agent.args();
+    let agents = args
+        .iter()
+        .filter(|arg| arg.ends_with("lockstep-pod-agent"))
+        .count();
+    agents == 1 && !args.iter().any(|arg| arg == "--container-id")
+}
+
+async fn is_plain_without_a_command(scene: &Scene) -> Result<()> {
+    let image = json!({"image": "localhost/entrypoint:1", "command": null});
+    let manifest = Manifest::new(1, "").named("image").container(image);
+    let group = scene.apply(&manifest).await?;
+    let why = group
+        .event("RestartNotSupervised")
+        .await?
+        .message
+        .unwrap_or_default();
+    ensure!(
+        why.contains("container worker of replicatedJob w states no command"),
+        "{why}"
+    );
+    group.status_has("/inPlaceRestart/kind", "Plain").await
+}
