@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(told_not_to_it_leaves_lost_pods_to_the_job_controller alone),
         case!(told_not_to_it_makes_the_jobs_anew_where_the_job_controller_would_be_late alone),
         case!(where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later alone),
+        case!(a_worker_that_no_daemon_reports_is_named_until_it_is_over alone),
         case!(a_lost_leader_of_an_exclusive_domain_takes_its_followers_along alone),
     ]
 }
@@ -443,6 +444,50 @@ async fn where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later(scene
             Ok(())
         })
         .await
+    });
+    with_groups(&scene, &[], body).await
+}
+
+async fn a_worker_that_no_daemon_reports_is_named_until_it_is_over(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        let node = node(&scene, "n", json!({})).await?;
+        let mut manifest = in_place();
+        manifest["metadata"]["annotations"] = json!({annotations::IN_PLACE_TIMEOUT: "3s"});
+        scene.create(manifest).await?;
+        let pods = sorted(until_pods(&scene, JOB, WORKERS).await?)?;
+        bind(&scene, &pods[2].name_any(), &node).await?;
+        scene.pods_become(JOB, "Running").await?;
+        let condition = async |status: &str, reason: &str| {
+            let seen = scene.until_condition("RestartBlocked", status, reason).await?;
+            let condition = seen.condition("RestartBlocked").cloned();
+            anyhow::Ok(condition.context("no condition")?.message)
+        };
+        let message = condition("True", "WorkerNotReported").await?;
+        ensure!(
+            message.contains(&pods[2].name_any()) && message.contains(&node),
+            "{message}"
+        );
+        let note = until_event(&scene, "RestartBlocked").await?;
+        ensure!(note == message, "{note}");
+
+        // As the node controller does it.
+        let lost = json!({"status": {"conditions": [
+            {"type": "ContainersReady", "status": "True"},
+            {"type": "Ready", "status": "False"},
+        ]}});
+        scene
+            .api::<Pod>()
+            .patch_status(&pods[2].name_any(), &PatchParams::default(), &Patch::Merge(lost))
+            .await?;
+        // What was said still holds, and stays.
+        fail(&scene, &pods[0]).await?;
+        until_replaced(&scene, &pods[0], SOON).await?;
+        condition("True", "WorkerNotReported").await?;
+
+        fail(&scene, &pods[2]).await?;
+        until_replaced(&scene, &pods[2], SOON).await?;
+        condition("False", "Unblocked").await?;
+        Ok(())
     });
     with_groups(&scene, &[], body).await
 }

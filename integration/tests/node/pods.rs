@@ -1,12 +1,13 @@
 //! Pods that are deleted, and JobSets that are suspended.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::{AsyncBufReadExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, LogParams, WatchEvent, WatchParams};
-use lockstep_integration::harness::group::{START, container_status, places};
+use lockstep_api::naming;
+use lockstep_integration::harness::group::{Place, START, Worker, container_status, places};
 use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
 use lockstep_integration::harness::{Group, Manifest, eventually};
 use nix::sys::signal::Signal;
@@ -17,13 +18,15 @@ use crate::support::{Case, Scene, case};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(deleted_pod_is_replaced_at_the_next_generation),
+        case!(pods_deleted_one_after_another_are_each_replaced_within_seconds),
+        case!(a_worker_that_keeps_failing_loses_its_pod),
         case!(agent_told_to_go_without_worker_exits_143),
         case!(suspend_and_resume),
     ]
 }
 
-/// The Job controller waits 10 s and more before it replaces a pod.
-const REPLACED: Duration = Duration::from_secs(100);
+/// The Job controller alone waits 10 s, 20 s, 40 s and 80 s before it replaces the first four pods.
+const REPLACED: Duration = Duration::from_secs(15);
 
 async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<()> {
     // With exit 0 the Job would count the index as done.
@@ -71,6 +74,94 @@ async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<
     }
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await
+}
+
+/// The name of the pod that the control plane puts in the place of this one.
+fn next_name(group: &Group, place: &Place) -> String {
+    naming::replacement_pod_name(&format!("{}-w-0", group.name), place.index, &place.uid)
+}
+
+/// All places but this one are the same.
+fn ensure_others_unchanged(before: &[Worker], after: &[Worker], turn: usize) -> Result<()> {
+    for (index, (before, after)) in before.iter().zip(after).enumerate() {
+        ensure!(
+            index == turn || before.place == after.place,
+            "{:#?} became {:#?}",
+            before.place,
+            after.place
+        );
+    }
+    Ok(())
+}
+
+async fn pods_deleted_one_after_another_are_each_replaced_within_seconds(scene: Scene) -> Result<()> {
+    let manifest = Manifest::new(4, IDLE).pod(json!({"terminationGracePeriodSeconds": 1}));
+    let group = scene.apply(&manifest).await?;
+    let mut before = group.running(4).await?;
+    // The last one twice.
+    for (round, turn) in [(1, 0), (2, 1), (3, 2), (4, 2)] {
+        let victim = before[turn].place.clone();
+        let start = Instant::now();
+        group
+            .namespace
+            .kubectl(&["delete", "pod", &victim.pod, "--wait=false"])
+            .await?;
+        let after = group.at_generation(&before, round, REPLACED).await?;
+        println!(
+            "pod {round}: all run again after {:.1} s",
+            start.elapsed().as_secs_f64()
+        );
+        ensure!(
+            after[turn].place.pod == next_name(&group, &victim),
+            "{victim:?} was replaced by {:?}",
+            after[turn].place
+        );
+        ensure_others_unchanged(&before, &after, turn)?;
+        group.status_has("/inPlaceRestart/phase", "InSync").await?;
+        before = after;
+    }
+    group.status_has("/inPlaceRestart/restarts", 4).await?;
+    let events = group.events("RestartedInPlace").await?;
+    let replaced = |event: &&Event| {
+        event
+            .message
+            .as_ref()
+            .is_some_and(|note| note.contains("(1 in a new pod)"))
+    };
+    ensure!(events.iter().filter(replaced).count() == 4, "{events:#?}");
+    eventually("the Job counts four failures and four pods", START, async || {
+        let jobs = group.jobs().await?;
+        let status = jobs
+            .first()
+            .and_then(|job| job.status.clone())
+            .unwrap_or_default();
+        ensure!((status.failed, status.active) == (Some(4), Some(4)), "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_worker_that_keeps_failing_loses_its_pod(scene: Scene) -> Result<()> {
+    let manifest = Manifest::new(3, IDLE)
+        .annotated("lockstep.dev/escalate-after", "2/10m")
+        .annotated("lockstep.dev/max-backoff", "0s");
+    let group = scene.apply(&manifest).await?;
+    let first = group.running(3).await?;
+    first[1].signal(Signal::SIGKILL)?;
+    let before = group.restarted_in_place(&first, 1).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    before[1].signal(Signal::SIGKILL)?;
+    let after = group.at_generation(&before, 2, REPLACED).await?;
+    ensure!(
+        after[1].place.pod == next_name(&group, &before[1].place),
+        "{:?} became {:?}",
+        before[1].place,
+        after[1].place
+    );
+    ensure_others_unchanged(&before, &after, 1)?;
+    let note = group.event("WorkerEscalated").await?.message.unwrap_or_default();
+    ensure!(note.contains(&before[1].place.pod), "{note}");
+    group.status_has("/inPlaceRestart/restarts", 2).await
 }
 
 async fn agent_told_to_go_without_worker_exits_143(scene: Scene) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `lockstep-bench`: measures the product.
 
 mod controller;
+mod pods;
 mod process;
 mod restart;
 

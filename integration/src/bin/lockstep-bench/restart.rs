@@ -11,7 +11,7 @@ use lockstep_integration::harness::{Access, Group, Manifest, Namespace, eventual
 use lockstep_integration::progress::Progress;
 use serde_json::json;
 
-use crate::write;
+use crate::{pods, write};
 
 /// Workers of each JobSet.
 const WORKERS: usize = 4;
@@ -26,8 +26,10 @@ pub(crate) async fn run(rounds: u64, slow_rounds: u64) -> Result<()> {
     };
     let namespace = access.namespace("bench").await?;
     let measured = restart(&namespace, rounds, slow_rounds).await;
+    let lost = pods::deleted(&namespace, &Progress::new()).await;
     namespace.delete().await?;
     let [process, recreate, kubelet] = measured?;
+    let lost = lost?;
 
     println!(
         "\nOne of {WORKERS} workers is killed: until {WORKERS} new ones run (kubelet: until the killed one runs again)"
@@ -47,10 +49,28 @@ pub(crate) async fn run(rounds: u64, slow_rounds: u64) -> Result<()> {
             tail / head
         );
     }
+    println!("\nA pod is deleted four times in a row: until all {WORKERS} workers run again, in seconds");
+    let hows = [
+        "replaced at once (Lockstep)",
+        "by the Job controller alone (opt-out)",
+        "recreation of all Jobs (Recreate)",
+    ];
+    for (how, times) in hows.iter().zip(&lost) {
+        let shown: String = times
+            .iter()
+            .map(|time| format!("{:>9.1}", time.as_secs_f64()))
+            .collect();
+        println!("{how:<44}{shown}");
+    }
     println!("etcd runs without fsync here, and everything shares one machine.");
     write(
         "restart",
-        &json!({"process": millis(&process), "recreate": millis(&recreate), "kubelet": millis(&kubelet)}),
+        &json!({
+            "process": millis(&process), "recreate": millis(&recreate), "kubelet": millis(&kubelet),
+            "podLost": {
+                "replaced": millis(&lost[0]), "jobController": millis(&lost[1]), "recreate": millis(&lost[2]),
+            },
+        }),
     )
 }
 
@@ -127,7 +147,7 @@ async fn all_run(marked: &[&str]) -> Result<Vec<Process>> {
     .await
 }
 
-async fn remove(group: &Group) -> Result<()> {
+pub(crate) async fn remove(group: &Group) -> Result<()> {
     group
         .namespace
         .kubectl(&["delete", "jobset", &group.name, "--cascade=foreground"])
