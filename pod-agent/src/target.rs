@@ -21,6 +21,8 @@
 
 use std::time::Duration;
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 /// A wait for a release shorter than this is not worth a line in the worker's log.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 /// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
@@ -349,7 +351,8 @@ impl Machine {
     }
 
     fn on_target(&mut self, now: Moment, target: Target, todo: &mut Vec<Action>) {
-        let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
+        let is_old = target.epoch < self.status.epoch && !mutants::is(Mutant::ObeyOldEpochs);
+        let behind = is_old || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
         if behind || self.leaving.is_some() {
             todo.push(Action::Report);
@@ -359,7 +362,9 @@ impl Machine {
         let newer = target.generation > self.status.generation;
         self.order = target;
         match self.status.phase {
-            Phase::Fresh if self.order.release && !self.order.start_fresh => {
+            Phase::Fresh
+                if self.order.release && !self.order.start_fresh && !mutants::is(Mutant::StartUnnamed) =>
+            {
                 // Released for others: this incarnation came too late for it and joins the next generation.
             }
             Phase::Fresh if self.order.release => {
@@ -381,6 +386,7 @@ impl Machine {
                 }
             }
             Phase::Exited(_) if newer => self.park(now, todo),
+            Phase::Exited(_) if self.order.release && mutants::is(Mutant::ReleaseTwice) => self.start(todo),
             Phase::Exited(_) => {}
         }
     }
@@ -402,6 +408,10 @@ impl Machine {
 
     fn on_worker_exited(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         if !matches!(self.status.phase, Phase::Starting | Phase::Running) {
+            if self.status.phase == Phase::Stopping && mutants::is(Mutant::ParkBesideChildren) {
+                self.killing = None;
+                self.park(now, todo);
+            }
             return;
         }
         if self.leaving.is_none() && exit == Exit::Code(0) {

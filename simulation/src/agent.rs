@@ -35,6 +35,8 @@ pub(crate) struct Container {
     ending: i32,
     /// Exit code, and when it ended.
     pub(crate) exit: Option<(i32, Time)>,
+    /// The last generation that the worker was started with here.
+    pub(crate) started: Option<u64>,
     /// The worker itself, while it is not reaped.
     pub(crate) worker: Option<ProcessId>,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
@@ -67,6 +69,7 @@ impl Container {
             lives: true,
             ending: 0,
             exit: None,
+            started: None,
             worker: None,
             processes: BTreeMap::new(),
             link: None,

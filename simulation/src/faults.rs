@@ -25,6 +25,7 @@ pub(crate) enum Fault {
     WatchLag,
     ClockStep,
     Touch,
+    AgentLinkBreaks,
     // Workers and what they live in.
     WorkerFails,
     AllWorkersFail,
@@ -61,6 +62,7 @@ const OF_LOCKSTEP: &[Fault] = &[
     Fault::WatchLag,
     Fault::ClockStep,
     Fault::Touch,
+    Fault::AgentLinkBreaks,
 ];
 
 const OF_WORKERS: &[Fault] = &[
@@ -189,6 +191,11 @@ impl World {
             Fault::WatchLag => self.network.lag_until = self.now + down,
             Fault::ClockStep => self.clock_step(node, replica),
             Fault::Touch => self.edit(|jobset, now| annotate(jobset, "example.com/touched", now.to_string())),
+            Fault::AgentLinkBreaks => {
+                if let Some(id) = self.some_container(false) {
+                    self.agent_loses_link(&id);
+                }
+            }
             Fault::WorkerFails => {
                 if let Some(id) = self.some_container(true) {
                     self.worker_fails(&id);
@@ -303,7 +310,7 @@ impl World {
         };
         let mut jobset = JobSet::clone(&jobset);
         change(&mut jobset, self.now);
-        self.note_max_restarts(&jobset);
+        self.note_limits(&jobset);
         self.api.put_jobset(jobset);
     }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, labels};
 use lockstep_control_plane::group as real;
 use lockstep_control_plane::hub::GroupLink;
-use lockstep_core::restart::{Coordinator, Durable, Policy, UnixNanos};
+use lockstep_core::restart::{Coordinator, Durable, Generation, Policy, UnixNanos};
 
 use crate::api_server::{Fate, Refusal, version_of};
 use crate::event::{Event, ReplicaIndex, Written};
@@ -35,7 +35,9 @@ pub(crate) struct Group {
     known: Arc<JobSet>,
     writing: Writing,
     pause: Time,
-    state: &'static str,
+    generation: Generation,
+    /// Where it is, and since when.
+    pub(crate) state: (&'static str, Time),
 }
 
 impl Group {
@@ -117,7 +119,8 @@ impl World {
                 known: jobset,
                 writing: Writing::Idle,
                 pause: RETRY.0,
-                state: "",
+                generation: Generation::default(),
+                state: ("", 0),
             });
         }
         self.group_step(replica, clock);
@@ -158,8 +161,12 @@ impl World {
         let observed = real::observed(&view, &group.known, &group.link, durable_of(&group.known));
         let out = group.coordinator.step(&observed, clock);
         let state = group.coordinator.state_name();
-        let changed = std::mem::replace(&mut group.state, state) != state;
         let generation = group.coordinator.generation();
+        let changed = group.state.0 != state || generation != group.generation;
+        if changed {
+            group.state = (state, now);
+            group.generation = generation;
+        }
         if let Some(desired) = out.desired {
             group.link.publish(&real::published(&view, desired));
         }

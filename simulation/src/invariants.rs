@@ -21,6 +21,8 @@ use crate::world::World;
 const DEADLINE: Time = 1800 * SEC;
 /// Time between two looks at whether all is well.
 const CHECK_EVERY: Time = 5 * SEC;
+/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way then.
+const SLACK: Time = 2 * SEC;
 /// So many looks in a row must find it well, and nothing done meanwhile.
 const CALM_CHECKS: u32 = 4;
 
@@ -42,6 +44,7 @@ pub(crate) struct Truth {
     /// The highest generation that anybody has wished for.
     highest: u64,
     max_restarts: u32,
+    longest_timeout: Time,
     pub(crate) group_writes: u32,
     pub(crate) restarts: u32,
     stages: u32,
@@ -58,10 +61,22 @@ impl World {
         self.violation.get_or_insert(what);
     }
 
-    pub(crate) fn note_max_restarts(&mut self, jobset: &JobSet) {
+    pub(crate) fn note_limits(&mut self, jobset: &JobSet) {
         let max = u32::try_from(jobset.max_restarts()).unwrap_or(0);
         self.truth.max_restarts = self.truth.max_restarts.max(max);
+        let timeout = jobset.in_place_timeout().unwrap_or_default();
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.truth.longest_timeout = self.truth.longest_timeout.max(timeout);
         self.truth.stages = u32::try_from(jobset.spec.replicated_jobs.len()).unwrap_or(0);
+    }
+
+    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`.
+    pub(crate) fn check_deadline(&mut self, state: &str, since: Time) {
+        let longest = self.truth.longest_timeout + SLACK;
+        if matches!(state, "Stopping" | "Releasing") && self.now > since + longest {
+            let seconds = (self.now - since) / SEC;
+            self.violate(format!("the group is {state} for {seconds} s"));
+        }
     }
 
     pub(crate) fn note_generation(&mut self, generation: u64) {
@@ -165,6 +180,17 @@ impl World {
             container.jobset_uid.clone(),
             container.recreation,
         );
+        if !container.processes.is_empty() {
+            return self.violate(format!(
+                "{id} starts its worker while processes of the one before remain"
+            ));
+        }
+        if container.started.is_some_and(|before| before >= generation) {
+            return self.violate(format!("{id} starts generation {generation} twice"));
+        }
+        if let Some(container) = self.containers.get_mut(id) {
+            container.started = Some(generation);
+        }
         for (other_id, other) in &self.containers {
             if other_id == id || other.jobset_uid != uid || other.processes.is_empty() {
                 continue;
@@ -280,6 +306,15 @@ impl World {
 
     /// No more faults: it has to become well, and stay so.
     pub(crate) fn check(&mut self) {
+        let states: Vec<(&str, Time)> = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.leader.as_ref()?.group.as_ref())
+            .map(|group| group.state)
+            .collect();
+        for (state, entered) in states {
+            self.check_deadline(state, entered);
+        }
         let since = *self.truth.quiet_since.get_or_insert(self.now);
         let seen = (self.truth.group_writes, self.truth.started);
         match self.is_well() {

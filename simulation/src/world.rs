@@ -93,7 +93,7 @@ impl World {
     fn begin(&mut self) {
         let scenario = self.scenario.clone();
         self.say(|| format!("{scenario:?}"));
-        self.note_max_restarts(&scenario.jobset);
+        self.note_limits(&scenario.jobset);
         self.api.put_jobset(scenario.jobset);
         for replica in 0..self.replicas.len() {
             let at = self.rng.span(0, 100 * MS);

@@ -16,6 +16,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::facts::{Effects, Input, ListedContainer};
 use super::plan;
 use super::types::{
@@ -117,6 +119,11 @@ impl Table {
     /// An empty table. `revision` is below every revision to come and not below any that an earlier daemon gave out since the machine booted.
     #[must_use]
     pub fn new(revision: u64) -> Self {
+        let revision = if mutants::is(Mutant::RevisionsFromZero) {
+            0
+        } else {
+            revision
+        };
         Self {
             revision,
             tick: 0,
@@ -138,6 +145,7 @@ impl Table {
         let epoch = |group: &GroupUid| self.groups.get(group).map_or(0, |desired| desired.epoch);
         self.workers
             .values()
+            .filter(|_| !mutants::is(Mutant::EmptySnapshot))
             .filter_map(|worker| worker.reported.clone())
             .map(|state| WorkerState {
                 epoch: state.epoch.max(epoch(&state.group)),
@@ -406,7 +414,9 @@ impl Table {
             pid,
             spoke: false,
         });
-        worker.told = None;
+        if !mutants::is(Mutant::TargetNotRepeated) {
+            worker.told = None;
+        }
         self.retarget(id, effects);
     }
 
@@ -447,6 +457,9 @@ impl Table {
         }
         worker.link = None;
         worker.down_since = now;
+        if mutants::is(Mutant::LinkDownIsLost) {
+            worker.lost = Some((Exit::UNKNOWN, now, ""));
+        }
         self.refresh(id, effects);
     }
 
@@ -464,6 +477,7 @@ impl Table {
             .collect();
         if let Some(known) = self.groups.get(&group)
             && known.epoch > desired.epoch
+            && !mutants::is(Mutant::ObeyOldEpochs)
         {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
             effects.stale.push((group, desired.epoch, known.epoch));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use backoff::Backoff;
 use escalation::Escalation;
+use lockstep_mutants::{self as mutants, Mutant};
 
 use super::blocked::Watchdog;
 use super::view::{Slot, View};
@@ -82,10 +83,15 @@ impl Coordinator {
                 until: now.plus_millis(recovery_ms),
             },
         };
+        let generation = if mutants::is(Mutant::LowerGenerationOnTakeover) {
+            durable.released
+        } else {
+            durable.generation
+        };
         Self {
             epoch,
             state,
-            generation: durable.generation,
+            generation,
             released: durable.released,
             counter: durable.counter,
             started: durable.started.clone(),
@@ -159,7 +165,11 @@ impl Coordinator {
         if observed.suspended {
             self.suspend();
         } else if self.state == State::Suspended {
-            self.resume(observed, now);
+            if mutants::is(Mutant::ResumeWithoutBarrier) {
+                self.state = State::InSync;
+            } else {
+                self.resume(observed, now);
+            }
         }
 
         let view = View::new(observed, &self.done);
@@ -168,7 +178,9 @@ impl Coordinator {
             .iter()
             .filter_map(|(identity, slot)| Some(((*identity).clone(), slot.done_in.clone()?)))
             .collect();
-        self.adopt_reports(observed, now);
+        if !mutants::is(Mutant::IgnoreReportedGeneration) {
+            self.adopt_reports(observed, now);
+        }
         self.note_starting(observed, &view, now);
         self.escalation.tidy(&view.slots);
 
@@ -194,7 +206,9 @@ impl Coordinator {
     }
 
     fn forget_workers(&mut self) {
-        self.started.clear();
+        if !mutants::is(Mutant::KeepStartedOnRecreation) {
+            self.started.clear();
+        }
         self.seats.clear();
         self.done.clear();
         self.held.clear();
@@ -240,12 +254,17 @@ impl Coordinator {
                         .all(|(_, slot)| slot.running_at(self.generation))
                     {
                         self.state = State::InSync;
-                    } else if now >= deadline {
+                    } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
                         self.recreate(Self::cause_of(Reason::TimedOut), now, out);
                     }
                 }
             }
             State::Stopping { deadline } => {
+                if mutants::is(Mutant::CountStaleFailures)
+                    && let Some(cause) = self.evidence(observed, view, now)
+                {
+                    return self.restart(cause, observed, view, now, out);
+                }
                 if view.ran_at(self.generation) {
                     // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
                     self.generation = self.generation.next();
@@ -259,7 +278,7 @@ impl Coordinator {
                     self.state = State::Parked { deadline };
                 } else if self.replacement_is_late(observed, view) {
                     self.recreate(Self::cause_of(Reason::ReplacementLate), now, out);
-                } else if now >= deadline {
+                } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
                     self.recreate(Self::cause_of(Reason::TimedOut), now, out);
                 }
             }
@@ -273,7 +292,8 @@ impl Coordinator {
             }
             State::Recreating => {
                 // The write names the new generation before any Job is deleted; new workers wait while an old one lives.
-                if self.is_durable(observed) && observed.old_pods == 0 {
+                let is_alone = observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods);
+                if self.is_durable(observed) && is_alone {
                     self.state = State::InSync;
                 }
             }
@@ -289,6 +309,7 @@ impl Coordinator {
     /// Durable under this leader's own epoch.
     fn is_durable(&self, observed: &Observed) -> bool {
         observed.durable.generation >= self.generation && observed.durable.epoch == self.epoch
+            || mutants::is(Mutant::SkipWriteAhead)
     }
 
     /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined. A container without
@@ -310,8 +331,14 @@ impl Coordinator {
     /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
     /// leader has released.
     fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
+        if mutants::is(Mutant::ReleaseBeforeAllParked) {
+            return self
+                .barrier(view)
+                .any(|(_, slot)| slot.parked_at(self.generation));
+        }
         let expected = |stage: &String| {
-            observed.finished_stages.contains(stage)
+            mutants::is(Mutant::ForgetDeletedJobs)
+                || observed.finished_stages.contains(stage)
                 || view.slots.values().any(|slot| slot.worker.stage == *stage)
         };
         let unseen = |slot: &Slot<'_>| {
@@ -322,7 +349,10 @@ impl Coordinator {
                         .as_ref()
                         .is_some_and(|node| !observed.heard_nodes.contains(node))
             };
-            slot.counts() && slot.current.is_none() && slot.worker.pods.iter().any(may_run)
+            !mutants::is(Mutant::IgnoreUnseenPods)
+                && slot.counts()
+                && slot.current.is_none()
+                && slot.worker.pods.iter().any(may_run)
         };
         self.started.iter().all(expected)
             && !view.slots.values().any(unseen)
@@ -340,7 +370,7 @@ impl Coordinator {
         now: UnixNanos,
         out: &mut Output,
     ) {
-        if self.counter >= observed.policy.max_restarts {
+        if self.counter >= observed.policy.max_restarts && !mutants::is(Mutant::IgnoreMaxRestarts) {
             self.cause = Some(cause.clone());
             self.state = State::Failed;
             out.announcements.push(Announcement::Exhausted { cause });
@@ -371,6 +401,7 @@ impl Coordinator {
         self.handled_request = Some(token.clone());
         let runs = view.slots.values().any(|slot| slot.running_at(self.generation));
         if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
+            self.counter += u32::from(mutants::is(Mutant::CountRequests));
             self.stop(Self::cause_of(Reason::ManualRequest), observed, view, now, out);
         }
     }

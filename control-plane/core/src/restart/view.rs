@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Rung, UnixNanos, Worker};
 
 /// All workers of a group, joined from pods and reports.
@@ -120,7 +122,7 @@ fn is_replaced(worker: &Worker, pod_uid: &str) -> bool {
 impl Slot<'_> {
     /// Whether the worker takes part in a barrier at all.
     pub(super) fn counts(&self) -> bool {
-        !self.done && !self.finished
+        !(self.done || self.finished) || mutants::is(Mutant::ForgetDoneWorkers)
     }
 
     /// Parked at exactly this generation. Without an agent: nothing of an earlier generation runs.

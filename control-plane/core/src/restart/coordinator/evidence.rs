@@ -1,5 +1,7 @@
 //! What counts as a failure: evidence about an incarnation that is released at the current generation.
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::super::view::{Slot, View};
 use super::super::{Cause, Exit, Identity, Observed, Phase, Reason, Rung, TerminalAction, UnixNanos};
 use super::Coordinator;
@@ -65,7 +67,18 @@ impl Coordinator {
         };
         if let Some(report) = observed.reports.get(seat) {
             match report.phase {
-                Phase::Exited(exit) if report.generation == self.generation => {
+                Phase::Unlinked if mutants::is(Mutant::UnlinkedIsLost) => {
+                    return Some(cause(
+                        Reason::ContainerLost,
+                        &report.pod_name,
+                        &report.node,
+                        None,
+                        None,
+                    ));
+                }
+                Phase::Exited(exit)
+                    if report.generation == self.generation || mutants::is(Mutant::CountStaleFailures) =>
+                {
                     let at = Some(report.since);
                     return Some(cause(
                         Reason::WorkerExited,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::super::view::View;
 use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, Rung, UnixNanos};
 use super::{Coordinator, State};
@@ -36,8 +38,8 @@ impl Coordinator {
     /// Whether workers may start at the current generation. While a pod of before the Jobs were made anew lives, none may.
     fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
-            && observed.durable.generation >= self.generation
-            && observed.old_pods == 0
+            && (observed.durable.generation >= self.generation || mutants::is(Mutant::SkipWriteAhead))
+            && (observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods))
     }
 
     /// Marks stages all of whose workers run or are done, and says so when that ends a restart.
@@ -54,7 +56,9 @@ impl Coordinator {
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
         for (identity, slot) in &view.slots {
             // Out of sight is good enough for a worker that has run before, not for the first start.
-            let seen = self.started.contains(&slot.worker.stage) || slot.seen_running();
+            let seen = self.started.contains(&slot.worker.stage)
+                || slot.seen_running()
+                || mutants::is(Mutant::StartedUnseen);
             let seated = self.seats.contains_key(*identity);
             let runs = slot.done || (seen && seated && slot.running_at(self.generation));
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;

@@ -1,6 +1,8 @@
 //! What others know better: the status that somebody else wrote, the generation that workers have heard of, and, for a new leader, where
 //! the group stands.
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::super::view::{Slot, View};
 use super::super::{Cause, Durable, DurablePhase, Observed, Phase, Reason, Rung, UnixNanos};
 use super::{Coordinator, State};
@@ -97,7 +99,7 @@ impl Coordinator {
             .values()
             .filter(|slot| slot.counts() && self.started.contains(&slot.worker.stage))
             .all(|slot| !slot.worker.pods.is_empty());
-        if !(heard && known) && now < until {
+        if !(heard && known) && now < until && !mutants::is(Mutant::DecideBeforeReports) {
             return;
         }
         let deadline = now.plus_millis(observed.policy.timeout_ms);
@@ -123,6 +125,7 @@ impl Coordinator {
             || view.slots.values().any(behind)
             || observed.durable.generation < self.generation
             || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
+        self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
         for (identity, slot) in &view.slots {
             let seat = match slot.worker.rung {
                 Rung::Container => self.container_before(slot, under_way),

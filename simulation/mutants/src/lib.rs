@@ -1,0 +1,102 @@
+//! Deliberately broken variants of the restart protocol. A test shows that the simulation finds each of them (`docs/simulation.md`).
+//!
+//! Without the feature `active` there is none: [`is`] is a constant, and the compiler leaves nothing of it.
+
+#[cfg(all(feature = "active", not(debug_assertions)))]
+compile_error!("broken variants do not belong into a release build");
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A broken variant.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+mutants! {
+    /// Coordinator: workers are released before the new generation is durable.
+    SkipWriteAhead,
+    /// Coordinator: failures are counted that a pending stop covers.
+    CountStaleFailures,
+    /// Coordinator: a worker out of sight is taken for lost.
+    UnlinkedIsLost,
+    /// Coordinator: new workers are released while pods of before the recreation live.
+    ReleaseBesideOldPods,
+    /// Coordinator: the first parked worker opens the barrier for all.
+    ReleaseBeforeAllParked,
+    /// Coordinator: done workers are forgotten.
+    ForgetDoneWorkers,
+    /// Coordinator: a new leader begins from the generation that was released last.
+    LowerGenerationOnTakeover,
+    /// Coordinator: a new leader counts the restart that it finds under way.
+    RecountOnTakeover,
+    /// Coordinator: nothing ever takes too long.
+    IgnoreDeadline,
+    /// Coordinator: a new leader waits for no daemon and no pod.
+    DecideBeforeReports,
+    /// Coordinator: `maxRestarts` is no limit.
+    IgnoreMaxRestarts,
+    /// Coordinator: restarts that are asked for are counted.
+    CountRequests,
+    /// Coordinator: stages count as started after their Jobs were made anew.
+    KeepStartedOnRecreation,
+    /// Coordinator: what workers know of and the status does not is ignored.
+    IgnoreReportedGeneration,
+    /// Coordinator: a worker out of sight counts as started.
+    StartedUnseen,
+    /// Coordinator: a Job that is away leaves nobody to wait for.
+    ForgetDeletedJobs,
+    /// Coordinator: a resumed group releases at once.
+    ResumeWithoutBarrier,
+    /// Coordinator: running pods that nobody reports are not waited for.
+    IgnoreUnseenPods,
+    /// Daemon and agent: leaders of lower epochs are obeyed.
+    ObeyOldEpochs,
+    /// Agent: an incarnation that has exited starts again at the release of the same generation.
+    ReleaseTwice,
+    /// Agent: a worker counts as stopped while its children still run.
+    ParkBesideChildren,
+    /// Agent: a fresh worker starts on any release.
+    StartUnnamed,
+    /// Daemon: an agent that cannot be reached is reported as lost.
+    LinkDownIsLost,
+    /// Daemon: revisions begin anew with each process.
+    RevisionsFromZero,
+    /// Daemon: an agent that connects again is not told what it was told before.
+    TargetNotRepeated,
+    /// Daemon: the snapshot of a new stream is empty.
+    EmptySnapshot,
+}
+
+#[cfg(feature = "active")]
+thread_local! {
+    static SELECTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this thread runs this variant.
+#[cfg(feature = "active")]
+#[must_use]
+pub fn is(mutant: Mutant) -> bool {
+    SELECTED.get() == Some(mutant)
+}
+
+/// Whether this thread runs this variant: never.
+#[cfg(not(feature = "active"))]
+#[must_use]
+#[inline]
+pub const fn is(_: Mutant) -> bool {
+    false
+}
+
+/// From now on this thread runs this variant, or the right one.
+#[cfg(feature = "active")]
+pub fn select(mutant: Option<Mutant>) {
+    SELECTED.set(mutant);
+}
