@@ -13,7 +13,7 @@ use lockstep_core::observed::Setting;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::group::{Announcer, Manager};
+use crate::group::{Announcer, Manager, Means};
 use crate::hub::{self, Registry, StaticToken};
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
@@ -129,8 +129,10 @@ impl Leader {
                 self.stores.clone(),
                 Arc::clone(registry),
                 announcer,
-                self.settings.agents.clone(),
-                self.settings.replace_lost_pods,
+                Means {
+                    agents: self.settings.agents.clone(),
+                    replaces_pods: self.settings.replace_lost_pods,
+                },
                 Arc::clone(&self.board),
                 end.clone(),
             );

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, LinkId, PodUid, Target as Told,
+    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, Heartbeat as DaemonHeartbeat, LinkId, PodUid,
+    Target as Told,
 };
 use lockstep_pod_agent::target::{
-    Action, Codes, Exit, Input, KillReport, Machine, Moment, Phase, Status, Target,
+    Action, Codes, Exit, Heartbeat, Input, KillReport, Machine, Moment, Phase, Status, Target,
 };
 
 use crate::event::{Event, NodeIndex, ProcessId};
@@ -292,6 +293,7 @@ impl World {
             release: target.release,
             start_fresh: target.start_fresh,
             grace: Duration::from_millis(u64::from(target.grace_ms)),
+            heartbeat_timeout: Duration::from_millis(u64::from(target.heartbeat_timeout_ms)),
             terminal: target
                 .terminal
                 .into_iter()
@@ -451,6 +453,11 @@ fn agent_state(status: &Status) -> AgentState {
         revision: status.revision,
         since: status.since_unix_nanos,
         detail: String::new(),
+        heartbeat: match status.heartbeat {
+            Heartbeat::Well => DaemonHeartbeat::Well,
+            Heartbeat::Awaited => DaemonHeartbeat::Awaited,
+            Heartbeat::Missed => DaemonHeartbeat::Missed,
+        },
         needs_host_kill: status.needs_host_kill,
     }
 }

@@ -65,9 +65,11 @@ impl Pod {
             jobset_uid: Some(self.jobset_uid.clone()),
             recreation: Some(self.recreation),
             job: Some(self.job.clone()),
+            job_uid: Some(self.job_uid.clone()),
             index: Some(self.index),
             node: self.node.map(node_name),
             running: self.phase == PodPhase::Running,
+            node_lost: false,
             agent: AgentPod {
                 failed: self.phase == PodPhase::Failed,
                 succeeded: self.phase == PodPhase::Succeeded,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
-use lockstep_api::{JobSet, labels};
+use lockstep_api::{InPlaceKind, JobSet, labels};
 use lockstep_control_plane::group as real;
 use lockstep_control_plane::hub::GroupLink;
+use lockstep_core::in_place::Agents;
 use lockstep_core::restart::{Coordinator, Durable, Generation, Policy, UnixNanos};
 
 use crate::api_server::{Fate, Refusal, version_of};
@@ -94,7 +95,7 @@ impl World {
         }
         leader.group_due = None;
         let jobset = self.replicas[replica].cache.jobset.clone();
-        let jobset = jobset.filter(|jobset| real::is_group(jobset));
+        let jobset = jobset.filter(|jobset| real::is_group(jobset, &Agents::ByNode));
         let clock = self.replica_clock(replica);
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;
@@ -156,9 +157,10 @@ impl World {
         if matches!(group.writing, Writing::Retry(at) if at <= now) {
             group.writing = Writing::Idle;
         }
-        let view = real::view_of(&group.known, &jobs, &pods, group.known.restarts());
+        let durable = durable_of(&group.known);
+        let view = real::view_of(&group.known, &jobs, &pods, &durable);
         group.link.forget_pods(&view.gathered.pods, KEPT);
-        let observed = real::observed(&view, &group.known, &group.link, durable_of(&group.known));
+        let observed = real::observed(&view, &group.known, &group.link, durable, false);
         let out = group.coordinator.step(&observed, clock);
         let state = group.coordinator.state_name();
         let generation = group.coordinator.generation();
@@ -197,7 +199,12 @@ impl World {
     }
 
     fn group_writes(&mut self, replica: ReplicaIndex, known: &Arc<JobSet>, wanted: &Durable) {
-        let patch = Box::new(real::patch(known, wanted, self.timestamp()));
+        let change = real::Change {
+            durable: Some(wanted.clone()),
+            kind: Some(InPlaceKind::Supervised),
+            conditions: None,
+        };
+        let patch = Box::new(real::patch(known, &change, self.timestamp()));
         let life = self.replicas[replica].life;
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;

@@ -33,6 +33,15 @@ pub struct Manager {
     shutdown: CancellationToken,
 }
 
+/// What groups may make use of, as the flags say.
+#[derive(Debug)]
+pub struct Means {
+    /// How agents get into containers.
+    pub agents: Agents,
+    /// Whether lost pods are not left to the Job controller.
+    pub replaces_pods: bool,
+}
+
 struct Group {
     uid: String,
     changed: Arc<Notify>,
@@ -40,15 +49,14 @@ struct Group {
 }
 
 impl Manager {
-    /// A manager without groups. Its tasks end with `shutdown`. `replaces_pods`: lost pods are not left to the Job controller.
+    /// A manager without groups. Its tasks end with `shutdown`.
     #[must_use]
     pub fn new(
         client: kube::Client,
         stores: Stores,
         registry: Arc<Registry>,
         announcer: Announcer,
-        agents: Agents,
-        replaces_pods: bool,
+        means: Means,
         board: Arc<Board>,
         shutdown: CancellationToken,
     ) -> Self {
@@ -57,8 +65,10 @@ impl Manager {
             stores,
             clock: Clock::start(),
             announcer,
-            agents,
-            replacements: replaces_pods.then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
+            agents: means.agents,
+            replacements: means
+                .replaces_pods
+                .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
             board,
         };
         Self {

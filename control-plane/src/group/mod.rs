@@ -20,7 +20,7 @@ mod write;
 pub use announce::Announcer;
 pub use clock::Clock;
 pub use convert::durable_from;
-pub use manager::{Manager, is_group};
+pub use manager::{Manager, Means, is_group};
 pub use observe::{View, observed, published, view_of};
 pub use write::{Change, patch};
 

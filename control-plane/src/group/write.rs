@@ -94,7 +94,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> serde_jso
         status["conditions"] = json!(conditions);
     }
     if let Some(wanted) = &change.durable {
-        status["inPlaceRestart"] = whole(&convert::status_to(wanted, change.kind, before, now));
+        status["inPlaceRestart"] = whole(&convert::status_to(wanted, change.kind.clone(), before, now));
         let durable = convert::durable_from(before);
         if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
             let counted = known

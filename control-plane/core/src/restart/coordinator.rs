@@ -356,9 +356,9 @@ impl Coordinator {
         };
         self.started.iter().all(expected)
             && !view.slots.values().any(unseen)
-            && self
-                .barrier(view)
-                .all(|(identity, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(identity))
+            && self.barrier(view).all(|(identity, slot)| {
+                slot.parked_at(self.generation) && !self.escalation.condemns(identity)
+            })
     }
 
     /// Begins a counted restart, unless maxRestarts is used up.

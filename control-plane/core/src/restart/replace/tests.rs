@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::RestartStrategy;
 
 use super::*;
+use crate::in_place::Agents;
 use crate::jobset::Jobs;
 use crate::observed::AgentPod;
 use crate::pod::PodSummary;
@@ -18,7 +19,8 @@ fn job(workers: i32) -> Job {
     spec.parallelism = Some(workers);
     spec.completions = Some(workers);
     let js = jobset([template]).restarting(RestartStrategy::InPlaceRestart, 3);
-    let mut job = Jobs::new(&js, crate::features::Features::default()).make(&js.spec.replicated_jobs[0], 0);
+    let mut job = Jobs::new(&js, crate::features::Features::default(), &Agents::ByNode)
+        .make(&js.spec.replicated_jobs[0], 0);
     job.metadata.uid = Some("uid-job".to_owned());
     job
 }
