@@ -329,7 +329,7 @@ impl Coordinator {
 
     /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
     /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
-    /// leader has released.
+    /// leader has released; not so where a container without an agent was seen to end in it.
     fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
         if mutants::is(Mutant::ReleaseBeforeAllParked) {
             return self
@@ -352,6 +352,7 @@ impl Coordinator {
             !mutants::is(Mutant::IgnoreUnseenPods)
                 && slot.counts()
                 && slot.current.is_none()
+                && (slot.worker.rung == Rung::Process || slot.ended.is_none())
                 && slot.worker.pods.iter().any(may_run)
         };
         self.started.iter().all(expected)

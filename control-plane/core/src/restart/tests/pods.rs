@@ -45,6 +45,8 @@ fn a_new_leader_knows_of_the_pod_that_the_restart_is_about() {
     world.lose_pod(1);
     world.new_leader(2);
     world.settle();
+    world.tick(15_000);
+    world.settle();
     world.pod(1);
     world.settle();
     assert_eq!(last_restart(&world), (1, Rung::Pod));
@@ -59,6 +61,8 @@ fn lost_pods_are_replaced_while_workers_run_or_restart_and_at_no_other_time() {
     assert_eq!(world.coordinator.state_name(), "Stopping");
     world.new_leader(2);
     assert!(world.step().replace, "whoever leads");
+    world.tick(15_000);
+    world.settle();
     world.tick(60_000);
     world.settle();
     assert_eq!(world.coordinator.state_name(), "Recreating");
