@@ -79,7 +79,8 @@ pub struct Target {
     pub counter: u64,
     /// Start where parked at `generation`.
     pub release: bool,
-    /// Start where fresh.
+    /// This incarnation is named in the release: it may start its worker for the first time. Orders of a leader that is no more may come late,
+    /// but they cannot name an incarnation that came after it.
     pub start_fresh: bool,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
@@ -247,6 +248,8 @@ pub struct Machine {
     status: Status,
     /// The newest order that was obeyed.
     order: Target,
+    /// Whether the worker was ever started.
+    ran: bool,
     /// The signal that told the agent to go.
     leaving: Option<i32>,
     /// End of the grace after SIGTERM.
@@ -273,6 +276,7 @@ impl Machine {
                 heartbeat: Heartbeat::Well,
             },
             order: Target::default(),
+            ran: false,
             leaving: None,
             kill_at: None,
             killing: None,
@@ -362,21 +366,19 @@ impl Machine {
         let newer = target.generation > self.status.generation;
         self.order = target;
         match self.status.phase {
-            Phase::Fresh
-                if self.order.release && !self.order.start_fresh && !mutants::is(Mutant::StartUnnamed) =>
-            {
-                // Released for others: this incarnation came too late for it and joins the next generation.
-            }
-            Phase::Fresh if self.order.release => {
+            Phase::Fresh if self.may_start() => {
                 self.status.generation = self.order.generation;
                 self.start(todo);
+            }
+            Phase::Fresh if self.order.release => {
+                // Released for others: this incarnation came too late for it and joins the next generation.
             }
             Phase::Fresh if newer => self.park(now, todo),
             Phase::Fresh | Phase::Done => {}
             Phase::Starting | Phase::Running if newer => self.stop(now, todo),
             Phase::Starting | Phase::Running => {}
             Phase::Stopping => self.status.generation = self.order.generation,
-            Phase::Parked if newer || self.order.release => self.park(now, todo),
+            Phase::Parked if newer || self.may_start() => self.park(now, todo),
             Phase::Parked => {}
             Phase::Exited(_) if newer && self.killing.is_some() => {
                 self.status.generation = self.order.generation;
@@ -581,14 +583,20 @@ impl Machine {
         self.status.generation = self.order.generation;
         self.status.detail.clear();
         self.kill_at = None;
-        if self.order.release {
+        if self.may_start() {
             self.start(todo);
         } else if newly {
             self.say_waiting_at = Some(now.mono + SAY_WAITING_AFTER);
         }
     }
 
+    /// Whether the newest order is a release that counts for this incarnation.
+    fn may_start(&self) -> bool {
+        self.order.release && (self.ran || self.order.start_fresh || mutants::is(Mutant::StartUnnamed))
+    }
+
     fn start(&mut self, todo: &mut Vec<Action>) {
+        self.ran = true;
         self.status.phase = Phase::Starting;
         self.status.detail.clear();
         self.say_waiting_at = None;

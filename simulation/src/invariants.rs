@@ -21,6 +21,8 @@ use crate::world::World;
 const DEADLINE: Time = 1800 * SEC;
 /// Time between two looks at whether all is well.
 const CHECK_EVERY: Time = 5 * SEC;
+/// How long a fault may last after the last one has begun.
+const LONGEST_FAULT: Time = 60 * SEC;
 /// How much longer than `inplace-timeout` a group may stop or be released, for what is under way then.
 const SLACK: Time = 2 * SEC;
 /// So many looks in a row must find it well, and nothing done meanwhile.
@@ -70,9 +72,11 @@ impl World {
         self.truth.stages = u32::try_from(jobset.spec.replicated_jobs.len()).unwrap_or(0);
     }
 
-    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`.
-    pub(crate) fn check_deadline(&mut self, state: &str, since: Time) {
+    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`, once leader and API server are well.
+    fn check_deadline(&mut self, state: &str, since: Time) {
         let longest = self.truth.longest_timeout + SLACK;
+        let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
+        let since = since.max(well);
         if matches!(state, "Stopping" | "Releasing") && self.now > since + longest {
             let seconds = (self.now - since) / SEC;
             self.violate(format!("the group is {state} for {seconds} s"));

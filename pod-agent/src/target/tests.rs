@@ -28,7 +28,17 @@ impl Bench {
         bench
     }
 
+    /// Parked after it has run.
     fn parked(generation: u64) -> Self {
+        let mut bench = Self::stopping(generation);
+        bench.step(Input::WorkerExited(Exit::Signal(15)));
+        bench.step(Input::TreeEmpty);
+        assert_eq!(bench.state(), (Phase::Parked, generation));
+        bench
+    }
+
+    /// Parked before it has ever run.
+    fn waiting(generation: u64) -> Self {
         let mut bench = Self::fresh();
         bench.step(Input::Target(stopped(generation)));
         assert_eq!(bench.state(), (Phase::Parked, generation));
@@ -238,6 +248,30 @@ fn starts_only_when_released() {
             },
             &[],
             (Phase::Exited(Exit::Code(1)), 3),
+        ),
+        (
+            "parked there, never run, and not named",
+            || Bench::waiting(3),
+            released(3),
+            &[],
+            (Phase::Parked, 3),
+        ),
+        (
+            "parked below, never run, and not named",
+            || Bench::waiting(2),
+            released(3),
+            &[Action::Report],
+            (Phase::Parked, 3),
+        ),
+        (
+            "parked there, never run, and named",
+            || Bench::waiting(3),
+            Target {
+                start_fresh: true,
+                ..released(3)
+            },
+            &START_3,
+            (Phase::Starting, 3),
         ),
         (
             "failed below",
@@ -621,6 +655,7 @@ fn a_long_wait_is_said_once() {
     assert_eq!(bench.machine.deadline(), None, "an order of an old epoch");
     bench.step(Input::Target(Target {
         epoch: 3,
+        start_fresh: true,
         ..released(4)
     }));
     assert_eq!(bench.machine.deadline(), None, "a short wait is not worth a line");

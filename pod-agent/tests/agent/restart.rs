@@ -37,8 +37,16 @@ fn nothing_starts_without_a_release_that_names_it() {
     assert_eq!(rig.others(), []);
 
     daemon.send(release(4));
-    daemon.until(Phase::Running, 4);
-    rig.await_file("up.4");
+    daemon.send(stop(5));
+    daemon.until(Phase::Parked, 5);
+    assert_eq!(rig.others(), []);
+
+    daemon.send(Target {
+        start_fresh: true,
+        ..release(5)
+    });
+    daemon.until(Phase::Running, 5);
+    rig.await_file("up.5");
     assert_eq!(rig.err().lines().count(), 2, "{}", rig.err());
 }
 

@@ -34,6 +34,8 @@ pub struct Coordinator {
     cause: Option<Cause>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
     seats: BTreeMap<Identity, Incarnation>,
+    /// Workers whose seat has a new incarnation, which has not been seen to run yet: the release names it.
+    newcomers: BTreeSet<Identity>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
     /// Workers that were started and are not up yet: their incarnation, and until when they should be.
@@ -97,6 +99,7 @@ impl Coordinator {
             started: durable.started.clone(),
             cause: durable.cause.clone(),
             seats: BTreeMap::new(),
+            newcomers: BTreeSet::new(),
             done: BTreeMap::new(),
             starting: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -198,7 +201,7 @@ impl Coordinator {
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
-        out.replace = self.may_replace(now);
+        out.replace = self.may_replace(&view, now);
         out.condemned = self.escalation.condemned();
         let look_again = self.look_for_blockage(observed, &view, now, &mut out);
         out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
@@ -210,6 +213,7 @@ impl Coordinator {
             self.started.clear();
         }
         self.seats.clear();
+        self.newcomers.clear();
         self.done.clear();
         self.held.clear();
         self.escalation = Escalation::default();
@@ -490,6 +494,13 @@ impl Coordinator {
         if replaced > 0 {
             self.rung = self.rung.max(Some(Rung::Pod));
         }
+        self.newcomers = parked
+            .iter()
+            .filter(|(identity, incarnation)| {
+                self.newcomers.contains(*identity) || self.seats.get(*identity) != Some(*incarnation)
+            })
+            .map(|(identity, _)| (*identity).clone())
+            .collect();
         self.seats = seats;
         self.starting.clear();
         self.held.clear();

@@ -47,7 +47,7 @@ pub struct Desired {
     pub counter: u32,
     /// Whether workers parked at `generation` start.
     pub release: bool,
-    /// Incarnations that may start at `generation` without having parked. Those without an agent run already, and belong to it from now on.
+    /// Incarnations that may start for the first time, at `generation`. Those without an agent run already, and belong to it from now on.
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that began before the restart did: they are restarted like the others.
     pub stale: BTreeSet<Incarnation>,

@@ -99,6 +99,11 @@ impl<'a> View<'a> {
             })
     }
 
+    /// Whether the Job of a worker is being failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.slots.values().any(|slot| slot.worker.ending)
+    }
+
     /// The rung that a restart in place begins with: the dearest that one of its workers needs.
     pub(super) fn rung(&self) -> Rung {
         self.slots

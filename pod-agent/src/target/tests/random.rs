@@ -114,7 +114,7 @@ impl World {
 
         for action in actions {
             match action {
-                Action::Start { generation } => self.start(generation, before.phase),
+                Action::Start { generation } => self.start(generation),
                 Action::Exit { code, .. } => {
                     assert!(code != 0 || was_zero, "0 is only ever the worker's own");
                     assert!(code != 0 || before.phase == Phase::Running);
@@ -130,7 +130,7 @@ impl World {
         assert!(!matches!(after.phase, Phase::Fresh | Phase::Parked) || !self.worker && !self.others);
     }
 
-    fn start(&mut self, generation: u64, before: Phase) {
+    fn start(&mut self, generation: u64) {
         assert!(!self.worker && !self.others, "two generations at once");
         assert!(!self.told_to_go, "a start after the order to go");
         assert!(
@@ -138,8 +138,8 @@ impl World {
             "not released"
         );
         assert!(
-            before != Phase::Fresh || self.obeyed.start_fresh,
-            "fresh, but not named"
+            !self.started.is_empty() || self.obeyed.start_fresh,
+            "its first start, but not named"
         );
         assert!(self.started.insert(generation), "generation {generation} twice");
         if self.startable {
@@ -177,6 +177,7 @@ impl World {
             assert_eq!(self.bench.state(), (Phase::Parked, next.generation));
             self.happen(Event::Order(Target {
                 release: true,
+                start_fresh: true,
                 ..next.clone()
             }));
             let phase = if self.startable {

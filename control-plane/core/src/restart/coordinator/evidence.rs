@@ -40,11 +40,9 @@ impl Coordinator {
                 found = Some(cause);
             }
         }
-        for (identity, _) in view.slots.iter().filter(|(_, slot)| slot.worker.ending) {
-            self.held.entry((*identity).clone()).or_insert(deadline);
-        }
-        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. But not for ever.
-        if self.held.values().any(|until| now < *until) {
+        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. Where the Job does not say so
+        // itself that is not believed for ever.
+        if view.is_failing() || self.held.values().any(|until| now < *until) {
             return None;
         }
         found.cloned()

@@ -7,9 +7,9 @@ use super::{Coordinator, State};
 
 impl Coordinator {
     /// Whether lost pods may be replaced. Not where workers do not run in the end, and not while the failure policy of a Job decides what becomes of it.
-    pub(super) fn may_replace(&self, now: UnixNanos) -> bool {
+    pub(super) fn may_replace(&self, view: &View<'_>, now: UnixNanos) -> bool {
         let runs = !matches!(self.state, State::Recreating | State::Suspended | State::Failed);
-        runs && self.held.values().all(|until| *until <= now)
+        runs && !view.is_failing() && self.held.values().all(|until| *until <= now)
     }
 
     /// Whether the Job controller, where lost pods are left to it, would let the time-out pass before it replaces one that is waited for.

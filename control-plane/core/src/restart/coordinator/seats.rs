@@ -31,6 +31,10 @@ impl Coordinator {
             let follows = container && report.phase == Phase::Running;
             if starts && (follows || !self.seats.contains_key(*identity)) {
                 self.seats.insert((*identity).clone(), incarnation.clone());
+                self.newcomers.insert((*identity).clone());
+            }
+            if matches!(report.phase, Phase::Starting | Phase::Running) {
+                self.newcomers.remove(*identity);
             }
         }
     }
@@ -103,14 +107,14 @@ impl Coordinator {
             return None;
         }
         let release = self.may_release(observed);
-        let fresh = view
-            .slots
+        let fresh = self
+            .newcomers
             .iter()
             .filter(|_| release)
-            .filter_map(|(identity, slot)| {
-                let (incarnation, report) = slot.current?;
-                (report.phase == Phase::Fresh && self.seats.get(*identity) == Some(incarnation))
-                    .then(|| incarnation.clone())
+            .filter_map(|identity| {
+                let (incarnation, report) = view.slots.get(identity)?.current?;
+                let waits = matches!(report.phase, Phase::Fresh | Phase::Parked);
+                (waits && self.seats.get(identity) == Some(incarnation)).then(|| incarnation.clone())
             })
             .collect();
         let mut desired = Desired {

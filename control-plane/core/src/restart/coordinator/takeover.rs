@@ -131,7 +131,10 @@ impl Coordinator {
                 Rung::Container => self.container_before(slot, under_way),
                 _ => slot
                     .current
-                    .filter(|(_, report)| !matches!(report.phase, Phase::Fresh | Phase::Unlinked)),
+                    // Who is parked may never have run.
+                    .filter(|(_, report)| {
+                        !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked)
+                    }),
             };
             if let Some((incarnation, _)) = seat {
                 self.seats.insert((*identity).clone(), incarnation.clone());

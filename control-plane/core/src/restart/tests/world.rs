@@ -244,7 +244,12 @@ impl World {
                     (Phase::Parked, desired.generation)
                 }
                 Phase::Parked if ahead => (Phase::Parked, desired.generation),
-                Phase::Parked if desired.release && desired.generation == report.generation => {
+                Phase::Parked
+                    if desired.release
+                        && desired.generation == report.generation
+                        && (self.starts.contains_key(&incarnation)
+                            || desired.fresh.contains(&incarnation)) =>
+                {
                     (Phase::Running, desired.generation)
                 }
                 _ => continue,
