@@ -355,7 +355,7 @@ impl Machine {
     }
 
     fn on_target(&mut self, now: Moment, target: Target, todo: &mut Vec<Action>) {
-        let is_old = target.epoch < self.status.epoch && !mutants::is(Mutant::ObeyOldEpochs);
+        let is_old = target.epoch < self.status.epoch;
         let behind = is_old || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
         if behind || self.leaving.is_some() {

@@ -414,9 +414,7 @@ impl Table {
             pid,
             spoke: false,
         });
-        if !mutants::is(Mutant::TargetNotRepeated) {
-            worker.told = None;
-        }
+        worker.told = None;
         self.retarget(id, effects);
     }
 
@@ -477,7 +475,6 @@ impl Table {
             .collect();
         if let Some(known) = self.groups.get(&group)
             && known.epoch > desired.epoch
-            && !mutants::is(Mutant::ObeyOldEpochs)
         {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
             effects.stale.push((group, desired.epoch, known.epoch));

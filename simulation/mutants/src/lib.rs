@@ -33,8 +33,6 @@ mutants! {
     ReleaseBeforeAllParked,
     /// Coordinator: done workers are forgotten.
     ForgetDoneWorkers,
-    /// Coordinator: a new leader begins from the generation that was released last.
-    LowerGenerationOnTakeover,
     /// Coordinator: a new leader counts the restart that it finds under way.
     RecountOnTakeover,
     /// Coordinator: nothing ever takes too long.
@@ -57,20 +55,16 @@ mutants! {
     ResumeWithoutBarrier,
     /// Coordinator: running pods that nobody reports are not waited for.
     IgnoreUnseenPods,
-    /// Daemon and agent: leaders of lower epochs are obeyed.
-    ObeyOldEpochs,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.
     ReleaseTwice,
     /// Agent: a worker counts as stopped while its children still run.
     ParkBesideChildren,
-    /// Agent: a fresh worker starts on any release.
+    /// Agent: a first start needs no release that names the incarnation.
     StartUnnamed,
     /// Daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
     /// Daemon: revisions begin anew with each process.
     RevisionsFromZero,
-    /// Daemon: an agent that connects again is not told what it was told before.
-    TargetNotRepeated,
     /// Daemon: the snapshot of a new stream is empty.
     EmptySnapshot,
 }

@@ -85,15 +85,10 @@ impl Coordinator {
                 until: now.plus_millis(recovery_ms),
             },
         };
-        let generation = if mutants::is(Mutant::LowerGenerationOnTakeover) {
-            durable.released
-        } else {
-            durable.generation
-        };
         Self {
             epoch,
             state,
-            generation,
+            generation: durable.generation,
             released: durable.released,
             counter: durable.counter,
             started: durable.started.clone(),
