@@ -356,15 +356,6 @@ async fn a_control_plane_that_has_not_seen_the_pod_replaces_it_all_the_same(scen
             (status.active, status.failed) == (Some(4), Some(3))
         })
         .await?;
-        // The loss was a failure, found by the new leader.
-        scene
-            .until_status("one restart", |status| {
-                status
-                    .in_place_restart
-                    .as_ref()
-                    .is_some_and(|state| state.restarts == 1)
-            })
-            .await?;
         Ok(())
     });
     with_groups(&scene, &[], body).await
