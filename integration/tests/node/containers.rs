@@ -114,6 +114,7 @@ async fn one_death_restarts_all_containers_once(scene: Scene) -> Result<()> {
 }
 
 async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene) -> Result<()> {
+    scene.product.renew(Part::NodeDaemon).await?;
     let (group, first) = started(&scene).await?;
     first[0].process.signal(Signal::SIGKILL)?;
     scene.product.kill(Part::NodeDaemon).await?;

@@ -9,7 +9,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::group::{container_id, container_status};
 use lockstep_integration::harness::{Access, Process, eventually, process};
@@ -99,6 +99,21 @@ impl Product {
             Ok(())
         })
         .await
+    }
+
+    /// Puts a new pod in the place of a part's, whose next deaths kubelet does not hold against it.
+    pub(crate) async fn renew(&self, part: Part) -> Result<()> {
+        let (pod, _) = self.part(part).await?;
+        let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+        let name = pod.metadata.name.context("no name")?;
+        api.delete(&name, &DeleteParams::default()).await?;
+        eventually("another pod runs", READY, async || {
+            let (now, _) = self.part(part).await?;
+            ensure!(now.metadata.uid != pod.metadata.uid, "it is the same");
+            Ok(())
+        })
+        .await?;
+        self.ready().await
     }
 
     /// Waits until every part runs and is ready.
