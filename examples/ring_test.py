@@ -78,9 +78,10 @@ class RingTest(unittest.TestCase):
 
     def test_one_death_breaks_the_ring_and_the_next_attempt_goes_on(self):
         ranks = self.start(steps=1_000_000, attempt=0)
-        # A line of step 5 or later: the checkpoint of an earlier step is on disk then.
-        while " step " not in (line := self.read_until(ranks[2], "step")) or int(line.split("step ")[1].split()[0]) < 5:
-            pass
+        for process in ranks:
+            # A rank says a step once its checkpoint of that step is on disk. The first of all is step 0.
+            while " sum=" not in (line := self.read_until(process, " step ")) or int(line.split("step ")[1].split()[0]) < 1:
+                pass
         ranks[2].kill()
         self.assertEqual(ranks[2].wait(timeout=60), -signal.SIGKILL)
         for rank in (0, 1, 3):

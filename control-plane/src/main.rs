@@ -10,6 +10,7 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> anyhow::Result<()> {
+    without_huge_pages();
     let args = Args::from_command_line(std::env::args_os()).unwrap_or_else(|error| error.exit());
     logging::init(args.zap.format(args.log_format), args.zap.zap_log_level)?;
     let settings = Settings::new(args)?;
@@ -21,6 +22,11 @@ fn main() -> anyhow::Result<()> {
         .enable_all()
         .build()?
         .block_on(runtime::run(settings))
+}
+
+/// Small objects, spread over huge pages, take nearly twice the memory. Where the kernel refuses there is no harm.
+fn without_huge_pages() {
+    let _ = nix::sys::prctl::set_thp_disable(true);
 }
 
 /// Nearly all time is waiting. More threads take memory and are no faster.

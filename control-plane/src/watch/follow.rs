@@ -1,19 +1,19 @@
 //! Follows one kind of object: event in, cache updated, watchers told.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::ResourceExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
-use kube::{Resource, ResourceExt};
 use lockstep_api::{JobSet, labels};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::kept::Kept;
 use super::notify::Notifier;
 use super::recent::Recent;
 
@@ -24,7 +24,7 @@ mod tests;
 type Index = RwLock<HashMap<ObjectRef<JobSet>, HashSet<String>>>;
 
 /// The cached objects of one kind.
-pub(super) struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
+pub(super) struct Cache<K: Kept> {
     pub(super) store: Store<K>,
     pub(super) recent: Recent<K>,
     index: Index,
@@ -38,10 +38,7 @@ pub(super) fn jobset_of<K: ResourceExt>(object: &K) -> Option<ObjectRef<JobSet>>
     Some(ObjectRef::new(name).within(&object.namespace()?))
 }
 
-impl<K> Cache<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
-{
+impl<K: Kept> Cache<K> {
     pub(super) fn new() -> (Arc<Self>, Writer<K>) {
         let writer = Writer::new(());
         let cache = Self {
@@ -108,8 +105,8 @@ where
                 let mut listed: HashMap<ObjectRef<JobSet>, HashSet<String>> = HashMap::new();
                 for object in self.store.state() {
                     if let Some(jobset) = owner(&object) {
-                        self.recent.confirm(&jobset, object.meta());
-                        listed.entry(jobset).or_default().insert(object.name_any());
+                        self.recent.confirm(&jobset, &*object);
+                        listed.entry(jobset).or_default().insert(object.named());
                     }
                 }
                 // At once: who reads meanwhile finds what is there by its old names, and never that nothing is there.
@@ -126,8 +123,8 @@ where
                 let Some(jobset) = owner(object) else {
                     return Vec::new();
                 };
-                self.add(jobset.clone(), object.name_any());
-                self.recent.confirm(&jobset, object.meta());
+                self.add(jobset.clone(), object.named());
+                self.recent.confirm(&jobset, object);
                 vec![jobset]
             }
             Event::Delete(object) => {
@@ -135,8 +132,8 @@ where
                 let Some(jobset) = owner(object) else {
                     return Vec::new();
                 };
-                self.remove(&jobset, &object.name_any());
-                self.recent.confirm(&jobset, object.meta());
+                self.remove(&jobset, &object.named());
+                self.recent.confirm(&jobset, object);
                 vec![jobset]
             }
         }
@@ -144,7 +141,7 @@ where
 }
 
 /// How one kind is followed.
-pub(super) struct Follow<K: Resource<DynamicType = ()> + Clone + 'static> {
+pub(super) struct Follow<K: Kept> {
     pub(super) kind: &'static str,
     pub(super) cache: Arc<Cache<K>>,
     pub(super) writer: Writer<K>,
@@ -169,10 +166,7 @@ impl<K> Told<K> {
     }
 }
 
-impl<K> Follow<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
-{
+impl<K: Kept> Follow<K> {
     /// Follows `events`, which never end and back off by themselves, until `shutdown`.
     pub(super) async fn run(
         mut self,

@@ -7,6 +7,8 @@
 //! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
 
 mod follow;
+mod job;
+mod kept;
 pub(crate) mod lean;
 pub mod members;
 pub mod notify;
@@ -32,6 +34,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use follow::{Cache, Follow, Told, backoff, jobset_of};
+use job::PackedJob;
 use lean::{Lean, Slim};
 use members::{JobUid, MembersByJob};
 use notify::Notifier;
@@ -57,14 +60,12 @@ pub struct Watchers {
 pub struct Stores {
     /// All JobSets that can be read.
     pub jobsets: Store<PackedJobSet>,
-    /// All Jobs that carry the label `jobset.sigs.k8s.io/jobset-name`.
-    pub jobs: Store<Job>,
     caches: Arc<Caches>,
 }
 
 struct Caches {
     jobsets: Arc<Cache<PackedJobSet>>,
-    jobs: Arc<Cache<Job>>,
+    jobs: Arc<Cache<PackedJob>>,
     pods: Arc<Cache<WatchedPod>>,
     services: Arc<Cache<Service>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
@@ -120,7 +121,7 @@ impl Stores {
     /// The Jobs that belong to a JobSet of this name, by their label, as the watch shows them.
     #[must_use]
     pub fn jobs_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<Job>> {
-        self.caches.jobs.seen(jobset)
+        unpacked(self.caches.jobs.seen(jobset))
     }
 
     /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.
@@ -137,7 +138,7 @@ impl Stores {
         let (jobs, more) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
         let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
         let jobset = jobset.first()?.unpack().ok()?;
-        let mut observed = Observed::new(Arc::new(jobset), jobs, services, now);
+        let mut observed = Observed::new(Arc::new(jobset), unpacked(jobs), services, now);
         observed.features = setting.features;
         observed.has_daemons = setting.has_daemons;
         observed.agents = setting.agents.clone();
@@ -169,7 +170,10 @@ impl Stores {
 
     /// Remembers a Job that this process has written.
     pub(crate) fn wrote_job(&self, key: &ObjectRef<JobSet>, Lean(job): Lean<Job>) {
-        self.caches.jobs.recent.put(key.clone(), Arc::new(job));
+        self.caches
+            .jobs
+            .recent
+            .put(key.clone(), Arc::new(PackedJob::of(&job)));
     }
 
     /// Remembers a Service that this process has written, or found to exist.
@@ -181,6 +185,11 @@ impl Stores {
     pub(crate) fn wrote_claim(&self, key: &ObjectRef<JobSet>, Lean(claim): Lean<PersistentVolumeClaim>) {
         self.caches.claims.recent.put(key.clone(), Arc::new(claim));
     }
+}
+
+fn unpacked(jobs: Vec<Arc<PackedJob>>) -> Vec<Arc<Job>> {
+    let jobs = jobs.iter().filter_map(|job| job.unpack());
+    jobs.map(Arc::new).collect()
 }
 
 /// The name of a JobSet in its cache.
@@ -198,14 +207,13 @@ pub fn start(
     shutdown: &CancellationToken,
 ) -> Stores {
     let (jobsets, jobset_writer) = Cache::<PackedJobSet>::new();
-    let (jobs, job_writer) = Cache::<Job>::new();
+    let (jobs, job_writer) = Cache::<PackedJob>::new();
     let (pods, pod_writer) = Cache::<WatchedPod>::new();
     let (services, service_writer) = Cache::<Service>::new();
     let (claims, claim_writer) = Cache::<PersistentVolumeClaim>::new();
     let members = Arc::new(MembersByJob::default());
     let stores = Stores {
         jobsets: jobsets.store.clone(),
-        jobs: jobs.store.clone(),
         caches: Arc::new(Caches {
             jobsets: Arc::clone(&jobsets),
             jobs: Arc::clone(&jobs),
@@ -234,10 +242,13 @@ pub fn start(
         kind: "Job",
         cache: jobs,
         writer: job_writer,
-        owner: jobset_of,
+        owner: PackedJob::jobset,
         told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
     };
-    tasks.spawn(follow.run(children::<Job>(client).boxed(), shutdown.clone()));
+    tasks.spawn(follow.run(
+        children::<Job>(client).map_ok(job::packed).boxed(),
+        shutdown.clone(),
+    ));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {

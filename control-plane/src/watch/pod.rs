@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 use lockstep_core::pod::PodSummary;
 
 use super::follow::jobset_of;
+use super::kept::Kept;
+use super::recent::version;
 
 #[cfg(test)]
 mod tests;
@@ -19,31 +19,27 @@ mod tests;
 /// A pod in the cache.
 #[derive(Clone, Debug)]
 pub struct WatchedPod {
-    /// Name, namespace and version; nothing else.
-    metadata: ObjectMeta,
+    namespace: Box<str>,
+    revision: u64,
     /// Name of its JobSet, by its label.
-    jobset: Option<String>,
+    jobset: Option<Box<str>>,
     /// What is read of it.
     pub summary: PodSummary,
 }
 
 impl WatchedPod {
-    fn of(pod: Pod) -> Self {
+    fn of(pod: &Pod) -> Self {
         Self {
-            jobset: jobset_of(&pod).map(|jobset| jobset.name),
-            summary: PodSummary::of(&pod),
-            metadata: ObjectMeta {
-                name: pod.metadata.name,
-                namespace: pod.metadata.namespace,
-                resource_version: pod.metadata.resource_version,
-                ..ObjectMeta::default()
-            },
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
+            revision: version(&pod.metadata),
+            jobset: jobset_of(pod).map(|jobset| jobset.name.into()),
+            summary: PodSummary::of(pod),
         }
     }
 
     pub(super) fn jobset(&self) -> Option<ObjectRef<JobSet>> {
         let jobset = ObjectRef::new(self.jobset.as_deref()?);
-        Some(jobset.within(self.metadata.namespace.as_deref()?))
+        Some(jobset.within(&self.namespace))
     }
 }
 
@@ -52,37 +48,52 @@ pub(super) fn watched(event: Event<Pod>) -> Event<WatchedPod> {
     match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
-        Event::InitApply(pod) => Event::InitApply(WatchedPod::of(pod)),
-        Event::Apply(pod) => Event::Apply(WatchedPod::of(pod)),
-        Event::Delete(pod) => Event::Delete(WatchedPod::of(pod)),
+        Event::InitApply(pod) => Event::InitApply(WatchedPod::of(&pod)),
+        Event::Apply(pod) => Event::Apply(WatchedPod::of(&pod)),
+        Event::Delete(pod) => Event::Delete(WatchedPod::of(&pod)),
     }
 }
 
-impl Resource for WatchedPod {
+impl Kept for WatchedPod {
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+}
+
+impl Lookup for WatchedPod {
     type DynamicType = ();
-    type Scope = NamespaceResourceScope;
 
     fn kind(kind: &()) -> Cow<'_, str> {
-        Pod::kind(kind)
+        <Pod as Resource>::kind(kind)
     }
 
     fn group(kind: &()) -> Cow<'_, str> {
-        Pod::group(kind)
+        <Pod as Resource>::group(kind)
     }
 
     fn version(kind: &()) -> Cow<'_, str> {
-        Pod::version(kind)
+        <Pod as Resource>::version(kind)
     }
 
     fn plural(kind: &()) -> Cow<'_, str> {
-        Pod::plural(kind)
+        <Pod as Resource>::plural(kind)
     }
 
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+    fn name(&self) -> Option<Cow<'_, str>> {
+        Some(Cow::Borrowed(&self.summary.name))
     }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+    fn namespace(&self) -> Option<Cow<'_, str>> {
+        Some(Cow::Borrowed(&self.namespace))
+    }
+
+    /// Not part of its name in the cache.
+    fn resource_version(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// Not part of its name in the cache.
+    fn uid(&self) -> Option<Cow<'_, str>> {
+        None
     }
 }

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use tokio::time::Instant;
+
+use super::kept::Kept;
 
 #[cfg(test)]
 mod tests;
@@ -48,19 +49,19 @@ impl<K> Default for Recent<K> {
     }
 }
 
-impl<K: Resource> Recent<K> {
+impl<K: Kept> Recent<K> {
     fn locked(&self) -> MutexGuard<'_, ByJobSet<K>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers what the API server answered to a write.
     pub(super) fn put(&self, jobset: ObjectRef<JobSet>, object: Arc<K>) {
-        let name = object.meta().name.clone().unwrap_or_default();
+        let name = object.named();
         let mut written = self.locked();
         let of_jobset = written.entry(jobset).or_default();
         if of_jobset
             .get(&name)
-            .is_none_or(|known| version(known.object.meta()) < version(object.meta()))
+            .is_none_or(|known| known.object.revision() < object.revision())
         {
             of_jobset.insert(
                 name,
@@ -73,9 +74,9 @@ impl<K: Resource> Recent<K> {
     }
 
     /// The watch has shown an object, or that it is gone.
-    pub(super) fn confirm(&self, jobset: &ObjectRef<JobSet>, seen: &ObjectMeta) {
+    pub(super) fn confirm(&self, jobset: &ObjectRef<JobSet>, seen: &K) {
         self.retain(jobset, |name, written| {
-            Some(name) != seen.name.as_deref() || version(written.object.meta()) > version(seen)
+            seen.name().as_deref() != Some(name) || written.object.revision() > seen.revision()
         });
     }
 
@@ -92,30 +93,21 @@ impl<K: Resource> Recent<K> {
     /// Completes what the watch shows of one JobSet by what was written since. True: some of it awaits confirmation.
     pub(super) fn complete(&self, jobset: &ObjectRef<JobSet>, mut seen: Vec<Arc<K>>) -> (Vec<Arc<K>>, bool) {
         let now = Instant::now();
-        let known = |object: &Arc<K>| {
-            (
-                object.meta().name.clone().unwrap_or_default(),
-                version(object.meta()),
-            )
-        };
-        let versions: HashMap<String, u64> = seen.iter().map(known).collect();
+        let versions: HashMap<String, u64> = seen
+            .iter()
+            .map(|object| (object.named(), object.revision()))
+            .collect();
         self.retain(jobset, |name, written| {
             written.until > now
                 && versions
                     .get(name)
-                    .is_none_or(|seen| version(written.object.meta()) > *seen)
+                    .is_none_or(|seen| written.object.revision() > *seen)
         });
         let written = self.locked();
         let Some(of_jobset) = written.get(jobset) else {
             return (seen, false);
         };
-        seen.retain(|object| {
-            object
-                .meta()
-                .name
-                .as_ref()
-                .is_none_or(|name| !of_jobset.contains_key(name))
-        });
+        seen.retain(|object| !of_jobset.contains_key(&object.named()));
         seen.extend(of_jobset.values().map(|written| Arc::clone(&written.object)));
         (seen, true)
     }

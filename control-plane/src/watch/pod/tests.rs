@@ -23,18 +23,14 @@ fn of_a_pod_only_what_is_read_is_kept() {
         (kept.summary.name.as_str(), kept.summary.uid.as_str()),
         ("p", "u")
     );
-    let expected = ObjectMeta {
-        name: Some("p".to_owned()),
-        namespace: Some("ns".to_owned()),
-        resource_version: Some("7".to_owned()),
-        ..ObjectMeta::default()
-    };
-    assert_eq!(*kept.meta(), expected);
+    assert_eq!(kept.named(), "p");
+    assert_eq!(kept.revision(), 7);
+    assert_eq!(kept.to_object_ref(()), ObjectRef::new("p").within("ns"));
 }
 
 #[test]
 fn a_pod_without_the_label_belongs_to_no_jobset() {
     let mut stray = pod();
     stray.metadata.labels = None;
-    assert_eq!(WatchedPod::of(stray).jobset(), None);
+    assert_eq!(WatchedPod::of(&stray).jobset(), None);
 }

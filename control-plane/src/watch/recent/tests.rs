@@ -48,11 +48,11 @@ async fn own_writes_are_seen_until_the_watch_knows_better() {
 async fn what_the_watch_shows_confirms_or_refutes_a_write() {
     let recent = Recent::default();
     recent.put(key(), job("a", "10"));
-    recent.confirm(&key(), &job("b", "20").metadata);
-    recent.confirm(&key(), &job("a", "9").metadata);
+    recent.confirm(&key(), &job("b", "20"));
+    recent.confirm(&key(), &job("a", "9"));
     assert_eq!(complete(&recent, &[]), (of(&[("a", 10)]), true));
     // The watch has shown the Job, or its deletion, at a later version.
-    recent.confirm(&key(), &job("a", "11").metadata);
+    recent.confirm(&key(), &job("a", "11"));
     assert_eq!(complete(&recent, &[]), (of(&[]), false));
 }
 
