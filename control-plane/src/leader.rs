@@ -60,6 +60,10 @@ impl Leader {
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
             lost = leadership.lost() => Err(lost.into()),
+            epoch = registry.outbid() => Err(match leadership.outlive(epoch).await {
+                Ok(()) => anyhow!("the nodes have obeyed epoch {epoch}, this is {}: starting again above it", leadership.epoch),
+                Err(error) => error.into(),
+            }),
             () = shutdown.cancelled() => Ok(()),
         };
         end.cancel();

@@ -20,6 +20,10 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// Annotation of the Lease: the process that leads. The latest to take the lease wins over others of its identity.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
 
+/// Annotation of the Lease: the highest epoch that anybody is known to have acted under. There only where the store was restored from a backup,
+/// so that its versions, from which epochs are taken, begin below those that nodes have seen.
+const EPOCH: &str = "lockstep.dev/epoch";
+
 /// This process among all that have run on this host: its id, when it was started, and a random part for hosts that share a name.
 fn this_process() -> String {
     let pid = std::process::id();
@@ -68,6 +72,8 @@ pub enum LeaseError {
 pub struct Leadership {
     /// The epoch: the Lease's resourceVersion after the acquisition, higher than that of every leader before.
     pub epoch: Epoch,
+    name: String,
+    leases: Api<Lease>,
     held: Option<Held>,
 }
 
@@ -126,6 +132,8 @@ impl Leadership {
         tracing::info!(epoch = epoch.0, identity, "leading");
         Ok(Self {
             epoch,
+            name: lease.clone(),
+            leases: leases.clone(),
             held: Some(Held {
                 held,
                 leases,
@@ -153,7 +161,12 @@ impl Leadership {
         let process = this_process();
         let epoch = new_epoch(&leases, lease, &process, &params, Patch::Apply).await?;
         tracing::info!(epoch = epoch.0, identity, "leading without election");
-        Ok(Self { epoch, held: None })
+        Ok(Self {
+            epoch,
+            name: lease.clone(),
+            leases,
+            held: None,
+        })
     }
 
     /// Resolves when the lease is lost, or could not be seen to be ours for as long as it lasts: then another replica may hold it. Never
@@ -163,6 +176,21 @@ impl Leadership {
             Some(held) => held.lost().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Sees to it that the next to lead, most likely this replica, does so above an epoch that others have heard of.
+    ///
+    /// # Errors
+    /// [`LeaseError::Lost`] where that epoch is simply that of the present leader, which is another replica; else where the API server refuses.
+    pub async fn outlive(&self, epoch: Epoch) -> Result<(), LeaseError> {
+        let lease = self.leases.get(&self.name).await.map_err(Box::new)?;
+        if self.held.as_ref().is_some_and(|held| !held.is_ours(&lease)) {
+            return Err(LeaseError::Lost);
+        }
+        if floor(&lease).is_none_or(|known| known < epoch) {
+            raise(&self.leases, &lease, epoch).await?;
+        }
+        Ok(())
     }
 
     /// Gives the lease up, so that another replica need not wait for its end.
@@ -182,6 +210,10 @@ impl Leadership {
 }
 
 impl Held {
+    fn is_ours(&self, lease: &Lease) -> bool {
+        holder(lease) == Some(&self.identity) && leader_process(lease) == Some(&self.process)
+    }
+
     async fn lost(&mut self) -> LeaseError {
         tokio::select! {
             // An ended sender means that the renewing task is gone: as good as lost.
@@ -198,7 +230,8 @@ async fn leases(client: &kube::Client, namespace: &str) -> Result<Api<Lease>, Le
     Ok(Api::namespaced(client.clone(), namespace))
 }
 
-/// Writes the Lease, so that its resourceVersion is higher than that of every leader before.
+/// Writes the Lease, so that its resourceVersion is higher than that of every leader before. After a restore that is not enough: then the epoch
+/// is one above the last, and is written down.
 async fn new_epoch<P>(
     leases: &Api<Lease>,
     name: &str,
@@ -218,11 +251,38 @@ where
         .patch(name, params, &patch(claim))
         .await
         .map_err(Box::new)?;
-    let version = lease.metadata.resource_version;
-    match version.as_deref().and_then(|text| text.parse().ok()) {
-        Some(epoch) => Ok(Epoch(epoch)),
-        None => Err(LeaseError::Version(version)),
+    let version = lease.metadata.resource_version.as_deref();
+    let Some(epoch) = version.and_then(|text| text.parse().ok()).map(Epoch) else {
+        return Err(LeaseError::Version(lease.metadata.resource_version));
+    };
+    match floor(&lease) {
+        Some(floor) if floor >= epoch => {
+            let above = Epoch(floor.0.saturating_add(1));
+            raise(leases, &lease, above).await?;
+            Ok(above)
+        }
+        _ => Ok(epoch),
     }
+}
+
+/// Writes an epoch down, on top of exactly this version of the Lease.
+async fn raise(leases: &Api<Lease>, on: &Lease, epoch: Epoch) -> Result<(), LeaseError> {
+    let name = on.metadata.name.as_deref().unwrap_or_default();
+    let patch = json!({"metadata": {
+        "resourceVersion": on.metadata.resource_version,
+        "annotations": {EPOCH: epoch.0.to_string()},
+    }});
+    leases
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map_err(Box::new)?;
+    tracing::warn!(epoch = epoch.0, "epochs go on above one that was used before");
+    Ok(())
+}
+
+fn floor(lease: &Lease) -> Option<Epoch> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    annotations.get(EPOCH)?.parse().ok().map(Epoch)
 }
 
 /// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is

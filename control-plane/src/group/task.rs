@@ -88,6 +88,7 @@ impl Task {
             let durable = durable_of(&known);
             let view = observe::view(&self.context.stores, &known, &durable);
             self.link.forget_pods(&view.gathered.pods, KEPT);
+            self.link.heard_of(durable.epoch);
             let observed = observe::observed(&view, &known, &self.link, durable, replacer.is_some());
             let now = self.context.clock.now();
             let out = coordinator.step(&observed, now);

@@ -7,6 +7,7 @@ mod auth;
 mod convert;
 mod handshake;
 mod registry;
+mod rivals;
 mod service;
 mod session;
 

@@ -11,6 +11,7 @@ use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
 use super::convert::{self, GroupPolicy, Reported};
+use super::rivals::Rivals;
 use super::session::Outbox;
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
@@ -19,6 +20,7 @@ const WORKERS_PER_NODE: usize = 4096;
 /// All groups and nodes that this replica knows of.
 pub struct Registry {
     epoch: Epoch,
+    rivals: Rivals,
     groups: DashMap<String, Arc<GroupState>>,
     nodes: DashMap<String, Node>,
     sessions: AtomicU64,
@@ -91,6 +93,7 @@ impl Registry {
     pub fn new(epoch: Epoch) -> Arc<Self> {
         Arc::new(Self {
             epoch,
+            rivals: Rivals::new(epoch),
             groups: DashMap::new(),
             nodes: DashMap::new(),
             sessions: AtomicU64::new(0),
@@ -101,6 +104,11 @@ impl Registry {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Resolves once somebody has heard of a higher epoch than the leader's. Cancel-safe.
+    pub async fn outbid(&self) -> Epoch {
+        self.rivals.outbid().await
     }
 
     /// Nodes that are connected now.
@@ -201,6 +209,7 @@ impl Registry {
         let mut touched = BTreeSet::new();
         for state in workers {
             let pod = state.pod_name.clone();
+            self.rivals.note(Epoch(state.epoch));
             let Some(reported) = convert::report_from(node, state) else {
                 tracing::warn!(node, pod, "a worker state without identity or phase is ignored");
                 continue;
@@ -299,6 +308,11 @@ impl GroupLink {
             .iter()
             .map(|((_, incarnation), (_, report, _))| (incarnation.clone(), report.clone()))
             .collect()
+    }
+
+    /// The status tells of a leader with this epoch.
+    pub fn heard_of(&self, epoch: Epoch) {
+        self.registry.rivals.note(epoch);
     }
 
     /// The epoch that this leader acts under.

@@ -183,6 +183,17 @@ async fn a_daemon_of_another_protocol_is_told_both_ranges() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_obeyed_a_higher_epoch_outbids_the_leader() {
+    let hub = Hub::start().await;
+    let ahead = pb::WorkerState {
+        epoch: 9,
+        ..worker(pb::Phase::Running, 0, 1)
+    };
+    let _node = hub.connect("secret", "n1", hello(vec![ahead])).await.unwrap();
+    assert_eq!(hub.registry.outbid().await, Epoch(9));
+}
+
+#[tokio::test]
 async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);

@@ -169,6 +169,13 @@ impl ControlPlane {
         self.end(Signal::SIGTERM).await
     }
 
+    /// Waits until it ends by itself.
+    pub(crate) async fn ends(&self) -> Result<ExitStatus> {
+        let mut child = self.shared.child.lock().await.take().context("it does not run")?;
+        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        Ok(ended.context("it does not end")??)
+    }
+
     async fn end(&self, signal: Signal) -> Result<ExitStatus> {
         let mut child = self.shared.child.lock().await.take().context("it does not run")?;
         let pid = child.id().context("it has ended by itself")?;

@@ -4,6 +4,7 @@
 mod agents;
 mod clients;
 mod control_plane;
+mod epochs;
 mod examples;
 mod faults;
 mod fields;
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         operations::cases(),
         order::cases(),
         placement::cases(),
+        epochs::cases(),
         pods::cases(),
         platform::cases(),
         policies::cases(),

@@ -37,7 +37,7 @@ const WORKERS: usize = 4;
 const JOB: &str = "js-a-0";
 
 /// A JobSet of one Job that restarts in place.
-fn in_place() -> Value {
+pub(crate) fn in_place() -> Value {
     let mut job = replicated_job("a", 1);
     let spec = &mut job["template"]["spec"];
     spec["parallelism"] = json!(WORKERS);
@@ -50,7 +50,11 @@ fn in_place() -> Value {
 }
 
 /// Runs `body` with a control plane that coordinates groups, and then has the usual one run again.
-async fn with_groups(scene: &Scene, flags: &[&str], body: impl Future<Output = Result<()>>) -> Result<()> {
+pub(crate) async fn with_groups(
+    scene: &Scene,
+    flags: &[&str],
+    body: impl Future<Output = Result<()>>,
+) -> Result<()> {
     let control_plane = scene.control_plane();
     control_plane.stop().await?;
     start(scene, flags).await?;
@@ -61,7 +65,7 @@ async fn with_groups(scene: &Scene, flags: &[&str], body: impl Future<Output = R
 }
 
 /// Starts the control plane as one that coordinates groups. No node daemon ever connects.
-async fn start(scene: &Scene, flags: &[&str]) -> Result<()> {
+pub(crate) async fn start(scene: &Scene, flags: &[&str]) -> Result<()> {
     let dir = scene.control_plane().dir();
     let token = dir.join("hub-token");
     std::fs::write(&token, "token")?;

@@ -72,7 +72,7 @@ impl Scene {
         Api::namespaced(self.client(), &self.namespace.name)
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.namespace.access.client.clone()
     }
 
