@@ -120,6 +120,7 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_REPLACE_LOST_PODS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub replace_lost_pods: bool,
+
     /// Address of the platform API (lockstep.platform.v1), `0` to have none. Its certificate is the hub's.
     #[arg(
         long,
@@ -128,6 +129,11 @@ pub struct Args {
         default_value = "0"
     )]
     pub platform_bind_address: BindAddress,
+
+    /// Collector that gets one trace per restart, as OTLP over gRPC, such as http://collector:4317. By default
+    /// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, or else there are no traces.
+    #[arg(long, env = "LOCKSTEP_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
 
     /// Namespace of the product. By default that of the pod, or lockstep-system.
     #[arg(long, env = "LOCKSTEP_NAMESPACE", default_value_t = default_namespace(Path::new(POD_NAMESPACE)))]

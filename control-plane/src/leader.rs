@@ -23,6 +23,7 @@ use crate::platform::Board;
 use crate::reconcile;
 use crate::settings::Settings;
 use crate::tls::HubIdentity;
+use crate::traces::Traces;
 use crate::watch::Stores;
 use crate::watch::members::JobUid;
 use crate::watch::notify::Notified;
@@ -33,6 +34,7 @@ pub(crate) struct Leader {
     pub(crate) client: Client,
     pub(crate) stores: Stores,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Traces,
     pub(crate) identity: Arc<HubIdentity>,
     pub(crate) board: Arc<Board>,
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
@@ -122,8 +124,13 @@ impl Leader {
         };
         if self.settings.features.in_place_restart && has_daemons {
             let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
-            let (announcer, write_events) =
-                Announcer::new(self.client.clone(), instance, &self.metrics, end.clone());
+            let (announcer, write_events) = Announcer::new(
+                self.client.clone(),
+                instance,
+                &self.metrics,
+                self.traces.clone(),
+                end.clone(),
+            );
             parts.spawn(async move {
                 write_events.await;
                 Ok(())

@@ -20,5 +20,6 @@ pub mod runtime;
 pub mod serve;
 pub mod settings;
 pub mod tls;
+pub mod traces;
 pub mod watch;
 pub mod webhook;

@@ -23,6 +23,7 @@ use crate::platform::{self, Board, ClusterAuthorizer, PlatformService};
 use crate::serve;
 use crate::settings::Settings;
 use crate::tls::HubIdentity;
+use crate::traces::Traces;
 use crate::watch::notify;
 use crate::watch::{self, Watchers};
 use crate::webhook;
@@ -35,6 +36,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let config = client::config(settings.kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let metrics = Arc::new(Metrics::default());
+    let traces = Traces::to(settings.traces.as_ref())?;
     let client = client::connect(config, &metrics)?;
     let shutdown = CancellationToken::new();
 
@@ -108,6 +110,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         client,
         stores,
         metrics,
+        traces: traces.clone(),
         identity,
         board,
         reconciler_changes,
@@ -119,6 +122,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let result = until_first_failure(&mut parts, &shutdown).await;
     while watches.join_next().await.is_some() {}
+    traces.end().await;
     tracing::info!("control plane ends");
     result
 }

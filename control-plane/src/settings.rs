@@ -3,6 +3,7 @@
 //! Promises: a flag (or its environment variable) wins over the file, and the file over the defaults, which are upstream's; every mistake is
 //! reported by the name of its field.
 
+mod otlp;
 mod syntax;
 mod tls;
 
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::args::{Args, BindAddress, FeatureGates};
 use crate::config::{self, ConfigError, Configuration};
 
+pub use otlp::OtlpEndpoint;
 pub use tls::TlsOptions;
 
 #[cfg(test)]
@@ -93,6 +95,8 @@ pub struct Settings {
     pub hub: Hub,
     /// Address of the platform API; none is served without.
     pub platform: Option<SocketAddr>,
+    /// Where traces are sent; none are made without.
+    pub traces: Option<OtlpEndpoint>,
     /// How agents get into containers.
     pub agents: Agents,
 }
@@ -210,6 +214,7 @@ impl Settings {
                 tls_dir: args.hub_tls_dir,
             },
             platform: args.platform_bind_address.0,
+            traces: otlp::endpoint(args.otlp_endpoint, |name| std::env::var(name).ok())?,
             agents: match args.inject_agent_image {
                 Some(image) if !image.is_empty() => Agents::ByTemplate(image),
                 _ => Agents::ByNode,

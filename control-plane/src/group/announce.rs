@@ -17,7 +17,9 @@ use super::blocked;
 use super::convert::sentence;
 use super::metrics::RestartMetrics;
 use super::replace::News;
+use super::traces::RestartTraces;
 use crate::metrics::Metrics;
+use crate::traces::Traces;
 
 /// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
 const BACKLOG: usize = 1024;
@@ -32,6 +34,7 @@ const CONTROLLER: &str = "lockstep.dev/control-plane";
 pub struct Announcer {
     events: mpsc::Sender<Event>,
     metrics: RestartMetrics,
+    traces: RestartTraces,
 }
 
 impl Announcer {
@@ -40,6 +43,7 @@ impl Announcer {
         client: kube::Client,
         instance: String,
         metrics: &Metrics,
+        traces: Traces,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (events, mut queue) = mpsc::channel::<Event>(BACKLOG);
@@ -59,12 +63,21 @@ impl Announcer {
             }
         };
         let metrics = RestartMetrics::register(metrics);
-        (Self { events, metrics }, write)
+        let traces = RestartTraces::new(traces);
+        (
+            Self {
+                events,
+                metrics,
+                traces,
+            },
+            write,
+        )
     }
 
-    /// Logs the announcement and queues its Event.
+    /// Logs the announcement and queues its Event and its trace.
     pub(super) fn announce(&self, jobset: &JobSet, announcement: Announcement) {
         self.metrics.announced(jobset, &announcement);
+        self.traces.announced(jobset, &announcement);
         let (warning, reason, note, timeline) = match announcement {
             Announcement::Restarting { generation, cause } => {
                 tracing::info!(%generation, cause = sentence(&cause), "restarting in place");

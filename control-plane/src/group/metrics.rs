@@ -1,12 +1,13 @@
 //! What Prometheus is told of restarts.
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Announcement, Reason, Timeline, UnixNanos};
+use lockstep_core::restart::{Announcement, Reason, Timeline};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+use super::phases::{Phase, phases, total};
 use super::replace::News;
 use crate::metrics::Metrics;
 
@@ -89,11 +90,10 @@ impl RestartMetrics {
                 cause,
                 rung,
             } => {
-                let deliberate = matches!(cause.reason, Reason::ManualRequest | Reason::Resumed);
                 let labels = RestartLabels {
                     group: kind(jobset),
                     rung: rung.as_str(),
-                    kind: if deliberate { "deliberate" } else { "crash" },
+                    kind: crash_or_deliberate(cause.reason),
                     cause: cause.reason.as_str(),
                 };
                 self.restarts.get_or_create(&labels).inc();
@@ -118,31 +118,18 @@ impl RestartMetrics {
     }
 
     fn observe(&self, timeline: &Timeline) {
-        let Timeline {
-            failed_at: failed,
-            detected_at: detected,
-            written_at: written,
-            stopped_at: stopped,
-            parked_at: parked,
-            released_at: released,
-            running_at: running,
-            generation: _,
-            workers: _,
-            replaced: _,
-        } = *timeline;
-        for (phase, from, to) in [
-            ("detect", failed, detected),
-            ("write", detected, written),
-            ("stop", detected, stopped),
-            ("park", stopped, parked),
-            ("release", parked, released),
-            ("run", released, running),
-            ("total", failed, running),
-        ] {
-            if let Some(seconds) = between(from, to) {
-                self.phases.get_or_create(&PhaseLabels { phase }).observe(seconds);
-            }
+        for phase in phases(timeline).chain(total(timeline)) {
+            let labels = PhaseLabels { phase: phase.name };
+            self.phases.get_or_create(&labels).observe(seconds(phase));
         }
+    }
+}
+
+/// Whether somebody has asked for a restart, or something has failed.
+pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ManualRequest | Reason::Resumed => "deliberate",
+        _ => "crash",
     }
 }
 
@@ -156,9 +143,7 @@ fn kind(jobset: &JobSet) -> String {
     kind.map(ToString::to_string).unwrap_or_default()
 }
 
-/// Seconds from one time to the other, where both were reached. Clocks of two machines may disagree by a little.
 #[expect(clippy::cast_precision_loss, reason = "seconds, for a histogram")]
-fn between(from: UnixNanos, to: UnixNanos) -> Option<f64> {
-    let known = from != UnixNanos::default() && to != UnixNanos::default();
-    known.then(|| to.0.saturating_sub(from.0).max(0) as f64 / 1e9)
+fn seconds(phase: Phase) -> f64 {
+    phase.to.0.saturating_sub(phase.from.0) as f64 / 1e9
 }

@@ -13,8 +13,10 @@ mod manager;
 mod metrics;
 mod mirror;
 mod observe;
+mod phases;
 mod replace;
 mod task;
+mod traces;
 mod write;
 
 pub use announce::Announcer;

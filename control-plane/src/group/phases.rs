@@ -1,0 +1,52 @@
+//! The phases of a restart, as metrics and traces both tell them.
+
+use lockstep_core::restart::{Timeline, UnixNanos};
+
+/// One phase of a restart. It ends no earlier than it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    pub(super) name: &'static str,
+    pub(super) from: UnixNanos,
+    pub(super) to: UnixNanos,
+}
+
+/// The phases whose beginning and end are known.
+pub(super) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<> {
+    let Timeline {
+        failed_at: failed,
+        detected_at: detected,
+        written_at: written,
+        stopped_at: stopped,
+        parked_at: parked,
+        released_at: released,
+        running_at: running,
+        generation: _,
+        workers: _,
+        replaced: _,
+    } = *timeline;
+    [
+        ("detect", failed, detected),
+        ("write", detected, written),
+        ("stop", detected, stopped),
+        ("park", stopped, parked),
+        ("release", parked, released),
+        ("run", released, running),
+    ]
+    .into_iter()
+    .filter_map(|(name, from, to)| phase(name, from, to))
+}
+
+/// All of it, from the failure until all run.
+pub(super) fn total(timeline: &Timeline) -> Option<Phase> {
+    phase("total", timeline.failed_at, timeline.running_at)
+}
+
+/// A phase, where both times were reached. Clocks of two machines may disagree by a little.
+fn phase(name: &'static str, from: UnixNanos, to: UnixNanos) -> Option<Phase> {
+    let known = from != UnixNanos::default() && to != UnixNanos::default();
+    known.then(|| Phase {
+        name,
+        from,
+        to: to.max(from),
+    })
+}

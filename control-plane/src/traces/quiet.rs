@@ -1,0 +1,72 @@
+//! An exporter whose failures are logged, but not each of them: a collector that is away would fill the log.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+
+/// How long the log is silent after it told of a failure.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Exports as the exporter in it does.
+#[derive(Debug)]
+pub(super) struct Quiet<E> {
+    exporter: E,
+    lost: Mutex<Lost>,
+}
+
+/// Spans that were not sent.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    told_at: Option<Instant>,
+    untold: usize,
+}
+
+impl Lost {
+    /// Adds some. How many the log should tell of now, if of any.
+    pub(super) fn add(&mut self, spans: usize, now: Instant) -> Option<usize> {
+        self.untold += spans;
+        if self.told_at.is_some_and(|at| now.duration_since(at) < SILENCE) {
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+impl<E> Quiet<E> {
+    pub(super) fn new(exporter: E) -> Self {
+        Self {
+            exporter,
+            lost: Mutex::default(),
+        }
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for Quiet<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        let result = self.exporter.export(batch).await;
+        if let Err(error) = &result {
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(spans) = lost.add(spans, Instant::now()) {
+                tracing::warn!(%error, spans, "spans of traces are lost, the collector did not take them");
+            }
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
