@@ -141,3 +141,6 @@ fn rule_to(code: &TerminalCode) -> pb::ExitCodeRule {
         job: code.job.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,10 +76,7 @@ type Frames = Framed<UnixStream, LengthDelimitedCodec>;
 /// Serves one connection of `pod` to its end.
 pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>) {
     let pid = stream.peer_cred().ok().and_then(|credentials| credentials.pid());
-    let codec = LengthDelimitedCodec::builder()
-        .max_frame_length(lockstep_proto::AGENT_MAX_FRAME)
-        .new_codec();
-    let mut frames = Framed::new(stream, codec);
+    let mut frames = Framed::new(stream, codec());
     let (name, container, pid) = match register(&mut frames, pid, &context).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
@@ -102,6 +99,13 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>) {
     }
     // When the driver has stopped there is nobody to tell.
     drop(context.workers.tell(Input::LinkDown(container, link)).await);
+}
+
+/// Frames of the agent protocol. One that is longer than it allows is refused before there is room for it.
+fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder()
+        .max_frame_length(lockstep_proto::AGENT_MAX_FRAME)
+        .new_codec()
 }
 
 async fn register(
@@ -167,6 +171,59 @@ async fn exchange(
                 timeout(PATIENCE, frames.send(bytes::Bytes::from(convert::encode(target))))
                     .await
                     .map_err(|_| LinkError::Silent)??;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use lockstep_proto::AGENT_MAX_FRAME;
+    use proptest::prelude::*;
+    use tokio_util::codec::Decoder as _;
+
+    use super::*;
+
+    /// The frames in these pieces, and the most room that they took.
+    fn frames(pieces: &[Vec<u8>]) -> (Vec<BytesMut>, usize, bool) {
+        let (mut codec, mut input) = (codec(), BytesMut::new());
+        let (mut frames, mut room) = (Vec::new(), 0);
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            loop {
+                match codec.decode(&mut input) {
+                    Ok(Some(frame)) => frames.push(frame),
+                    Ok(None) => break,
+                    Err(_) => return (frames, room, false),
+                }
+            }
+            room = room.max(input.capacity());
+        }
+        (frames, room, true)
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_refused_at_once() {
+        let length = u32::try_from(AGENT_MAX_FRAME + 1).unwrap().to_be_bytes();
+        assert!(!frames(&[length.to_vec()]).2);
+        let length = u32::try_from(AGENT_MAX_FRAME).unwrap().to_be_bytes();
+        assert!(frames(&[length.to_vec()]).2);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_agents_send_takes_no_more_room_than_a_frame(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..32),
+            length in any::<u32>(),
+        ) {
+            for pieces in [pieces.clone(), [vec![length.to_be_bytes().to_vec()], pieces].concat()] {
+                let (frames, room, _) = frames(&pieces);
+                prop_assert!(room <= 4 * AGENT_MAX_FRAME, "{}", room);
+                for frame in frames {
+                    prop_assert!(frame.len() <= AGENT_MAX_FRAME);
+                    drop(convert::decode(&frame));
+                }
             }
         }
     }

@@ -113,3 +113,6 @@ pub fn encode(target: Target) -> Vec<u8> {
     }
     .encode_to_vec()
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,9 @@ pub fn exit(code: i32) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use prost::Message as _;
+
     use super::*;
 
     #[test]
@@ -143,5 +146,59 @@ mod tests {
         assert_eq!(ended(Some(exited)), Some((Exit { code: 3, signal: 0 }, 42)));
         assert_eq!(ended(Some(status(wire::ContainerState::ContainerRunning))), None);
         assert_eq!(ended(None), None);
+    }
+
+    proptest! {
+        /// Whatever the runtime lists, damaged or of another version: there is a worker or none.
+        #[test]
+        fn any_listing_is_an_error_or_a_value(
+            garbage in prop::collection::vec(any::<u8>(), 0..100),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let labels = [("batch.kubernetes.io/job-name", "job"), ("batch.kubernetes.io/job-completion-index", "0")];
+            let annotations = [
+                ("lockstep.dev/in-place", "supervised"),
+                ("lockstep.dev/supervise", "worker"),
+                ("jobset.sigs.k8s.io/jobset-uid", "g"),
+            ];
+            let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let valid = wire::PodSandbox {
+                id: "s".to_owned(),
+                metadata: Some(wire::PodSandboxMetadata {
+                    name: "pod".to_owned(),
+                    uid: "p".to_owned(),
+                    namespace: "default".to_owned(),
+                    attempt: 0,
+                }),
+                labels: map(&labels),
+                annotations: map(&annotations),
+                ..wire::PodSandbox::default()
+            };
+            prop_assert!(matches!(pod(&valid), Ok(Some(Marked::Supervised(_)))));
+            let mut damaged = valid.encode_to_vec();
+            for (at, byte) in damage {
+                let at = at.index(damaged.len());
+                damaged[at] = byte;
+            }
+            for bytes in [&garbage, &damaged] {
+                if let Ok(sandbox) = wire::PodSandbox::decode(bytes.as_slice())
+                    && let Err(error) = pod(&sandbox)
+                {
+                    let said = error.to_string();
+                    prop_assert!(said.contains("kubernetes.io/") || said.contains("lockstep.dev/") || said.contains("jobset.sigs"), "{}", said);
+                }
+                if let Ok(status) = wire::ContainerStatus::decode(bytes.as_slice()) {
+                    let _ = ended(Some(status));
+                }
+            }
+        }
+
+        #[test]
+        fn no_exit_code_becomes_a_success(code in any::<i32>()) {
+            let exit = exit(code);
+            prop_assert_eq!(exit.code, code);
+            prop_assert!((0..=64).contains(&exit.signal));
+            prop_assert!(exit.signal == 0 || exit.code == 128 + exit.signal);
+        }
     }
 }

@@ -158,6 +158,8 @@ fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn envelope(topic: &str, id: &str, exit_status: u32) -> Envelope {
@@ -193,5 +195,32 @@ mod tests {
     fn an_exit_status_beyond_reason_is_no_success() {
         let (_, exit, _) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
         assert_ne!(exit.code, 0);
+    }
+
+    proptest! {
+        /// Of any process, at any time, and with bytes that are no event.
+        #[test]
+        fn no_event_is_too_odd(
+            exit_status in any::<u32>(),
+            time in prop::option::of(any::<(i64, i32)>()),
+            garbage in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let event = TaskExit {
+                container_id: "c1".into(),
+                id: "c1".into(),
+                exit_status,
+                exited_at: time.map(|(seconds, nanos)| prost_types::Timestamp { seconds, nanos }),
+                ..TaskExit::default()
+            };
+            let of = |value| container_exit(&Envelope {
+                topic: EXIT_TOPIC.into(),
+                event: Some(prost_types::Any { type_url: String::new(), value }),
+                ..Envelope::default()
+            });
+            let (id, exit, _) = of(event.encode_to_vec()).unwrap();
+            prop_assert_eq!(id.as_str(), "c1");
+            prop_assert_eq!(exit.code == 0, exit_status == 0);
+            drop(of(garbage));
+        }
     }
 }

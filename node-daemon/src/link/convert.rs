@@ -120,3 +120,6 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
         job: some(rule.job),
     })
 }
+
+#[cfg(test)]
+mod tests;

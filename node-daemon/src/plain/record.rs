@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,8 @@ use tracing::warn;
 use crate::worker::types::{ContainerId, PodUid};
 
 const SUFFIX: &str = ".json";
+/// No pod has so many workers that their records are larger, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// One worker of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +80,7 @@ impl Files {
             let Some(uid) = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)) else {
                 continue;
             };
-            let text = fs::read(entry.path())?;
-            match serde_json::from_slice(&text) {
+            match read(&entry.path()) {
                 Ok(records) => drop(all.insert(PodUid::from(uid), records)),
                 Err(error) => warn!(pod = uid, %error, "records of a pod cannot be read"),
             }
@@ -101,6 +102,12 @@ impl Files {
         }
         Ok(self.dir.join(format!("{uid}{SUFFIX}")))
     }
+}
+
+fn read(path: &Path) -> io::Result<Records> {
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(LARGEST).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
 }
 
 impl Journal for Files {

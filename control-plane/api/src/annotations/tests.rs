@@ -1,3 +1,5 @@
+mod any;
+
 use super::*;
 
 fn annotated(key: &str, value: &str) -> JobSet {

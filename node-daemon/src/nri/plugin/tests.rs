@@ -1,8 +1,11 @@
 //! Against a stand-in for containerd's side of NRI.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tokio::net::UnixListener;
 
 use super::*;
@@ -345,4 +348,70 @@ async fn a_lost_connection_is_made_anew() {
         .await
         .unwrap();
     Nri::of(&listener).await.accept().await;
+}
+
+/// Arguments that nobody would send, and ones that were damaged on the way, to every method.
+#[test]
+fn any_argument_is_answered_and_the_connection_is_as_good_as_before() {
+    const METHODS: [&str; 7] = [
+        "Configure",
+        "Synchronize",
+        "RunPodSandbox",
+        "RemovePodSandbox",
+        "CreateContainer",
+        "RemoveContainer",
+        "StateChange",
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut setup = runtime.block_on(setup());
+    runtime.block_on(setup.nri.accept());
+    let nri = RefCell::new(&mut setup.nri);
+    let create = wire::CreateContainerRequest {
+        pod: Some(pod("p")),
+        container: Some(container("worker", "")),
+    };
+    let valid = create.encode_to_vec();
+    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4);
+    let garbage = prop::collection::vec(any::<u8>(), 0..100);
+    let ask = |method: &str, payload: Vec<u8>| {
+        let answer = runtime.block_on(nri.borrow_mut().raw(PLUGIN_SERVICE, method, payload));
+        let Some(status) = answer.status else {
+            return Ok(());
+        };
+        prop_assert_eq!(status.code, ttrpc::INVALID_ARGUMENT);
+        prop_assert!(
+            status.message.starts_with(&format!("{method}: ")),
+            "{}",
+            status.message
+        );
+        Ok(())
+    };
+    TestRunner::default()
+        .run(
+            &(prop::sample::select(&METHODS[..]), garbage, damage),
+            |(method, garbage, damage)| {
+                let mut damaged = valid.clone();
+                for (at, byte) in damage {
+                    let at = at.index(damaged.len());
+                    damaged[at] = byte;
+                }
+                ask(method, garbage)?;
+                ask("CreateContainer", damaged)
+            },
+        )
+        .unwrap();
+    // Where the pod was damaged, no directory was made outside of its own.
+    let made: Vec<_> = std::fs::read_dir(setup.dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(
+        made.iter().all(|name| name == "pods" || name == "nri.sock"),
+        "{made:?}"
+    );
+    let again = runtime.block_on(setup.nri.create(pod("p"), container("worker", "")));
+    assert!(again.is_some());
 }

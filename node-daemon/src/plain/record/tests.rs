@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn records(generation: u64) -> Records {
@@ -34,8 +36,49 @@ fn what_is_damaged_is_left_out_and_nothing_is_written_elsewhere() {
     files.write(&"a".into(), &records(1)).unwrap();
     fs::write(dir.path().join("plain/b.json"), "{\"worker\": {").unwrap();
     fs::write(dir.path().join("plain/c.new"), "").unwrap();
+    // Nor does one of them keep the daemon from starting.
+    fs::create_dir(dir.path().join("plain/d.json")).unwrap();
     assert_eq!(files.read().unwrap().len(), 1);
     for uid in ["", "../a", "a/b"] {
         files.write(&uid.into(), &records(1)).unwrap_err();
+    }
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let numbers = any::<(u32, u64, Option<u64>, i64, u64, u64)>();
+    (".{0,8}", numbers).prop_map(|(container, numbers)| Record {
+        container: container.into(),
+        attempt: numbers.0,
+        generation: numbers.1,
+        next: numbers.2,
+        next_since: numbers.3,
+        counter: numbers.4,
+        epoch: numbers.5,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn records_are_read_as_they_were_written_unless_they_are_damaged(
+        records in prop::collection::btree_map("[a-z]{1,4}", record(), 0..3),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        garbage in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        files.write(&"a".into(), &records).unwrap();
+        let mut damaged = fs::read(dir.path().join("plain/a.json")).unwrap();
+        let at = at.index(damaged.len());
+        damaged[at] = byte;
+        fs::write(dir.path().join("plain/b.json"), &damaged).unwrap();
+        fs::write(dir.path().join("plain/c.json"), &garbage).unwrap();
+        let read = files.read().unwrap();
+        prop_assert_eq!(read.get(&"a".into()), Some(&records));
+        let same = |bytes: &[u8]| serde_json::from_slice::<Records>(bytes).ok();
+        prop_assert_eq!(read.get(&"b".into()).cloned(), same(&damaged));
+        prop_assert_eq!(read.get(&"c".into()).cloned(), same(&garbage));
     }
 }

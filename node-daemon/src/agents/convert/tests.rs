@@ -1,0 +1,128 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn state() -> impl Strategy<Value = wire::State> {
+    let numbers = any::<(u64, u64, u64, u64, i32, i32, i64)>();
+    // As long as a frame can be, so that what is kept of it is seen to be cut.
+    let detail = prop_oneof![".{0,8}", Just("ä".repeat(10_000))];
+    (-1..9, numbers, detail, any::<bool>(), -1..4).prop_map(
+        |(phase, numbers, detail, needs_host_kill, heartbeat)| wire::State {
+            phase,
+            generation: numbers.0,
+            epoch: numbers.1,
+            counter: numbers.2,
+            revision: numbers.3,
+            exit_code: numbers.4,
+            exit_signal: numbers.5,
+            since_unix_nanos: numbers.6,
+            detail,
+            needs_host_kill,
+            heartbeat,
+        },
+    )
+}
+
+fn frame(state: wire::State) -> Vec<u8> {
+    wire::AgentMessage {
+        kind: Some(Kind::State(state)),
+    }
+    .encode_to_vec()
+}
+
+/// What must hold of whatever bytes an agent, or what claims to be one, sends.
+fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
+    match decode(bytes) {
+        Ok(AgentMessage::State(state)) => prop_assert!(state.detail.len() <= MAX_DETAIL),
+        Ok(AgentMessage::Register {
+            version,
+            container,
+            id,
+            ..
+        }) => prop_assert!(version.len() + container.len() + id.as_str().len() <= bytes.len()),
+        Err(error) => {
+            let said = error.to_string();
+            let named = [
+                "malformed message: ",
+                "a message of an unknown kind",
+                "unknown phase ",
+            ];
+            prop_assert!(named.iter().any(|name| said.starts_with(name)), "{}", said);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_state_arrives_as_it_was_sent(sent in state()) {
+        let known = (1..=7).contains(&sent.phase);
+        match decode(&frame(sent.clone())) {
+            Ok(AgentMessage::State(got)) => {
+                prop_assert!(known);
+                prop_assert_eq!(
+                    (got.generation, got.epoch, got.counter, got.revision, got.since, got.needs_host_kill),
+                    (
+                        sent.generation,
+                        sent.epoch,
+                        sent.counter,
+                        sent.revision,
+                        sent.since_unix_nanos,
+                        sent.needs_host_kill
+                    )
+                );
+                prop_assert!(sent.detail.starts_with(&got.detail));
+                prop_assert!(got.detail == sent.detail || got.detail.len() > MAX_DETAIL - 4);
+                if let AgentPhase::Exited(exit) | AgentPhase::Done(exit) = got.phase {
+                    prop_assert_eq!((exit.code, exit.signal), (sent.exit_code, sent.exit_signal));
+                }
+            }
+            other => {
+                // A phase of another version is named, and 0 is none.
+                prop_assert!(!known, "{:?}", other);
+                prop_assert_eq!(other.unwrap_err().to_string(), format!("unknown phase {}", sent.phase));
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_an_error_or_a_value(
+        garbage in prop::collection::vec(any::<u8>(), 0..200),
+        sent in state(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut damaged = frame(sent);
+        for (at, byte) in damage {
+            let at = at.index(damaged.len());
+            damaged[at] = byte;
+        }
+        check(&garbage)?;
+        check(&damaged)?;
+    }
+
+    #[test]
+    fn a_target_arrives_as_it_was_sent(
+        numbers in any::<(u64, u64, u64, u32, u32)>(),
+        flags in any::<(bool, bool)>(),
+        terminal in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<i32>(), 0..4)), 0..4),
+    ) {
+        let target = Target {
+            epoch: numbers.0,
+            generation: numbers.1,
+            counter: numbers.2,
+            release: flags.0,
+            start_fresh: flags.1,
+            grace_ms: numbers.3,
+            terminal: terminal.clone(),
+            heartbeat_timeout_ms: numbers.4,
+        };
+        let got = wire::Target::decode(encode(target).as_slice()).unwrap();
+        prop_assert_eq!(
+            (got.epoch, got.generation, got.counter, got.grace_ms, got.heartbeat_timeout_ms),
+            numbers
+        );
+        prop_assert_eq!((got.release, got.start_fresh), flags);
+        let codes: Vec<_> = got.terminal.into_iter().map(|codes| (codes.negated, codes.codes)).collect();
+        prop_assert_eq!(codes, terminal);
+    }
+}

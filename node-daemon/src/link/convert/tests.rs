@@ -1,0 +1,144 @@
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+use crate::worker::types::Exit;
+
+fn incarnation() -> impl Strategy<Value = wire::Incarnation> {
+    ("[a-f0-9-]{0,8}", "[a-f0-9]{0,8}").prop_map(|(pod_uid, container_id)| wire::Incarnation {
+        pod_uid,
+        container_id,
+    })
+}
+
+fn rule() -> impl Strategy<Value = wire::ExitCodeRule> {
+    let values = prop::collection::vec(any::<i32>(), 0..4);
+    (-1..4, values, "[a-z]{0,3}", "[a-z]{0,3}").prop_map(|(operator, values, container, job)| {
+        wire::ExitCodeRule {
+            operator,
+            values,
+            container,
+            job,
+        }
+    })
+}
+
+fn group() -> impl Strategy<Value = wire::Group> {
+    let numbers = any::<(u64, u64, u64, u32, u32)>();
+    let named = || prop::collection::vec(incarnation(), 0..3);
+    let rules = prop::option::of(prop::collection::vec(rule(), 0..3));
+    (".{0,6}", numbers, -1..4, any::<bool>(), named(), named(), rules).prop_map(
+        |(uid, numbers, scope, release, fresh, stale, rules)| wire::Group {
+            uid,
+            epoch: numbers.0,
+            generation: numbers.1,
+            counter: numbers.2,
+            scope,
+            release,
+            fresh,
+            stale,
+            grace_ms: numbers.3,
+            terminal_codes: rules.map(|rules| wire::TerminalCodes { rules }),
+            heartbeat_timeout_ms: numbers.4,
+        },
+    )
+}
+
+fn message(groups: Vec<wire::Group>) -> wire::HubMessage {
+    wire::HubMessage {
+        kind: Some(wire::hub_message::Kind::Desired(wire::Desired { groups })),
+    }
+}
+
+fn of_bytes(bytes: &[u8]) -> Result<Option<wire::Desired>, prost::DecodeError> {
+    Ok(match wire::HubMessage::decode(bytes)?.kind {
+        Some(wire::hub_message::Kind::Desired(desired)) => Some(desired),
+        _ => None,
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_the_hub_wants_arrives_whole_or_not_at_all(groups in prop::collection::vec(group(), 0..4)) {
+        let bytes = message(groups.clone()).encode_to_vec();
+        let got = desired(of_bytes(&bytes).unwrap().unwrap());
+        let known: Vec<_> = groups.iter().filter(|group| (0..=1).contains(&group.scope)).collect();
+        prop_assert_eq!(got.len(), known.len());
+        for (got, sent) in got.iter().zip(known) {
+            let numbers = (got.epoch, got.generation, got.counter, got.grace_ms, got.heartbeat_timeout_ms);
+            prop_assert_eq!(
+                numbers,
+                (sent.epoch, sent.generation, sent.counter, sent.grace_ms, sent.heartbeat_timeout_ms)
+            );
+            prop_assert_eq!((got.group.as_str(), got.release), (sent.uid.as_str(), sent.release));
+            prop_assert_eq!(&got.fresh, &incarnations(sent.fresh.clone()));
+            prop_assert_eq!(&got.stale, &incarnations(sent.stale.clone()));
+            prop_assert!(sent.fresh.iter().all(|named| {
+                let named = (named.pod_uid.as_str(), named.container_id.as_str());
+                got.fresh.iter().any(|got| (got.pod.as_str(), got.container.as_str()) == named)
+            }), "one is missing in {:?}", got.fresh);
+            let rules = sent.terminal_codes.iter().flat_map(|codes| &codes.rules);
+            let known: Vec<_> = rules
+                .filter(|rule| (1..=2).contains(&rule.operator))
+                .map(|rule| (rule.operator == 2, rule.values.clone()))
+                .collect();
+            let rules: Vec<_> = got.terminal.iter().map(|rule| (rule.negated, rule.codes.clone())).collect();
+            prop_assert_eq!(rules, known);
+        }
+    }
+
+    /// Bytes that nobody would send, and messages that were damaged on the way.
+    #[test]
+    fn any_bytes_are_an_error_or_a_value(
+        garbage in prop::collection::vec(any::<u8>(), 0..200),
+        groups in prop::collection::vec(group(), 0..3),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut damaged = message(groups).encode_to_vec();
+        for (at, byte) in damage {
+            let at = at.index(damaged.len());
+            damaged[at] = byte;
+        }
+        for bytes in [&garbage, &damaged] {
+            if let Ok(Some(message)) = of_bytes(bytes) {
+                let groups = message.groups.len();
+                prop_assert!(desired(message).len() <= groups);
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_says_what_the_worker_is(code in any::<i32>(), signal in any::<i32>(), since in any::<i64>(), which in 0_usize..6) {
+        let exit = Exit { code, signal };
+        let (phase, expected) = [
+            (Phase::Agent(AgentPhase::Fresh), wire::Phase::Fresh),
+            (Phase::Agent(AgentPhase::Running), wire::Phase::Running),
+            (Phase::Agent(AgentPhase::Exited(exit)), wire::Phase::Exited),
+            (Phase::Agent(AgentPhase::Done(exit)), wire::Phase::Done),
+            (Phase::Unlinked(Some(exit)), wire::Phase::Unlinked),
+            (Phase::Lost(exit), wire::Phase::Lost),
+        ][which];
+        let state = WorkerState {
+            group: "g".into(),
+            job: "job".to_owned(),
+            index: 3,
+            container: "worker".to_owned(),
+            incarnation: Incarnation { pod: "p".into(), container: "c".into() },
+            namespace: "team".to_owned(),
+            pod_name: "pod".to_owned(),
+            phase,
+            generation: 1,
+            epoch: 2,
+            counter: 3,
+            revision: 4,
+            since,
+            detail: String::new(),
+            heartbeat: Heartbeat::Well,
+        };
+        let bytes = worker_state(state).encode_to_vec();
+        let got = wire::WorkerState::decode(bytes.as_slice()).unwrap();
+        prop_assert_eq!((got.phase(), got.since_unix_nanos), (expected, since));
+        let ended = phase.exit().map(|exit| (exit.code, exit.signal));
+        prop_assert_eq!(got.exit.map(|exit| (exit.code, exit.signal)), ended);
+    }
+}
