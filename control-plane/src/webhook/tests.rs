@@ -1,3 +1,4 @@
+mod any;
 mod pods;
 
 use std::collections::BTreeMap;
