@@ -55,6 +55,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "groups-router-0",
         ],
     ),
+    (
+        "inplace-timeout",
+        &[
+            "in-place-restart-example-workers-0",
+            "in-place-restart-example-workers-1",
+        ],
+    ),
     ("managed-by", &[]),
     ("minimal", &["minimal-workers-0"]),
     ("network", &["network-workers-0"]),

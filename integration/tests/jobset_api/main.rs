@@ -22,6 +22,7 @@ mod proxy;
 mod restarts;
 mod scene;
 mod takeover;
+mod valkey;
 mod webhooks;
 
 fn main() -> std::process::ExitCode {
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
         invalid::cases(),
         in_place::cases(),
         takeover::cases(),
+        valkey::cases(),
         webhooks::cases(),
     ];
     fixture::run(cases.into_iter().flatten().collect())

@@ -1,7 +1,7 @@
 //! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
 
 mod caller;
-mod daemon;
+pub(crate) mod daemon;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;

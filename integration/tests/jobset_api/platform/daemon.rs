@@ -18,7 +18,7 @@ use tonic::{Request, Streaming};
 use super::caller::channel;
 
 /// The node whose daemon this is.
-pub(super) const NODE: &str = "node-of-the-test";
+pub(crate) const NODE: &str = "node-of-the-test";
 
 /// What happens to a worker by itself.
 enum Fate {
@@ -27,13 +27,13 @@ enum Fate {
 }
 
 /// The way to the task that plays the daemon; it ends with this.
-pub(super) struct Daemon(mpsc::Sender<Fate>);
+pub(crate) struct Daemon(mpsc::Sender<Fate>);
 
 impl Daemon {
     /// Connects to the hub, with a fresh agent in each of the pods.
-    pub(super) async fn connect(hub: SocketAddr, ca: &str, group: &str, pods: &[Pod]) -> Result<Self> {
+    pub(crate) async fn connect(hub: SocketAddr, ca: &str, group: &str, pods: &[Pod]) -> Result<Self> {
         let mut workers: Vec<pb::WorkerState> = pods.iter().map(|pod| fresh(group, pod)).collect();
-        workers.sort_by(|a, b| a.job.cmp(&b.job));
+        workers.sort_by(|a, b| (&a.job, a.completion_index).cmp(&(&b.job, b.completion_index)));
         let (tx, messages) = mpsc::channel(16);
         let hello = pb::Hello {
             protocol_min: 1,
@@ -57,7 +57,7 @@ impl Daemon {
     }
 
     /// The worker exits with this code.
-    pub(super) async fn exit(&self, worker: usize, code: i32) -> Result<()> {
+    pub(crate) async fn exit(&self, worker: usize, code: i32) -> Result<()> {
         self.0
             .send(Fate::Exits(worker, code))
             .await
@@ -65,7 +65,7 @@ impl Daemon {
     }
 
     /// The worker gives no heartbeat any more.
-    pub(super) async fn hang(&self, worker: usize) -> Result<()> {
+    pub(crate) async fn hang(&self, worker: usize) -> Result<()> {
         self.0
             .send(Fate::Hangs(worker))
             .await
@@ -152,6 +152,9 @@ fn fresh(group: &str, pod: &Pod) -> pb::WorkerState {
     let mut worker = pb::WorkerState {
         group_uid: group.to_owned(),
         job: pod.labels()[labels::BATCH_JOB_NAME].clone(),
+        completion_index: pod.labels()[labels::BATCH_JOB_COMPLETION_INDEX]
+            .parse()
+            .unwrap_or_default(),
         container: "worker".into(),
         incarnation: Some(pb::Incarnation {
             pod_uid: pod.uid().unwrap_or_default(),
