@@ -19,6 +19,7 @@ pub mod network;
 mod node;
 mod pki;
 mod process;
+mod restart;
 mod spec;
 mod state;
 mod teardown;

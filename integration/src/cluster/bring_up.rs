@@ -205,7 +205,7 @@ impl Cluster {
         })
     }
 
-    fn launcher(&self) -> Launcher {
+    pub(super) fn launcher(&self) -> Launcher {
         Launcher::new(&self.dir)
     }
 

@@ -124,7 +124,9 @@ impl Launcher {
     /// Starts a daemon that outlives this process, in a session of its own.
     pub(super) fn start(&self, name: &str, command: &Command) -> Result<ProcessId, ClusterError> {
         let path = self.log(name);
-        let log = File::create(&path).map_err(ClusterError::io(&path))?;
+        // One that is started again goes on with its log.
+        let log = File::options().create(true).append(true).open(&path);
+        let log = log.map_err(ClusterError::io(&path))?;
         let errors = log.try_clone().map_err(ClusterError::io(&path))?;
         let tools = self.state_dir.join("bin");
         let search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

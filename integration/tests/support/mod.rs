@@ -3,6 +3,7 @@
 //! Each case has a namespace of its own, whose state is printed when the case fails. Cases that disturb the node, or measure it,
 //! run alone: they wait until all others are done.
 
+mod disturb;
 mod product;
 
 use std::panic::AssertUnwindSafe;
@@ -18,12 +19,13 @@ use lockstep_integration::harness::{Access, Group, Manifest, Namespace};
 use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
 
+pub(crate) use disturb::{Daemon, Paused};
 pub(crate) use product::{Part, Product};
 
 /// How many cases run at once: they wait most of the time.
 const AT_ONCE: usize = 5;
-/// No case takes this long.
-const LIMIT: Duration = Duration::from_secs(240);
+/// No case takes this long, unless it says so.
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
 type Body = fn(Scene) -> Pin<Box<dyn Future<Output = Result<()>>>>;
 
@@ -31,6 +33,7 @@ type Body = fn(Scene) -> Pin<Box<dyn Future<Output = Result<()>>>>;
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) alone: bool,
+    pub(crate) limit: Duration,
     pub(crate) body: Body,
 }
 
@@ -46,6 +49,7 @@ macro_rules! case {
         $crate::support::Case {
             name: concat!(module_path!(), "::", stringify!($body)),
             alone: $alone,
+            limit: $crate::support::LIMIT,
             body: |scene| Box::pin($body(scene)),
         }
     };
@@ -136,10 +140,10 @@ async fn attempt(case: Case, product: Arc<Product>, gate: Arc<RwLock<()>>) -> Re
         product,
     };
     let body = AssertUnwindSafe((case.body)(scene)).catch_unwind();
-    let result = match tokio::time::timeout(LIMIT, body).await {
+    let result = match tokio::time::timeout(case.limit, body).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(anyhow!("it panicked, see above")),
-        Err(_) => Err(anyhow!("not done after {} s", LIMIT.as_secs())),
+        Err(_) => Err(anyhow!("not done after {} s", case.limit.as_secs())),
     };
     let seconds = start.elapsed().as_secs_f64();
     let dump = match &result {

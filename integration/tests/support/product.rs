@@ -1,8 +1,6 @@
 //! The cluster with the product in it, installed by its Helm chart as users do.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
@@ -22,7 +20,7 @@ use tokio::sync::Mutex;
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
 /// How long a part may take to be ready again: kubelet backs off when containers end often.
-const READY: Duration = Duration::from_secs(120);
+pub(super) const READY: Duration = Duration::from_secs(120);
 
 /// A program of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +88,15 @@ impl Product {
         Ok(tokio::task::spawn_blocking(move || drop(cluster)).await?)
     }
 
+    /// Does something with the cluster under it.
+    pub(super) async fn with_cluster<T>(
+        &self,
+        act: impl AsyncFnOnce(&mut Cluster) -> Result<T>,
+    ) -> Result<T> {
+        let mut cluster = self.cluster.lock().await;
+        act(cluster.as_mut().context("the cluster is down")?).await
+    }
+
     /// Kills a part with SIGKILL.
     pub(crate) async fn kill(&self, part: Part) -> Result<()> {
         let (_, process) = self.part(part).await?;
@@ -129,6 +136,20 @@ impl Product {
         .await
     }
 
+    /// The process of a part.
+    pub(crate) async fn process(&self, part: Part) -> Result<Process> {
+        Ok(self.part(part).await?.1)
+    }
+
+    /// Puts a new pod in the place of a part's, where kubelet has already restarted this one and would make the next death wait.
+    pub(crate) async fn fresh(&self, part: Part) -> Result<()> {
+        let (pod, _) = self.part(part).await?;
+        match container_status(&pod, part.container()) {
+            Some(status) if status.restart_count == 0 => Ok(()),
+            _ => self.renew(part).await,
+        }
+    }
+
     /// The pod of a part and the process in it. What the API server says of a process that has just ended is not believed.
     async fn part(&self, part: Part) -> Result<(Pod, Process)> {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
@@ -144,47 +165,6 @@ impl Product {
             .min_by_key(|process| process.start);
         let process = process.with_context(|| format!("the {} does not run", part.container()))?;
         Ok((pod, process))
-    }
-
-    /// Kills containerd, which cuts NRI and the CRI, and starts it again as it was.
-    pub(crate) async fn restart_containerd(&self) -> Result<()> {
-        let cluster = self.cluster.lock().await;
-        let cluster = cluster.as_ref().context("the cluster is down")?;
-        let socket = cluster.node_path(1, "/run/containerd/containerd.sock")?;
-        let recorded = cluster.daemon("containerd-1").context("no containerd")?;
-        let old = Process::find(recorded.pid).context("containerd does not run")?;
-        let environment = fs::read(format!("/proc/{}/environ", old.pid))?;
-        let args = old.args();
-        let (program, args) = args.split_first().context("containerd has no command line")?;
-        old.signal(Signal::SIGKILL)?;
-        eventually("containerd ends", READY, async || {
-            ensure!(!old.is_alive(), "it lives");
-            Ok(())
-        })
-        .await?;
-
-        let log = fs::File::options()
-            .append(true)
-            .open(cluster.dir().join("logs/containerd-1.log"))?;
-        let mut command = cluster.on_node(1, program)?;
-        command
-            .args(args)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0);
-        for entry in environment.split(|byte| *byte == 0) {
-            if let Some((name, value)) = String::from_utf8_lossy(entry).split_once('=') {
-                command.env(name, value);
-            }
-        }
-        let mut child = command.spawn()?;
-        std::thread::spawn(move || child.wait());
-        eventually("containerd listens", READY, async || {
-            Ok(std::os::unix::net::UnixStream::connect(&socket).map(drop)?)
-        })
-        .await
     }
 
     /// What the parts have logged lately.

@@ -1,0 +1,147 @@
+//! What can happen to the programs under and beside the workers, other than to be killed: they stop for a while, they are started again,
+//! and connections break.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use lockstep_integration::harness::{Process, eventually};
+use nix::sys::signal::Signal;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::product::{Part, Product, READY};
+
+/// The port of the hub, as the chart has it.
+const HUB: u16 = 9444;
+/// Loses what comes to the hub and what it says, as a broken network does.
+const LOSE: &str = "
+table inet lost {
+  chain in { type filter hook input priority 0; tcp dport PORT drop; }
+  chain out { type filter hook output priority 0; tcp sport PORT drop; }
+}";
+
+/// A program of the cluster that is not the product's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Daemon {
+    Containerd,
+    Kubelet,
+    ApiServer,
+}
+
+impl Daemon {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd-1",
+            Self::Kubelet => "kubelet-1",
+            Self::ApiServer => "kube-apiserver",
+        }
+    }
+}
+
+/// A process that is stopped for as long as this is kept.
+pub(crate) struct Paused(Process);
+
+impl Paused {
+    pub(crate) fn new(process: Process) -> Result<Self> {
+        process.signal(Signal::SIGSTOP)?;
+        Ok(Self(process))
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // It may have been killed meanwhile.
+        let _ = self.0.signal(Signal::SIGCONT);
+    }
+}
+
+impl Product {
+    /// The process of a daemon of the cluster.
+    pub(crate) async fn daemon(&self, daemon: Daemon) -> Result<Process> {
+        let name = daemon.name();
+        self.with_cluster(async |cluster| {
+            let recorded = cluster.daemon(name).with_context(|| format!("no {name}"))?;
+            Process::find(recorded.pid).with_context(|| format!("{name} does not run"))
+        })
+        .await
+    }
+
+    /// Kills a daemon of the node and starts it again as it was.
+    pub(crate) async fn restart(&self, daemon: Daemon) -> Result<()> {
+        self.with_cluster(async |cluster| Ok(cluster.restart_daemon(daemon.name()).await?))
+            .await
+    }
+
+    /// Kills containerd, which cuts NRI and the CRI, and starts it again as it was.
+    pub(crate) async fn restart_containerd(&self) -> Result<()> {
+        self.restart(Daemon::Containerd).await?;
+        let socket = self
+            .with_cluster(async |cluster| Ok(cluster.node_path(1, "/run/containerd/containerd.sock")?))
+            .await?;
+        eventually("containerd listens", READY, async || {
+            Ok(UnixStream::connect(&socket).map(drop)?)
+        })
+        .await
+    }
+
+    /// Breaks the connections between hub and node daemons: both ends see them reset.
+    pub(crate) async fn cut_hub(&self) -> Result<()> {
+        eventually("a connection to the hub is cut", READY, async || {
+            let port = format!(":{HUB}");
+            let args = [
+                "-K",
+                "-H",
+                "-t",
+                "-n",
+                "state",
+                "established",
+                "sport",
+                "=",
+                &port,
+            ];
+            let cut = self.beside_the_hub("ss", &args, "").await?;
+            ensure!(!cut.trim().is_empty(), "there is none");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Loses everything between hub and node daemons for a while: neither end sees anything.
+    pub(crate) async fn partition_hub(&self, lasting: Duration) -> Result<()> {
+        let rules = LOSE.replace("PORT", &HUB.to_string());
+        // The control plane may just be dead, at either time; its network is not.
+        eventually("the network is broken", READY, async || {
+            self.beside_the_hub("nft", &["-f", "-"], &rules).await
+        })
+        .await?;
+        tokio::time::sleep(lasting).await;
+        eventually("the network is whole again", READY, async || {
+            self.beside_the_hub("nft", &["delete", "table", "inet", "lost"], "")
+                .await
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Runs a program of this machine in the control plane's network.
+    async fn beside_the_hub(&self, program: &str, args: &[&str], input: &str) -> Result<String> {
+        let hub = self.process(Part::ControlPlane).await?;
+        let mut child = Command::new("nsenter")
+            .args(["--target", &hub.pid.to_string(), "--net", "--", program])
+            .args(args)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes()).await?;
+        }
+        let output = child.wait_with_output().await?;
+        if !output.status.success() {
+            bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
