@@ -19,6 +19,8 @@ NODES ?= 1
 
 # Histories of `make soak`.
 SEEDS ?= 1000000
+# Restarts of `make soak-node`.
+ROUNDS ?= 200
 
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -125,6 +127,10 @@ node-test: binaries ## Run the tests on a real node
 .PHONY: soak
 soak: deps ## Simulate the restart protocol under faults for longer (SEEDS=1000000)
 	$(CARGO) run --locked -p lockstep-simulation -- soak --seeds $(SEEDS)
+
+.PHONY: soak-node
+soak-node: binaries ## Restart real workers while everything around them fails, for longer (ROUNDS=200)
+	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p lockstep-integration --test node -- chaos::
 
 .PHONY: deny
 deny: ## Check licences, sources and advisories of dependencies, where cargo-deny is installed

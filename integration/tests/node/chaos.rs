@@ -1,0 +1,161 @@
+//! Workers die again and again while everything around them fails: a restart comes about in place each time, and nothing else happens.
+//!
+//! `make soak-node` does that for 200 rounds. LOCKSTEP_CHAOS_ROUNDS sets their number, and LOCKSTEP_CHAOS_SEED replays the choice of
+//! workers, faults and times; how the programs answer is theirs.
+
+mod fault;
+mod plan;
+mod state;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use lockstep_integration::harness::{Group, Manifest, stopwatch};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{Case, Scene, case};
+use fault::{Fault, Move};
+use plan::Round;
+use state::{Logs, Rest, SCRIPT};
+use watch::Watch;
+
+/// Every fault once.
+const ROUNDS: usize = Fault::ALL.len();
+/// Workers of each group.
+const WORKERS: usize = 4;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case {
+        limit: Duration::from_secs(120) + Duration::from_secs(20) * u32::try_from(count()).expect("too many"),
+        ..case!(restarts_amid_faults alone)
+    }]
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
+}
+
+fn count() -> usize {
+    setting("LOCKSTEP_CHAOS_ROUNDS").map_or(ROUNDS, |rounds| usize::try_from(rounds).expect("too many"))
+}
+
+/// A group under test.
+struct Subject {
+    group: Group,
+    rest: Rest,
+    logs: Logs,
+    max_restarts: u64,
+}
+
+async fn restarts_amid_faults(scene: Scene) -> Result<()> {
+    let seed = setting("LOCKSTEP_CHAOS_SEED").unwrap_or_else(|| rand::random::<u32>().into());
+    println!("     {} rounds with LOCKSTEP_CHAOS_SEED={seed}", count());
+    // A round has three failures at most.
+    let max_restarts = 3 * u32::try_from(count())?;
+    let one = long_suffering(Manifest::new(4, SCRIPT), max_restarts);
+    let mut subjects = Vec::new();
+    for manifest in [one.clone(), in_two_stages(one)] {
+        let group = scene.apply(&manifest).await?;
+        let max_restarts = max_restarts.into();
+        let rest = Rest::wait(&group, WORKERS, 0..=0, max_restarts).await?;
+        subjects.push(Subject {
+            group,
+            rest,
+            logs: Logs::default(),
+            max_restarts,
+        });
+    }
+
+    let mut times: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+    for round in plan::rounds(seed, count(), subjects.len(), WORKERS) {
+        let took = act(&scene, &mut subjects, &round)
+            .await
+            .with_context(|| format!("LOCKSTEP_CHAOS_SEED={seed}, {round}"))?;
+        println!("     {round}: at rest after {:.1} s", took.as_secs_f64());
+        for blow in &round.blows {
+            times.entry(format!("{:?}", blow.fault)).or_default().push(took);
+        }
+    }
+    for (fault, times) in &times {
+        let longest = times.iter().max().copied().unwrap_or_default();
+        println!(
+            "     {fault} {} times: at rest after {:.1?} in the median, {longest:.1?} at most",
+            times.len(),
+            stopwatch::median(times)
+        );
+    }
+    Ok(())
+}
+
+/// With time and restarts enough for all that is to come.
+fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
+    manifest
+        .max_restarts(max_restarts)
+        .annotated("alpha.jobset.sigs.k8s.io/inplace-timeout", "10m")
+        .annotated("lockstep.dev/max-backoff", "1s")
+}
+
+/// As many workers, half of them in a second replicatedJob that is started when the first is ready.
+fn in_two_stages(manifest: Manifest) -> Manifest {
+    let half = WORKERS / 2;
+    let mut manifest = manifest
+        .named("stages")
+        .job(json!({"parallelism": half, "completions": half}));
+    let jobs = &mut manifest.0["spec"]["replicatedJobs"];
+    let (first, mut second) = (jobs[0].clone(), jobs[0].clone());
+    second["name"] = json!("x");
+    second["dependsOn"] = json!([{"name": "w", "status": "Ready"}]);
+    *jobs = json!([first, second]);
+    manifest
+}
+
+/// Kills a worker and lets the faults loose; all must be well afterwards. Returns how long that took from the first of these on.
+async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<Duration> {
+    let before = subjects[round.group].rest.clone();
+    let mut loaded = Vec::new();
+    for blow in &round.blows {
+        loaded.push((blow.at, fault::load(scene, blow, &before.workers).await?));
+    }
+    // Loading may have put new pods in the place of parts of the product.
+    for subject in &mut *subjects {
+        subject.rest.ensure_unchanged(&subject.group).await?;
+    }
+
+    let moves: Vec<Move> = loaded.iter().filter_map(|(_, fault)| fault.moves).collect();
+    let failures = 1 + moves.len() as u64;
+    let group = &subjects[round.group].group;
+    let watch = Watch::over(&before.workers);
+    let start = Instant::now();
+    // The first thing of the round happens now.
+    let lead = round.blows.iter().map(|blow| blow.at).min().unwrap_or(0).min(0);
+    let after = |at: i64| Duration::from_millis((at - lead).unsigned_abs());
+    let victim = async {
+        tokio::time::sleep(after(0)).await;
+        let killed = before.workers[round.victim].signal(Signal::SIGKILL);
+        // Where something else was a failure, the worker may have been stopped for that.
+        if moves.is_empty() { killed } else { Ok(()) }
+    };
+    let faults = loaded.into_iter().map(|(at, fault)| async move {
+        tokio::time::sleep(after(at)).await;
+        fault.armed.strike(&scene.product, group).await
+    });
+    tokio::try_join!(victim, try_join_all(faults))?;
+    scene.product.ready().await?;
+
+    let generations = before.generation + 1..=before.generation + failures;
+    let subject = &mut subjects[round.group];
+    subject.rest = Rest::wait(&subject.group, WORKERS, generations, subject.max_restarts).await?;
+    let took = start.elapsed();
+    watch.end().await?;
+    subject.rest.ensure_places(&before, &moves)?;
+    for subject in subjects {
+        subject.rest.ensure_quiet(&subject.group).await?;
+        subject.logs.check(&subject.group, &subject.rest).await?;
+    }
+    Ok(took)
+}

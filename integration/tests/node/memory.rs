@@ -1,0 +1,101 @@
+//! Workers that use more memory than they may, and are killed by the kernel.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::group::{START, Worker, container_status, places};
+use lockstep_integration::harness::manifest::CONTAINER;
+use lockstep_integration::harness::{Group, Manifest};
+use serde_json::json;
+
+use crate::support::{Case, Scene, case};
+
+/// Takes 300 MB as soon as there is a file `/tmp/eat`, once.
+const EATER: &str = r#"
+    echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
+    while [ ! -e /tmp/eat ]; do sleep 0.1; done
+    rm /tmp/eat
+    exec dd if=/dev/zero of=/dev/null bs=300M count=1"#;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(worker_out_of_memory_restarts_in_place),
+        case!(container_out_of_memory_comes_back),
+    ]
+}
+
+/// Requests are limits, so that no process of the containers is a better victim than another from the start.
+async fn eaters(scene: &Scene) -> Result<(Group, Vec<Worker>)> {
+    let limits = json!({"cpu": "500m", "memory": "64Mi"});
+    let manifest = Manifest::new(2, EATER).container(json!({"resources": {"limits": limits}}));
+    let group = scene.apply(&manifest).await?;
+    let workers = group.running(2).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    Ok((group, workers))
+}
+
+fn eat(worker: &Worker) -> Result<()> {
+    let path = format!("/proc/{}/root/tmp/eat", worker.agent.pid);
+    fs::write(&path, "").with_context(|| path)
+}
+
+/// How many processes of the container the kernel has killed for want of memory (cgroup v1).
+fn killed(worker: &Worker) -> Result<u64> {
+    let groups = fs::read_to_string(format!("/proc/{}/cgroup", worker.agent.pid))?;
+    let group = groups.lines().find_map(|line| line.split_once(":memory:"));
+    let (_, group) = group.with_context(|| format!("no memory cgroup in {groups}"))?;
+    let control = fs::read_to_string(format!("/sys/fs/cgroup/memory{group}/memory.oom_control"))?;
+    let count = control.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    Ok(count.context("no count")?.parse()?)
+}
+
+async fn worker_out_of_memory_restarts_in_place(scene: Scene) -> Result<()> {
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        println!("     left out: with cgroup v2 kubelet has the kernel kill the whole container");
+        return Ok(());
+    }
+    let (group, before) = eaters(&scene).await?;
+    eat(&before[1])?;
+    let after = group.restarted_in_place(&before, 1).await?;
+    ensure!(
+        killed(&after[1])? == 1,
+        "the kernel has not killed the worker for want of memory"
+    );
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/cause/signal", 9).await?;
+    let pod = before[1].place.pod.as_str();
+    group.status_has("/inPlaceRestart/cause/pod", pod).await
+}
+
+async fn container_out_of_memory_comes_back(scene: Scene) -> Result<()> {
+    let (group, before) = eaters(&scene).await?;
+    // With the agent, which is PID 1, the container ends.
+    fs::write(format!("/proc/{}/oom_score_adj", before[1].agent.pid), "1000")?;
+    eat(&before[1])?;
+    let after = group.at_generation(&before, 1, START).await?;
+    let (old, new) = (&before[1].place, &after[1].place);
+    ensure!(
+        old.uid == new.uid && old.container != new.container && new.restarts == 1,
+        "{old:#?} became {new:#?}"
+    );
+    ensure!(
+        places(&before)[0] == places(&after)[0],
+        "the other worker's place has changed"
+    );
+    let pods = group.pods().await?;
+    let status = container_status(&pods[1], CONTAINER).context("no status")?;
+    let last = status
+        .last_state
+        .as_ref()
+        .and_then(|last| last.terminated.as_ref());
+    let last = last.context("the container has not ended")?;
+    ensure!(
+        last.exit_code == 137 && last.reason.as_deref() == Some("OOMKilled"),
+        "it ended otherwise: {last:?}"
+    );
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/restarts", 0).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await
+}
