@@ -16,7 +16,7 @@
 //!   incarnation. A generation is started at most once, and only while no process of the one before remains.
 //! - Epoch and generation never fall. An order that is behind is answered with the state, not obeyed.
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
-//! - Once told to go (a SIGTERM, or any signal of the container runtime) it starts nothing any more, and exits as the worker does.
+//! - Once told to go (a SIGTERM, or any signal of the container runtime but SIGCONT) it starts nothing any more, and exits as the worker does.
 //!   The worker then has the time that Kubernetes grants it; orders do not shorten it.
 
 use std::time::Duration;
@@ -495,7 +495,8 @@ impl Machine {
 
     fn on_signal(&mut self, signo: i32, outside: bool, todo: &mut Vec<Action>) {
         // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
-        let go = outside || signo == libc::SIGTERM;
+        // SIGCONT ends nothing: it is how whoever has stopped the agent lets it go on.
+        let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
         match self.status.phase {
             Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
             Phase::Stopping if !go => todo.push(Action::Forward(signo)),

@@ -491,6 +491,7 @@ fn told_to_go_without_a_worker() {
         (libc::SIGUSR1, false, None),
         (libc::SIGUSR1, true, Some(138)),
         (libc::SIGWINCH, false, None),
+        (libc::SIGCONT, true, None),
     ];
     for (name, bench) in benches {
         for (signo, outside, code) in cases {
@@ -541,6 +542,18 @@ fn other_signals_are_passed_on_and_change_nothing() {
         assert_eq!(bench.acts(signal(signo)), [Action::Forward(signo)]);
         assert_eq!(bench.acts(exit(1)), [Action::Report, Action::Kill { all: false }]);
     }
+}
+
+#[test]
+fn an_agent_that_was_stopped_goes_on() {
+    let mut bench = Bench::running(3);
+    let signo = libc::SIGCONT;
+    assert_eq!(
+        bench.acts(Input::Signal { signo, outside: true }),
+        [Action::Forward(signo)]
+    );
+    bench.acts(Input::Target(released(4)));
+    assert_eq!(bench.state(), (Phase::Stopping, 4), "orders are obeyed");
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl World {
                 self.reap();
             }
             Event::Signal(signo, outside) => {
-                self.told_to_go |= outside || signo == libc::SIGTERM;
+                self.told_to_go |= signo == libc::SIGTERM || outside && signo != libc::SIGCONT;
                 self.feed(Input::Signal { signo, outside });
             }
             Event::Wait(millis) => {
@@ -221,7 +221,13 @@ fn event() -> impl Strategy<Value = Event> {
         forking,
         note: "note".into(),
     });
-    let signo = prop::sample::select(vec![libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1]);
+    let signo = prop::sample::select(vec![
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGHUP,
+        libc::SIGUSR1,
+        libc::SIGCONT,
+    ]);
     prop_oneof![
         8 => order().prop_map(Event::Order),
         4 => (exit, any::<bool>()).prop_map(|(exit, others)| Event::Ends(exit, others)),
