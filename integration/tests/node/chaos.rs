@@ -11,13 +11,14 @@ mod watch;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
-use lockstep_integration::harness::{Group, Manifest, stopwatch};
+use lockstep_integration::harness::group::START;
+use lockstep_integration::harness::{Group, Manifest, Worker, stopwatch};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::{Case, Scene, case};
+use crate::support::{Case, Part, Scene, case};
 use fault::{Fault, Move};
 use plan::Round;
 use state::{Logs, Rest, SCRIPT};
@@ -29,10 +30,14 @@ const ROUNDS: usize = Fault::ALL.len();
 const WORKERS: usize = 4;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case {
-        limit: Duration::from_secs(120) + Duration::from_secs(20) * u32::try_from(count()).expect("too many"),
-        ..case!(restarts_amid_faults alone)
-    }]
+    vec![
+        Case {
+            limit: Duration::from_secs(120)
+                + Duration::from_secs(20) * u32::try_from(count()).expect("too many"),
+            ..case!(restarts_amid_faults alone)
+        },
+        case!(no_crash_stretches_max_restarts alone),
+    ]
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -158,4 +163,27 @@ async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<D
         subject.logs.check(&subject.group, &subject.rest).await?;
     }
     Ok(took)
+}
+
+/// The first of two deaths beside that of the control plane uses the only restart up; the second, beside that of the daemon, fails the
+/// JobSet.
+async fn no_crash_stretches_max_restarts(scene: Scene) -> Result<()> {
+    let group = scene.apply(&long_suffering(Manifest::new(2, SCRIPT), 1)).await?;
+    let rest = Rest::wait(&group, 2, 0..=0, 1).await?;
+    die_with(&scene, Part::ControlPlane, &rest.workers[0]).await?;
+    let rest = Rest::wait(&group, 2, 1..=1, 1).await?;
+
+    die_with(&scene, Part::NodeDaemon, &rest.workers[1]).await?;
+    let (reason, message) = group.condition("Failed", START).await?;
+    ensure!(reason == "ReachedMaxRestarts", "{reason}: {message}");
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/restarts", 0).await
+}
+
+async fn die_with(scene: &Scene, part: Part, worker: &Worker) -> Result<()> {
+    scene.product.fresh(part).await?;
+    let process = scene.product.process(part).await?;
+    worker.signal(Signal::SIGKILL)?;
+    process.signal(Signal::SIGKILL)?;
+    scene.product.ready().await
 }

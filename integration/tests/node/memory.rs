@@ -11,12 +11,15 @@ use serde_json::json;
 
 use crate::support::{Case, Scene, case};
 
-/// Takes 300 MB as soon as there is a file `/tmp/eat`, once.
+/// As soon as there is a file `/tmp/eat`, becomes what uses memory, once.
 const EATER: &str = r#"
     echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
     while [ ! -e /tmp/eat ]; do sleep 0.1; done
-    rm /tmp/eat
-    exec dd if=/dev/zero of=/dev/null bs=300M count=1"#;
+    rm /tmp/eat"#;
+/// Uses 300 MB.
+const ONE: &str = "exec dd if=/dev/zero of=/dev/null bs=300M count=1";
+/// Each uses 40 MB, for ever. The kernel adds less than all memory for the worst score: for one process with all of it, that is not enough.
+const TWO: &str = "dd if=/dev/zero of=/dev/null bs=40M & exec dd if=/dev/zero of=/dev/null bs=40M";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -26,9 +29,10 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Requests are limits, so that no process of the containers is a better victim than another from the start.
-async fn eaters(scene: &Scene) -> Result<(Group, Vec<Worker>)> {
+async fn eaters(scene: &Scene, eat: &str) -> Result<(Group, Vec<Worker>)> {
     let limits = json!({"cpu": "500m", "memory": "64Mi"});
-    let manifest = Manifest::new(2, EATER).container(json!({"resources": {"limits": limits}}));
+    let manifest =
+        Manifest::new(2, &format!("{EATER}\n{eat}")).container(json!({"resources": {"limits": limits}}));
     let group = scene.apply(&manifest).await?;
     let workers = group.running(2).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
@@ -55,7 +59,7 @@ async fn worker_out_of_memory_restarts_in_place(scene: Scene) -> Result<()> {
         println!("     left out: with cgroup v2 kubelet has the kernel kill the whole container");
         return Ok(());
     }
-    let (group, before) = eaters(&scene).await?;
+    let (group, before) = eaters(&scene, ONE).await?;
     eat(&before[1])?;
     let after = group.restarted_in_place(&before, 1).await?;
     ensure!(
@@ -70,7 +74,7 @@ async fn worker_out_of_memory_restarts_in_place(scene: Scene) -> Result<()> {
 }
 
 async fn container_out_of_memory_comes_back(scene: Scene) -> Result<()> {
-    let (group, before) = eaters(&scene).await?;
+    let (group, before) = eaters(&scene, TWO).await?;
     // With the agent, which is PID 1, the container ends.
     fs::write(format!("/proc/{}/oom_score_adj", before[1].agent.pid), "1000")?;
     eat(&before[1])?;

@@ -89,11 +89,6 @@ impl Fault {
     pub(super) fn lasts(self) -> bool {
         !self.kills() && !matches!(self, Self::DeletePod | Self::CutHub)
     }
-
-    /// Whether it is a failure of the group by itself, which restarts the group.
-    pub(super) fn is_failure(self) -> bool {
-        matches!(self, Self::KillAgent | Self::DeletePod)
-    }
 }
 
 /// A fault that has only to be let loose: what it needs to know has been looked up.

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::fault::Fault;
+use super::fault::{Fault, Struck};
 
 /// One worker dies, and something else fails around that time.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ impl fmt::Display for Round {
             if blow.fault.lasts() {
                 write!(f, " for {} ms", blow.lasting.as_millis())?;
             }
-            if blow.fault.is_failure() {
+            if blow.fault.strikes() == Struck::Worker {
                 write!(f, " of worker {}", blow.target)?;
             }
         }
