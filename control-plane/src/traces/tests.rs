@@ -55,9 +55,11 @@ async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
         for _ in 0..3 * BACKLOG {
             traces.tracer().unwrap().start("it").end();
         }
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        // Half of the time for which a single batch would be waited for.
+        let bound = Duration::from_secs(5);
+        assert!(start.elapsed() < bound, "{:?}", start.elapsed());
         traces.end().await;
-        assert!(start.elapsed() < 2 * LONGEST_END, "{:?}", start.elapsed());
+        assert!(start.elapsed() < bound + LONGEST_END, "{:?}", start.elapsed());
     }
 }
 
