@@ -47,8 +47,7 @@ pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> 
         faults.extend(deck.pop());
         if random.random_bool(0.25) {
             let other = Fault::ALL[random.random_range(0..Fault::ALL.len())];
-            // Two at the same program would be one, or none.
-            if faults.iter().all(|fault| fault.strikes() != other.strikes()) {
+            if faults.iter().all(|fault| go_together(*fault, other)) {
                 faults.push(other);
             }
         }
@@ -63,6 +62,16 @@ pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> 
         });
     }
     rounds
+}
+
+/// Two faults of the same program would be one, or none. And containerd asks nobody about a container that it makes while the node daemon
+/// is away: that one gets no agent, and the group is recreated.
+fn go_together(one: Fault, other: Fault) -> bool {
+    let unasked = |new: Fault, away: Fault| {
+        matches!(new, Fault::KillAgent | Fault::DeletePod)
+            && matches!(away, Fault::KillNodeDaemon | Fault::KillContainerd)
+    };
+    one.strikes() != other.strikes() && !unasked(one, other) && !unasked(other, one)
 }
 
 fn blow(fault: Fault, workers: usize, random: &mut StdRng) -> Blow {
