@@ -10,7 +10,7 @@ use lockstep_integration::harness::{Group, Manifest, Process, eventually, stopwa
 
 use crate::support::{Case, Part, Scene, case};
 
-/// Worker 0 writes blocks of 1 MB in lines of 8 kB, 120 in a second at most, each with a line of its own before.
+/// Worker 0 writes blocks of 1 MB in lines of 8 kB, some 100 in a second, each with a line of its own before.
 const WRITER: &str = r#"
     echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
     [ "$JOB_COMPLETION_INDEX" = 0 ] || exec sleep 1000000
@@ -23,7 +23,7 @@ const WRITER: &str = r#"
         echo "block $n of attempt $LOCKSTEP_RESTART_ATTEMPT"
         cat /tmp/block
       done
-      sleep 0.1
+      sleep 0.06
     done"#;
 /// For how long its output is measured.
 const MEASURED: Duration = Duration::from_secs(2);
@@ -110,7 +110,7 @@ async fn a_flood_of_output(scene: Scene) -> Result<()> {
     {
         let (before, after) = (before?, resident(process)?);
         println!(
-            "     {name}: {} kB, then {} kB, at most {} kB",
+            "     {name}: {} kB, then {} kB, at most {}",
             before >> 10,
             after >> 10,
             process.status("VmHWM").join(" ")
