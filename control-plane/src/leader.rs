@@ -4,6 +4,7 @@
 //! the process: the next start begins from what is durable.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use kube::Client;
@@ -43,6 +44,9 @@ pub(crate) struct Leader {
     pub(crate) shutdown: CancellationToken,
 }
 
+/// How long it may take to write an epoch down. Without that the next leader hears of it again.
+const OUTLIVE: Duration = Duration::from_secs(10);
+
 impl Leader {
     /// Waits for the caches and the lease, then leads until the shutdown or the first failure.
     ///
@@ -59,21 +63,27 @@ impl Leader {
         let end = shutdown.child_token();
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         self.start(&registry, &mut parts, &end).await?;
+        let mut outbid = None;
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
             lost = leadership.lost() => Err(lost.into()),
-            epoch = registry.outbid() => Err(match leadership.outlive(epoch).await {
-                Ok(()) => anyhow!("the nodes have obeyed epoch {epoch}, this is {}: starting again above it", leadership.epoch),
-                Err(error) => error.into(),
-            }),
+            epoch = registry.outbid() => {
+                outbid = Some(epoch);
+                Err(anyhow!("epoch {epoch} was used before, this is {}: starting again above it", leadership.epoch))
+            }
             () = shutdown.cancelled() => Ok(()),
         };
         end.cancel();
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());
         }
-        leadership.release().await?;
-        result
+        if let Some(epoch) = outbid {
+            let outlive = tokio::time::timeout(OUTLIVE, leadership.outlive(epoch)).await;
+            if let Err(error) = outlive.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
+                tracing::warn!(%error, "the epoch was not written down");
+            }
+        }
+        result.and(leadership.release().await.map_err(Into::into))
     }
 
     async fn become_leader(&self) -> anyhow::Result<Leadership> {

@@ -232,6 +232,10 @@ impl Registry {
             let state = self.group(&group);
             let mut inner = state.lock();
             let key = (node.to_owned(), incarnation);
+            if !inner.reports.contains_key(&key) {
+                // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
+                inner.published.remove(node);
+            }
             // Equal is accepted: a repeated state ends an Unlinked of our own making.
             if inner
                 .reports

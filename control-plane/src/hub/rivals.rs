@@ -3,6 +3,9 @@
 use lockstep_core::restart::Epoch;
 use tokio::sync::watch;
 
+/// How far an epoch of before a restore may be above the present one: more writes than a store ever sees.
+const FARTHEST: u64 = 1 << 40;
+
 /// The highest epoch that nodes or statuses speak of. Above this leader's own, either another one has been elected, or the store was restored
 /// from a backup and hands out versions, and with them epochs, that were used before: no node would obey.
 #[derive(Debug)]
@@ -19,8 +22,12 @@ impl Rivals {
         }
     }
 
-    /// Somebody knows of this epoch.
+    /// Somebody knows of this epoch. What no restore can explain is not believed: it would use up the numbers.
     pub(super) fn note(&self, epoch: Epoch) {
+        if epoch.0 > self.own.0.saturating_add(FARTHEST) {
+            tracing::warn!(%epoch, own = %self.own, "an epoch that cannot be is ignored");
+            return;
+        }
         self.highest.send_if_modified(|highest| {
             let higher = epoch > *highest;
             if higher {

@@ -312,3 +312,43 @@ async fn reports_of_pods_that_are_gone_are_dropped_but_early_ones_are_kept() {
     link.forget_pods(&none, Duration::ZERO);
     assert!(link.reports().is_empty());
 }
+
+#[tokio::test]
+async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    link.publish(&published(3));
+    assert_eq!(node.desired().await.generation, 3);
+    let report = pb::Report {
+        workers: vec![worker(pb::Phase::Fresh, 0, 1)],
+    };
+    node.tx
+        .send(pb::NodeMessage {
+            kind: Some(node_message::Kind::Report(report)),
+        })
+        .await
+        .unwrap();
+    wait_for_phase(&link, Phase::Fresh).await;
+    link.publish(&published(3));
+    assert_eq!(node.desired().await.generation, 3);
+}
+
+#[tokio::test]
+async fn an_epoch_that_cannot_be_is_ignored() {
+    let hub = Hub::start().await;
+    let beyond = pb::WorkerState {
+        epoch: u64::MAX,
+        ..worker(pb::Phase::Running, 0, 1)
+    };
+    let ahead = pb::WorkerState {
+        epoch: 8,
+        ..worker(pb::Phase::Running, 0, 2)
+    };
+    let _node = hub
+        .connect("secret", "n1", hello(vec![beyond, ahead]))
+        .await
+        .unwrap();
+    assert_eq!(hub.registry.outbid().await, Epoch(8));
+}

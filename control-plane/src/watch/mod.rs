@@ -188,8 +188,14 @@ impl Stores {
 }
 
 fn unpacked(jobs: Vec<Arc<PackedJob>>) -> Vec<Arc<Job>> {
-    let jobs = jobs.iter().filter_map(|job| job.unpack());
-    jobs.map(Arc::new).collect()
+    let unpack = |job: &Arc<PackedJob>| {
+        let unpacked = job.unpack();
+        if unpacked.is_none() {
+            tracing::error!(?job, "a Job in the cache cannot be read");
+        }
+        unpacked.map(Arc::new)
+    };
+    jobs.iter().filter_map(unpack).collect()
 }
 
 /// The name of a JobSet in its cache.

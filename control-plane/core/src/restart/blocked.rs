@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::View;
-use super::{Observed, Phase, PodFact, UnixNanos};
+use super::{Identity, Observed, Phase, PodFact, UnixNanos};
 
 /// The pod that a group waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum BlockedReason {
     NodeLost,
     /// A pod of an earlier recreation does not go away, and new workers may not start beside it.
     OldPodRemains,
-    /// The pod runs, and no node daemon has reported its worker.
+    /// The pod runs, and no node daemon has reported its worker, or none since it was released.
     WorkerNotReported,
 }
 
@@ -66,11 +66,12 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// What the group waits for, and when to look again.
+    /// What the group waits for, and when to look again. `unseen` are the workers that were released and not seen since.
     pub(super) fn look(
         &mut self,
         observed: &Observed,
         view: &View<'_>,
+        unseen: &BTreeSet<Identity>,
         now: UnixNanos,
     ) -> (Option<Blocked>, Option<UnixNanos>) {
         let timeout = observed.policy.timeout_ms;
@@ -92,14 +93,18 @@ impl Watchdog {
         };
 
         let (linked, reported) = reported_pods(observed);
-        let waited_for = view.slots.values().filter(|slot| slot.counts());
-        let pods: BTreeMap<&str, &PodFact> = waited_for
-            .flat_map(|slot| &slot.worker.pods)
-            .filter(|pod| pod.node.is_some())
-            .map(|pod| (pod.uid.as_str(), pod))
+        let waited_for = view.slots.iter().filter(|(_, slot)| slot.counts());
+        let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for
+            .flat_map(|(identity, slot)| {
+                let unseen = unseen.contains(*identity);
+                slot.worker.pods.iter().map(move |pod| (pod, unseen))
+            })
+            .filter(|(pod, _)| pod.node.is_some())
+            .map(|(pod, unseen)| (pod.uid.as_str(), (pod, unseen)))
             .collect();
         self.unreported.retain(|uid, _| pods.contains_key(uid.as_str()));
-        for (uid, pod) in pods {
+        for (uid, (pod, unseen)) in pods {
+            let reported = if unseen { &linked } else { &reported };
             if pod.node_lost && !linked.contains(uid) {
                 say(BlockedReason::NodeLost, pod);
             }

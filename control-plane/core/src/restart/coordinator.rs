@@ -36,6 +36,8 @@ pub struct Coordinator {
     seats: BTreeMap<Identity, Incarnation>,
     /// Workers whose seat has a new incarnation, which has not been seen to run yet: the release names it.
     newcomers: BTreeSet<Identity>,
+    /// Workers that were released and not seen since.
+    unseen: BTreeSet<Identity>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
     /// Workers that were started and are not up yet: their incarnation, and until when they should be.
@@ -95,6 +97,7 @@ impl Coordinator {
             cause: durable.cause.clone(),
             seats: BTreeMap::new(),
             newcomers: BTreeSet::new(),
+            unseen: BTreeSet::new(),
             done: BTreeMap::new(),
             starting: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -209,6 +212,7 @@ impl Coordinator {
         }
         self.seats.clear();
         self.newcomers.clear();
+        self.unseen.clear();
         self.done.clear();
         self.held.clear();
         self.escalation = Escalation::default();
@@ -231,6 +235,10 @@ impl Coordinator {
     /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
     fn resume(&mut self, observed: &Observed, now: UnixNanos) {
         let lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
+        if lives && self.generation == Generation(0) {
+            // Nobody can be told to wait at a generation that everybody begins with.
+            self.generation = self.generation.next();
+        }
         self.state = if lives {
             State::Stopping {
                 deadline: now.plus_millis(observed.policy.timeout_ms),
@@ -283,6 +291,8 @@ impl Coordinator {
             }
             State::Parked { deadline } => {
                 if !self.all_parked(observed, view) {
+                    // They were in time. What they wait for since does not count.
+                    let deadline = deadline.max(now.plus_millis(observed.policy.timeout_ms));
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
                     // Time without the API server does not count, so the release has all of its own.
@@ -496,6 +506,7 @@ impl Coordinator {
             })
             .map(|(identity, _)| (*identity).clone())
             .collect();
+        self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
         self.seats = seats;
         self.starting.clear();
         self.held.clear();

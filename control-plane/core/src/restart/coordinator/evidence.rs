@@ -118,8 +118,26 @@ impl Coordinator {
     fn evidence_without_seat(&self, slot: &Slot<'_>, cause: &MakeCause<'_>) -> Option<Cause> {
         let started = self.started.contains(&slot.worker.stage);
         let Some((_, report)) = slot.current else {
-            return (started && slot.worker.pods.is_empty())
-                .then(|| cause(Reason::PodLost, "", "", None, None));
+            if !started {
+                return None;
+            }
+            if slot.worker.pods.is_empty() {
+                return Some(cause(Reason::PodLost, "", "", None, None));
+            }
+            let (_, ended) = slot
+                .ended
+                .filter(|(_, ended)| ended.generation == self.generation)?;
+            let Phase::Lost(exit) = ended.phase else {
+                return None;
+            };
+            let at = Some(ended.since);
+            return Some(cause(
+                Reason::ContainerLost,
+                &ended.pod_name,
+                &ended.node,
+                Some(exit),
+                at,
+            ));
         };
         let at = Some(report.since);
         match report.phase {

@@ -57,7 +57,7 @@ impl Coordinator {
             _ => {}
         }
         let before = self.watchdog.said.clone();
-        let (blocked, look_again) = self.watchdog.look(observed, view, now);
+        let (blocked, look_again) = self.watchdog.look(observed, view, &self.unseen, now);
         out.blocked = match blocked {
             None => Blockage::Clear,
             Some(blocked) => {

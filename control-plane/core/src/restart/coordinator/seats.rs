@@ -36,6 +36,9 @@ impl Coordinator {
             if matches!(report.phase, Phase::Starting | Phase::Running) {
                 self.newcomers.remove(*identity);
             }
+            if !matches!(report.phase, Phase::Parked | Phase::Unlinked) {
+                self.unseen.remove(*identity);
+            }
         }
     }
 

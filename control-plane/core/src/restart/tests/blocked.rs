@@ -168,3 +168,25 @@ fn a_suspended_group_waits_for_nothing() {
     world.observed.suspended = true;
     assert_eq!(blockage(&mut world), None);
 }
+
+#[test]
+fn a_worker_that_was_out_of_sight_when_it_was_released_is_named_until_it_is_seen() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    world.step();
+    world.obey();
+    world.step();
+    world.set_phase(1, Phase::Unlinked);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(blockage(&mut world), None, "it may well run");
+    world.tick(60_000);
+    let name = pod(&mut world, 1).name.clone();
+    assert_eq!(
+        blockage(&mut world),
+        Some((BlockedReason::WorkerNotReported, name))
+    );
+    world.set_phase(1, Phase::Running);
+    assert_eq!(blockage(&mut world), None);
+    assert_eq!(world.restarts(), 1, "nobody is restarted for it");
+}

@@ -447,3 +447,39 @@ fn a_request_made_while_workers_restart_or_before_they_start_is_fulfilled_by_tha
         Some("meanwhile")
     );
 }
+
+#[test]
+fn workers_that_had_not_started_when_the_jobset_was_suspended_start_when_it_is_resumed() {
+    let mut world = World::running(2, 3);
+    world.observed.durable.started.clear();
+    world.observed.suspended = true;
+    world.new_leader(2);
+    world.settle();
+    for index in 0..2 {
+        world.lose_pod(index);
+        world.pod(index);
+    }
+    world.observed.suspended = false;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.recreations, world.observed.durable.counter), (0, 0));
+}
+
+#[test]
+fn who_parked_in_time_may_go_out_of_sight_while_the_release_waits() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    let out = world.coordinator.step(&world.observed, world.now);
+    world.desired = out.desired;
+    world.obey();
+    // The API server is away for longer than the time-out: nothing becomes durable.
+    world.coordinator.step(&world.observed, world.now);
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    world.tick(120_000);
+    world.set_phase(1, Phase::Unlinked);
+    world.coordinator.step(&world.observed, world.now);
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.set_phase(1, Phase::Parked);
+    world.settle();
+    assert_eq!((world.coordinator.state_name(), world.recreations), ("InSync", 0));
+}

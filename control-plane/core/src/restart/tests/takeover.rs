@@ -151,3 +151,18 @@ fn the_last_write_of_a_former_leader_goes_through_the_barrier() {
     assert!(world.starts.values().all(|starts| *starts == 2));
     assert_eq!(world.recreations, 0);
 }
+
+#[test]
+fn a_container_that_ended_meanwhile_is_found_before_the_next_one_comes() {
+    let mut world = World::running(2, 3);
+    let (incarnation, report) = world.current(1);
+    let killed = crate::restart::Exit { code: 137, signal: 9 };
+    world.report(&incarnation, 1, Phase::Lost(killed), report.generation);
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.container(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.observed.durable.counter, 1);
+}
