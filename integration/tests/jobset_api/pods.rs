@@ -392,6 +392,7 @@ async fn told_not_to_it_makes_the_jobs_anew_where_the_job_controller_would_be_la
         let timeout = json!({"metadata": {"annotations": {annotations::IN_PLACE_TIMEOUT: "9s"}}});
         scene.patch(timeout).await?;
         start(&scene, &["--replace-lost-pods=false"]).await?;
+        is_taken_over(&scene).await?;
         lose(&scene, &pods[0]).await?;
         let began = Instant::now();
         scene.until_jobs(&[JOB], 1).await?;
@@ -405,6 +406,20 @@ async fn told_not_to_it_makes_the_jobs_anew_where_the_job_controller_would_be_la
         Ok(())
     });
     with_groups(&scene, &["--replace-lost-pods=false"], body).await
+}
+
+/// Waits until the leader decides on the group again: a request is not heard before.
+async fn is_taken_over(scene: &Scene) -> Result<()> {
+    const TOKEN: &str = "anybody-there";
+    let request = json!({"metadata": {"annotations": {annotations::RESTART_REQUEST: TOKEN}}});
+    scene.patch(request).await?;
+    scene
+        .until_status("the request is heard", |status| {
+            let state = status.in_place_restart.as_ref();
+            state.is_some_and(|state| state.handled_manual_request.as_deref() == Some(TOKEN))
+        })
+        .await?;
+    Ok(())
 }
 
 async fn where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later(scene: Scene) -> Result<()> {
