@@ -87,8 +87,8 @@ async fn simultaneous_deaths_are_one_restart(scene: Scene) -> Result<()> {
 /// How much slower the last restarts may be than the first ones. The benchmark shows the ratio itself; on a busy machine a few
 /// milliseconds of it are noise.
 const SLOWDOWN: u32 = 2;
-/// Times below this are not compared.
-const NOISE: Duration = Duration::from_millis(40);
+/// Times below this are not compared: what else the machine does takes tens of milliseconds.
+const NOISE: Duration = Duration::from_millis(100);
 
 async fn twenty_in_a_row(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
