@@ -17,8 +17,9 @@ endif
 export LOCKSTEP_TESTBED ?= dev
 NODES ?= 1
 
-# Histories of `make soak`.
+# Histories of `make soak`, and cases of each property.
 SEEDS ?= 1000000
+CASES ?= 50000
 # Restarts of `make soak-node`.
 ROUNDS ?= 200
 
@@ -104,7 +105,8 @@ clippy: deps ## Check with clippy
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
 .PHONY: unit
-unit: deps ## Run the tests that need no cluster
+unit: export PROPTEST_RNG_SEED ?= 1
+unit: deps ## Run the tests that need no cluster (random cases are the same each time)
 	$(CARGO) test --locked --workspace --exclude lockstep-integration --quiet
 	$(CARGO) test --locked -p lockstep-integration --lib --bins --quiet
 
@@ -125,8 +127,9 @@ node-test: binaries ## Run the tests on a real node
 	$(CARGO) test --locked -p lockstep-integration --test node
 
 .PHONY: soak
-soak: deps ## Simulate the restart protocol under faults for longer (SEEDS=1000000)
+soak: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
 	$(CARGO) run --locked -p lockstep-simulation -- soak --seeds $(SEEDS)
+	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p lockstep-core -p lockstep-node-daemon -p lockstep-pod-agent --lib --quiet
 
 .PHONY: soak-node
 soak-node: binaries ## Restart real workers while everything around them fails, for longer (ROUNDS=200)

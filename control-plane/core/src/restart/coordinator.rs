@@ -258,7 +258,7 @@ impl Coordinator {
                 } else if let State::Releasing { deadline } = self.state {
                     if self
                         .barrier(view)
-                        .all(|(_, slot)| slot.running_at(self.generation))
+                        .all(|(identity, slot)| self.has_followed(identity, slot))
                     {
                         self.state = State::InSync;
                     } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {

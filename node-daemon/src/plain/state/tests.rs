@@ -400,7 +400,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(500), ..ProptestConfig::default() })]
 
     #[test]
     fn every_container_is_stopped_for_a_later_generation_only_and_all_reach_it(events in events()) {

@@ -193,6 +193,50 @@ fn a_new_leader_counts_what_happened_while_nobody_led_once() {
     assert_eq!(nodes.running_at(Generation(1)), 2);
 }
 
+#[test]
+fn a_container_out_of_sight_of_a_new_leader_in_the_middle_of_a_restart_does_not_count_again() {
+    let mut nodes = Nodes::running(3, 3);
+    nodes.end(1, CRASHED);
+    nodes.look();
+    nodes.daemon(2);
+    nodes.kubelet(1);
+    nodes.kubelet(2);
+    let hidden: Vec<_> = [0, 1].map(|index| (index, nodes.live(index).unwrap())).into();
+    for (index, _) in &hidden {
+        nodes.set_phase(*index, Phase::Unlinked);
+    }
+    nodes.new_leader(2);
+    nodes.look();
+    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    for (_, (incarnation, report)) in hidden {
+        nodes.observed.reports.insert(incarnation, report);
+    }
+    nodes.settle();
+    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 2));
+    assert_eq!(nodes.running_at(Generation(1)), 3);
+}
+
+#[test]
+fn a_restart_is_not_over_while_a_container_out_of_sight_waits_to_be_told_its_generation() {
+    let mut nodes = Nodes::running(2, 3);
+    nodes.end(1, CRASHED);
+    nodes.look();
+    nodes.daemon(0);
+    nodes.look();
+    nodes.kubelet(1);
+    nodes.look();
+    let (incarnation, report) = nodes.live(1).unwrap();
+    nodes.set_phase(1, Phase::Unlinked);
+    nodes.kubelet(0);
+    nodes.look();
+    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    nodes.new_leader(2);
+    nodes.observed.reports.insert(incarnation, report);
+    nodes.settle();
+    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.running_at(Generation(1)), 2);
+}
+
 const WORKERS: u32 = 3;
 const MAX_RESTARTS: u32 = 50;
 
@@ -301,7 +345,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2000), ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_all_containers_run_in_the_end_and_no_failure_counts_twice(events in events()) {

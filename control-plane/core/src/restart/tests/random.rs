@@ -197,7 +197,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2000), ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(events in events(), escalates in any::<bool>()) {
