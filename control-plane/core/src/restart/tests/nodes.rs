@@ -26,6 +26,8 @@ pub(super) struct Nodes {
     ended: BTreeSet<u32>,
     /// Containers that the daemons have stopped.
     pub(super) stops: u32,
+    /// The pods that they were in, and for which generation.
+    stopped: BTreeSet<(String, Generation)>,
 }
 
 impl Deref for Nodes {
@@ -67,6 +69,7 @@ impl Nodes {
             records: BTreeMap::new(),
             ended: BTreeSet::new(),
             stops: 0,
+            stopped: BTreeSet::new(),
         }
     }
 
@@ -145,6 +148,10 @@ impl Nodes {
             None => return,
         }
         self.stops += 1;
+        assert!(
+            self.stopped.insert((pod, wanted)),
+            "{container} was stopped for {wanted:?}, and so was the one before it"
+        );
         self.end(index, KILLED);
     }
 
