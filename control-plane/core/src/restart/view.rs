@@ -147,6 +147,14 @@ impl Slot<'_> {
         self.worker.rung == Rung::Container && self.pod.is_some_and(|pod| pod.running)
     }
 
+    /// Whether its pod runs, and nobody says what its worker does there.
+    pub(super) fn is_out_of_sight(&self) -> bool {
+        match self.current {
+            Some((_, report)) => report.phase == Phase::Unlinked,
+            None => self.ended.is_none() && self.pod.is_some_and(|pod| pod.running),
+        }
+    }
+
     /// When what ran before had stopped, by the node's clock.
     pub(super) fn stopped_at(&self) -> Option<UnixNanos> {
         let (_, report) = match self.worker.rung {

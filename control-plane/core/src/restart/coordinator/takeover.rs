@@ -99,7 +99,12 @@ impl Coordinator {
             .values()
             .filter(|slot| slot.counts() && self.started.contains(&slot.worker.stage))
             .all(|slot| !slot.worker.pods.is_empty());
-        if !(heard && known) && now < until && !mutants::is(Mutant::DecideBeforeReports) {
+        // The agents of a daemon that has just started come back to it one after another.
+        let seen = !view
+            .slots
+            .values()
+            .any(|slot| slot.counts() && slot.is_out_of_sight());
+        if !(heard && known && seen) && now < until && !mutants::is(Mutant::DecideBeforeReports) {
             return;
         }
         let deadline = now.plus_millis(observed.policy.timeout_ms);

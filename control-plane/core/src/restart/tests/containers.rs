@@ -207,6 +207,9 @@ fn a_container_out_of_sight_of_a_new_leader_in_the_middle_of_a_restart_does_not_
     }
     nodes.new_leader(2);
     nodes.look();
+    assert_eq!(nodes.coordinator.state_name(), "Recovering");
+    nodes.tick(15_000);
+    nodes.look();
     assert_eq!(nodes.coordinator.state_name(), "Releasing");
     for (_, (incarnation, report)) in hidden {
         nodes.observed.reports.insert(incarnation, report);

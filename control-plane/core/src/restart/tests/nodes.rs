@@ -119,7 +119,7 @@ impl Nodes {
             if let Some(record) = self.records.get_mut(&pod)
                 && record.at < wanted
             {
-                record.next = Some(wanted);
+                record.next = record.next.max(Some(wanted));
             }
             return;
         };

@@ -1,7 +1,7 @@
 //! A new leader: it restarts nothing that is healthy, and finishes what was begun.
 
 use super::world::World;
-use crate::restart::{Epoch, Generation, Phase};
+use crate::restart::{DurablePhase, Epoch, Generation, Phase};
 
 #[test]
 fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
@@ -23,6 +23,22 @@ fn it_waits_for_the_daemons_of_the_group() {
     world.observed.heard_nodes.insert("node-1".into());
     world.settle();
     assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
+fn it_waits_for_the_agents_of_a_daemon_that_has_just_started() {
+    let mut world = World::running(3, 3);
+    world.observed.durable.phase = DurablePhase::Stopping;
+    let reports = world.observed.reports.clone();
+    for index in 0..3 {
+        world.set_phase(index, Phase::Unlinked);
+    }
+    world.new_leader(2);
+    assert!(world.step().desired.is_none());
+    world.observed.reports = reports;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(0));
 }
 
 #[test]
@@ -139,7 +155,7 @@ fn the_last_write_of_a_former_leader_goes_through_the_barrier() {
     let mut late = world.observed.durable.clone();
     late.generation = Generation(1);
     late.counter = 1;
-    late.phase = crate::restart::DurablePhase::Stopping;
+    late.phase = DurablePhase::Stopping;
     world.confirm_write(late);
     world.step();
     assert!(
