@@ -323,6 +323,7 @@ impl World {
 
     /// PID 1 is gone: the kernel kills what is left, and the container has ended once nothing is.
     pub(crate) fn container_kill(&mut self, id: &str, code: i32) {
+        self.note_end(id);
         let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
             return;
         };
@@ -379,7 +380,10 @@ impl World {
             return;
         };
         if container.worker == Some(process) {
-            container.worker = None;
+            self.note_end(id);
+            if let Some(container) = self.containers.get_mut(id) {
+                container.worker = None;
+            }
             self.agent_feed(id, Input::WorkerExited(exit));
         } else if container.lives && container.processes.is_empty() && container.machine.awaits_empty() {
             self.agent_feed(id, Input::TreeEmpty);

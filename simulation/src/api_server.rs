@@ -51,6 +51,8 @@ pub(crate) struct Pod {
     /// Whether the Job controller has taken note of its end (the finalizer is gone).
     pub(crate) accounted: bool,
     pub(crate) exit_code: Option<i32>,
+    /// Its node does not report any more.
+    pub(crate) node_lost: bool,
 }
 
 impl Pod {
@@ -69,7 +71,7 @@ impl Pod {
             index: Some(self.index),
             node: self.node.map(node_name),
             running: self.phase == PodPhase::Running,
-            node_lost: false,
+            node_lost: self.node_lost,
             agent: AgentPod {
                 failed: self.phase == PodPhase::Failed,
                 succeeded: self.phase == PodPhase::Succeeded,

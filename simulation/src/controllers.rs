@@ -1,6 +1,6 @@
 //! Kubernetes' own controllers: Jobs, scheduling, garbage, pods of nodes that are gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,6 +15,8 @@ use crate::world::World;
 
 /// First and longest pause before a failed pod is replaced.
 const BACKOFF: (Time, Time) = (10 * SEC, 600 * SEC);
+/// After this long the pods of a node that is gone are marked.
+const NOT_READY: Time = 10 * SEC;
 /// After this long the pods of a node that is gone are removed by force.
 const POD_GC: Time = 40 * SEC;
 
@@ -23,7 +25,7 @@ const POD_GC: Time = 40 * SEC;
 pub(crate) struct Controllers {
     pub(crate) due: Option<Time>,
     /// Failed pods of each Job (by UID), and when the last one failed.
-    failures: std::collections::BTreeMap<String, (u32, Time)>,
+    failures: BTreeMap<String, (u32, Time)>,
 }
 
 fn condition(type_: &str, now: Timestamp) -> JobCondition {
@@ -136,7 +138,16 @@ impl World {
                         pod.deleting.get_or_insert(now);
                     });
                 } else {
-                    later = Some(since + POD_GC - now);
+                    let next = if now >= since + NOT_READY {
+                        POD_GC
+                    } else {
+                        NOT_READY
+                    };
+                    if next == POD_GC && !pod.node_lost {
+                        self.api.change_pod(&pod.uid, |pod| pod.node_lost = true);
+                    }
+                    let wait = since + next - now;
+                    later = Some(later.map_or(wait, |later: Time| later.min(wait)));
                 }
             }
         }
@@ -242,6 +253,7 @@ impl World {
                     .push(condition("Complete", now));
             }
         } else {
+            self.delete_surplus(&live, &done);
             self.create_pods(job, &uid, &live, &done);
         }
         count(&mut status, &pods, &done);
@@ -272,6 +284,14 @@ impl World {
                 return;
             }
         }
+        for index in 0..width(job) {
+            if !done.contains(&index) && live.iter().all(|pod| pod.index != index) {
+                self.create_pod(job, index, None);
+            }
+        }
+    }
+
+    pub(crate) fn create_pod(&mut self, job: &Job, index: u32, name: Option<&str>) {
         let label = |key: &str| {
             job.metadata
                 .labels
@@ -279,29 +299,55 @@ impl World {
                 .and_then(|labels| labels.get(key))
                 .cloned()
         };
-        let name = name_of(&job.metadata);
-        for index in 0..width(job) {
-            if done.contains(&index) || live.iter().any(|pod| pod.index == index) {
-                continue;
-            }
-            let pod_uid = self.api.uid("pod");
-            self.api.put_pod(Pod {
-                name: format!("{name}-{index}-{pod_uid}"),
-                uid: pod_uid,
-                jobset_uid: label(labels::JOBSET_UID).unwrap_or_default(),
-                job: name.clone(),
-                job_uid: uid.to_owned(),
-                index,
-                recreation: label(labels::RESTART_ATTEMPT)
-                    .and_then(|text| text.parse().ok())
-                    .unwrap_or(0),
-                node: None,
-                phase: PodPhase::Pending,
-                deleting: None,
-                accounted: false,
-                exit_code: None,
-            });
+        let of_job = name_of(&job.metadata);
+        let uid = self.api.uid("pod");
+        self.api.put_pod(Pod {
+            name: name.map_or_else(|| format!("{of_job}-{index}-{uid}"), str::to_owned),
+            uid,
+            jobset_uid: label(labels::JOBSET_UID).unwrap_or_default(),
+            job: of_job,
+            job_uid: job.metadata.uid.clone().unwrap_or_default(),
+            index,
+            recreation: label(labels::RESTART_ATTEMPT)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+            node: None,
+            phase: PodPhase::Pending,
+            deleting: None,
+            accounted: false,
+            exit_code: None,
+            node_lost: false,
+        });
+    }
+
+    /// Deletes pods that there are too many of: of an index that is complete, and all but one of any other.
+    fn delete_surplus(&mut self, live: &[&Pod], done: &BTreeSet<u32>) {
+        let mut by_index: BTreeMap<u32, Vec<&Pod>> = BTreeMap::new();
+        for pod in live {
+            by_index.entry(pod.index).or_default().push(pod);
         }
+        for (index, mut pods) in by_index {
+            pods.sort_by_key(|pod| pod.phase != PodPhase::Running);
+            for pod in pods.into_iter().skip(usize::from(!done.contains(&index))) {
+                self.say(|| format!("{}: one pod too many of {}[{index}]", pod.uid, pod.job));
+                if self.containers.values().any(|container| container.pod == pod.uid) {
+                    self.delete_pod(&pod.uid);
+                } else {
+                    self.remove_unstarted(&pod.uid);
+                }
+            }
+        }
+    }
+
+    /// Deletes a pod in which nothing has ever run: nobody has lost anything.
+    fn remove_unstarted(&mut self, uid: &str) {
+        let now = self.now;
+        self.api.change_pod(uid, |pod| {
+            pod.deleting.get_or_insert(now);
+            if pod.node.is_none() {
+                pod.phase = PodPhase::Failed;
+            }
+        });
     }
 
     /// The Job controller lets go of pods that have ended; those that were deleted then vanish.

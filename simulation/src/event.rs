@@ -13,6 +13,7 @@ use lockstep_proto::node::v1 as pb;
 
 use crate::api_server::Fate;
 use crate::faults::Fault;
+use crate::pods::PodRequest;
 use crate::time::Time;
 
 /// A process, of all that ever ran.
@@ -101,6 +102,20 @@ pub(crate) enum Event {
         uid: String,
         written: Written,
     },
+    PodRequest {
+        replica: ReplicaIndex,
+        life: u32,
+        group: String,
+        request: Box<PodRequest>,
+        fate: Fate,
+    },
+    PodAnswered {
+        replica: ReplicaIndex,
+        life: u32,
+        group: String,
+        request: Box<PodRequest>,
+        done: bool,
+    },
     PlanArrives {
         replica: ReplicaIndex,
         life: u32,
@@ -187,6 +202,11 @@ pub(crate) enum Event {
         container: String,
         process: ProcessId,
         exit: Exit,
+    },
+    /// The agent hears of its worker, or finds that it has not for too long.
+    Pulse {
+        container: String,
+        process: ProcessId,
     },
     HostKill {
         container: String,

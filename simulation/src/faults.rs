@@ -28,6 +28,7 @@ pub(crate) enum Fault {
     AgentLinkBreaks,
     // Workers and what they live in.
     WorkerFails,
+    WorkerHangs,
     AllWorkersFail,
     AgentKilled,
     ContainerKilled,
@@ -70,6 +71,7 @@ const OF_WORKERS: &[Fault] = &[
     Fault::WorkerFails,
     Fault::WorkerFails,
     Fault::WorkerFails,
+    Fault::WorkerHangs,
     Fault::AllWorkersFail,
     Fault::AgentKilled,
     Fault::ContainerKilled,
@@ -102,7 +104,7 @@ impl World {
         }
         let among = match self.scenario.profile {
             Profile::Calm => OF_LOCKSTEP,
-            Profile::Clean => &[Fault::WorkerFails],
+            Profile::Clean => &[Fault::WorkerFails, Fault::WorkerHangs],
             Profile::Wild => match self.rng.below(10) {
                 0..4 => OF_LOCKSTEP,
                 4..9 => OF_WORKERS,
@@ -199,6 +201,12 @@ impl World {
             Fault::WorkerFails => {
                 if let Some(id) = self.some_container(true) {
                     self.worker_fails(&id);
+                }
+            }
+            Fault::WorkerHangs => {
+                let for_good = self.rng.percent(75);
+                if let Some(id) = self.some_container(true) {
+                    self.worker_hangs(&id, (!for_good).then_some(down));
                 }
             }
             Fault::WorkerFailsLeaderCrashes => {

@@ -12,6 +12,7 @@ use lockstep_core::restart::{Coordinator, Durable, Generation, Policy, UnixNanos
 
 use crate::api_server::{Fate, Refusal, version_of};
 use crate::event::{Event, ReplicaIndex, Written};
+use crate::pods::Pods;
 use crate::time::{MS, SEC, Time, US, unix};
 use crate::world::World;
 
@@ -37,6 +38,7 @@ pub(crate) struct Group {
     writing: Writing,
     pause: Time,
     generation: Generation,
+    pub(crate) pods: Pods,
     /// Where it is, and since when.
     pub(crate) state: (&'static str, Time),
 }
@@ -121,6 +123,7 @@ impl World {
                 writing: Writing::Idle,
                 pause: RETRY.0,
                 generation: Generation::default(),
+                pods: Pods::default(),
                 state: ("", 0),
             });
         }
@@ -129,7 +132,7 @@ impl World {
     }
 
     fn group_step(&mut self, replica: ReplicaIndex, clock: UnixNanos) {
-        let now = self.now;
+        let (now, replaces_pods) = (self.now, self.scenario.replaces_pods);
         let (cache, leader) = {
             let replica = &mut self.replicas[replica];
             (&replica.cache, replica.leader.as_mut())
@@ -160,7 +163,7 @@ impl World {
         let durable = durable_of(&group.known);
         let view = real::view_of(&group.known, &jobs, &pods, &durable);
         group.link.forget_pods(&view.gathered.pods, KEPT);
-        let observed = real::observed(&view, &group.known, &group.link, durable, false);
+        let observed = real::observed(&view, &group.known, &group.link, durable, replaces_pods);
         let out = group.coordinator.step(&observed, clock);
         let state = group.coordinator.state_name();
         let generation = group.coordinator.generation();
@@ -177,6 +180,13 @@ impl World {
             Writing::Retry(at) => Some(at),
             _ => None,
         };
+        let (requests, pods_at) = group.pods.look(
+            replaces_pods.then_some(&view.places),
+            (generation, out.replace),
+            out.condemned,
+            (now, clock),
+        );
+        let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
         if changed {
             self.say(|| format!("replica {replica}: the group is {state} at generation {generation}"));
@@ -193,8 +203,11 @@ impl World {
             let after = u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0);
             self.group_step_at(replica, now + after);
         }
-        if let Some(at) = retry_at {
+        for at in retry_at.into_iter().chain(pods_at) {
             self.group_step_at(replica, at);
+        }
+        for request in requests {
+            self.ask_for_pod(replica, &uid, request);
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Announcement, DurablePhase, Reason};
-use lockstep_pod_agent::target::{Exit, Phase, Status};
+use lockstep_pod_agent::target::{Exit, Heartbeat, Phase, Status};
 
 use crate::agent::Identity;
 use crate::controllers::completed;
@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::group::durable_of;
 use crate::scenario::Profile;
 use crate::time::{SEC, Time};
+use crate::worker::Process;
 use crate::world::World;
 
 /// After the last fault, so long until everything must be well: back-off of the Job controller and of kubelet included.
@@ -43,6 +44,8 @@ pub(crate) struct Truth {
     causes: Vec<Cause>,
     /// The last generation that each worker was started with.
     starts: BTreeMap<Identity, u64>,
+    /// When each worker last ended.
+    ended: BTreeMap<Identity, Time>,
     /// The highest generation that anybody has wished for.
     highest: u64,
     max_restarts: u32,
@@ -164,6 +167,10 @@ impl World {
         if after.generation < before.generation || after.epoch < before.epoch {
             self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
         }
+        if after.heartbeat == Heartbeat::Missed && before.heartbeat != Heartbeat::Missed {
+            self.say(|| format!("{id}: no heartbeat at {}", after.generation));
+            self.note(after.generation, after.generation, true);
+        }
         if after.phase != before.phase {
             self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
             let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
@@ -237,6 +244,11 @@ impl World {
         let Some(before) = self.truth.starts.insert(identity.clone(), generation) else {
             return;
         };
+        if let Some(peer) = self.left_behind(&identity, &uid, (before, generation)) {
+            return self.violate(format!(
+                "{identity:?} ran at generation {before} and is started at {generation}, while {peer:?} runs on since before its end"
+            ));
+        }
         if self.scenario.profile == Profile::Calm {
             return self.violate(format!(
                 "{identity:?} is started again although no worker has failed"
@@ -252,6 +264,41 @@ impl World {
             self.violate(format!(
                 "{identity:?} ran at generation {before} and is started at {generation}, but nothing has happened at {before} to {upto}"
             ));
+        }
+    }
+
+    /// A worker that ran together with an earlier incarnation of this one, and is not restarted with it. Until all of a stage have started a new
+    /// leader cannot know who has.
+    fn left_behind(
+        &self,
+        identity: &Identity,
+        uid: &str,
+        (before, generation): (u64, u64),
+    ) -> Option<Identity> {
+        let ended = self.truth.ended.get(identity)?;
+        let jobset = self.api.jobset.as_ref()?;
+        let started = durable_of(jobset).started;
+        let stage = |identity: &Identity| identity.0.split('-').nth(1).unwrap_or_default().to_owned();
+        if before < generation || !started.contains(&stage(identity)) {
+            return None;
+        }
+        let mut peers = self.containers.values().filter(|other| {
+            let runs = |process: &Process| process.generation == generation && process.since < *ended;
+            other.jobset_uid == uid
+                && started.contains(&stage(&other.identity))
+                && other.processes.values().any(runs)
+        });
+        peers.next().map(|other| other.identity.clone())
+    }
+
+    /// A worker has ended, or what it lived in.
+    pub(crate) fn note_end(&mut self, id: &str) {
+        if let Some(container) = self
+            .containers
+            .get(id)
+            .filter(|container| container.worker.is_some())
+        {
+            self.truth.ended.insert(container.identity.clone(), self.now);
         }
     }
 

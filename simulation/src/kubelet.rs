@@ -351,6 +351,7 @@ impl World {
         let containers: Vec<String> = self.nodes[node].containers().cloned().collect();
         for id in &containers {
             self.note_loss(id);
+            self.note_end(id);
         }
         self.daemon_crash(node);
         self.nodes[node].up = false;

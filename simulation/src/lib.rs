@@ -15,6 +15,7 @@ mod group;
 mod invariants;
 mod kubelet;
 mod network;
+mod pods;
 mod reconciler;
 mod replica;
 mod rng;

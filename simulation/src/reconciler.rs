@@ -91,17 +91,22 @@ impl World {
     }
 
     fn planned_later(&mut self, (replica, life): (ReplicaIndex, u32), fate: Fate, done: bool) {
-        let (after, done) = match fate {
-            Fate::Answered if self.replica_reaches_api(replica) => (self.rng.span(MS / 2, 3 * MS), done),
-            Fate::Answered => (self.rng.span(MS, 5 * SEC), false),
-            Fate::Refused => (self.rng.span(MS / 2, 3 * MS), false),
-            Fate::Lost { known_after } | Fate::AnswerLost { known_after } => (known_after, false),
-        };
+        let (after, done) = self.answer(replica, fate, done);
         self.queue
             .push(self.now + after, Event::Planned { replica, life, done });
     }
 
-    fn is_carried_out(&self, replica: ReplicaIndex, fate: Fate) -> bool {
+    /// When a replica learns what has become of its request, and whether it learns that it is done.
+    pub(crate) fn answer(&mut self, replica: ReplicaIndex, fate: Fate, done: bool) -> (Time, bool) {
+        match fate {
+            Fate::Answered if self.replica_reaches_api(replica) => (self.rng.span(MS / 2, 3 * MS), done),
+            Fate::Answered => (self.rng.span(MS, 5 * SEC), false),
+            Fate::Refused => (self.rng.span(MS / 2, 3 * MS), false),
+            Fate::Lost { known_after } | Fate::AnswerLost { known_after } => (known_after, false),
+        }
+    }
+
+    pub(crate) fn is_carried_out(&self, replica: ReplicaIndex, fate: Fate) -> bool {
         self.replica_reaches_api(replica) && matches!(fate, Fate::Answered | Fate::AnswerLost { .. })
     }
 

@@ -23,7 +23,7 @@ pub(crate) const TERMINAL_CODE: i32 = 42;
 pub(crate) enum Profile {
     /// Only parts of Lockstep, the network and the API server fail: no worker process may ever be restarted.
     Calm,
-    /// Only workers fail, one after another, and nothing else: each costs one restart and two writes.
+    /// Only workers fail or hang, one after another, and nothing else: each costs one restart and two writes.
     Clean,
     /// Workers, containers, pods and nodes fail, and parts of Lockstep with them.
     Wild,
@@ -36,6 +36,8 @@ pub(crate) struct Scenario {
     pub(crate) nodes: usize,
     pub(crate) replicas: usize,
     pub(crate) jobset: JobSet,
+    /// Whether the control plane replaces lost pods, and does not leave that to the Job controller.
+    pub(crate) replaces_pods: bool,
     /// Whether requests to the API server are refused or lost now and then.
     pub(crate) bad_requests: bool,
     /// Whether streams lose, double and reorder messages while there are faults.
@@ -101,16 +103,20 @@ impl Scenario {
         let timeout = [5, 10, 20, 60][rng.index(4)];
         let grace = ["0s", "500ms", "2s"][rng.index(3)];
         let max_backoff = ["0s", "4s", "60s"][rng.index(3)];
-        let jobset = jobset(
-            replicated_jobs,
-            in_order,
-            max_restarts,
-            [
-                (annotations::IN_PLACE_TIMEOUT, format!("{timeout}s")),
-                (annotations::RESTART_GRACE, grace.to_owned()),
-                (annotations::MAX_BACKOFF, max_backoff.to_owned()),
-            ],
-        );
+        let mut said = vec![
+            (annotations::IN_PLACE_TIMEOUT, format!("{timeout}s")),
+            (annotations::RESTART_GRACE, grace.to_owned()),
+            (annotations::MAX_BACKOFF, max_backoff.to_owned()),
+        ];
+        if rng.percent(40) {
+            let timeout = ["1s", "5s", "20s"][rng.index(3)];
+            said.push((annotations::HEARTBEAT_TIMEOUT, timeout.to_owned()));
+        }
+        if wild && rng.percent(30) {
+            let after = ["1/1m", "2/1m", "3/10m"][rng.index(3)];
+            said.push((annotations::ESCALATE_AFTER, after.to_owned()));
+        }
+        let jobset = jobset(replicated_jobs, in_order, max_restarts, said);
         let first = rng.span(0, 15 * SEC);
         let first = if profile == Profile::Clean {
             first + 10 * SEC
@@ -129,6 +135,7 @@ impl Scenario {
             nodes,
             replicas: 2,
             jobset,
+            replaces_pods: rng.percent(70),
             bad_requests: profile != Profile::Clean && rng.percent(50),
             bad_streams: profile != Profile::Clean && rng.percent(25),
             faults: (first, last),
@@ -195,7 +202,7 @@ fn jobset(
     replicated_jobs: Vec<ReplicatedJob>,
     in_order: bool,
     max_restarts: i32,
-    said: [(&str, String); 3],
+    said: Vec<(&str, String)>,
 ) -> JobSet {
     JobSet {
         metadata: ObjectMeta {

@@ -1,6 +1,6 @@
 //! Worker processes: how they end by themselves, at SIGTERM and at SIGKILL.
 
-use lockstep_pod_agent::target::Exit;
+use lockstep_pod_agent::target::{Exit, Heartbeat, Input};
 
 use crate::event::{Event, ProcessId};
 use crate::scenario::TERMINAL_CODE;
@@ -10,6 +10,7 @@ use crate::world::World;
 /// A process that lives.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
+    pub(crate) since: Time,
     /// The count that it was started with.
     pub(crate) generation: u64,
     /// How it takes SIGTERM: after this time it ends, with this; none: it does not care.
@@ -20,6 +21,8 @@ pub(crate) struct Process {
     pub(crate) killed: bool,
     /// The agent may not kill it.
     pub(crate) protected: bool,
+    /// It does nothing between these times, and gives no heartbeat.
+    hangs: (Time, Time),
 }
 
 impl World {
@@ -50,6 +53,8 @@ impl World {
                 identity.0, identity.1
             )
         });
+        let first = self.rng.span(10 * MS, 2 * SEC);
+        self.pulse_in(id, number, first);
         if crash {
             let after = self.rng.span(10 * MS, 6 * SEC);
             let exit = self.some_failure();
@@ -80,11 +85,13 @@ impl World {
             self.rng.span(50 * US, 2 * MS)
         };
         Process {
+            since: self.now,
             generation,
             at_sigterm,
             dies_after,
             killed: false,
             protected: stubborn && self.rng.percent(10),
+            hangs: (0, 0),
         }
     }
 
@@ -110,6 +117,60 @@ impl World {
                 exit,
             },
         );
+    }
+
+    /// The worker hangs for this time, or until it is killed.
+    pub(crate) fn worker_hangs(&mut self, id: &str, time: Option<Time>) {
+        let now = self.now;
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        let process = container
+            .worker
+            .and_then(|worker| container.processes.get_mut(&worker));
+        if let Some(process) = process
+            && process.hangs.1 <= now
+        {
+            process.hangs = (now, time.map_or(Time::MAX, |time| now + time));
+        }
+    }
+
+    fn pulse_in(&mut self, id: &str, process: ProcessId, after: Time) {
+        let container = id.to_owned();
+        self.queue
+            .push(self.now + after, Event::Pulse { container, process });
+    }
+
+    /// The agent looks whether its worker has given a heartbeat in time.
+    pub(crate) fn pulse(&mut self, id: &str, process: ProcessId) {
+        let now = self.now;
+        let Some(container) = self.containers.get(id).filter(|container| container.lives) else {
+            return;
+        };
+        let Some(worker) = container.processes.get(&process) else {
+            return;
+        };
+        if container.worker != Some(process) {
+            return;
+        }
+        let timeout = container.machine.heartbeat_timeout();
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let (from, until) = worker.hangs;
+        let (heartbeat, next) = if timeout == 0 {
+            (None, SEC)
+        } else if now >= until {
+            (Some(Heartbeat::Well), timeout)
+        } else if now < from + timeout {
+            (None, from + timeout - now)
+        } else {
+            // Before the first one nothing is missed.
+            let missed = container.machine.status().heartbeat != Heartbeat::Awaited;
+            (missed.then_some(Heartbeat::Missed), timeout)
+        };
+        if let Some(heartbeat) = heartbeat {
+            self.agent_feed(id, Input::Heartbeat(heartbeat));
+        }
+        self.pulse_in(id, process, next);
     }
 
     /// SIGTERM to every process.

@@ -224,6 +224,22 @@ impl World {
             } => {
                 self.group_write_arrives((replica, life), uid, &patch, fate);
             }
+            Event::PodRequest {
+                replica,
+                life,
+                group,
+                request,
+                fate,
+            } => self.pod_request((replica, life), group, request, fate),
+            Event::PodAnswered {
+                replica,
+                life,
+                group,
+                request,
+                done,
+            } if self.replica_lives(replica, life) => {
+                self.pod_answered(replica, &group, &request, done);
+            }
             Event::PlanArrives {
                 replica,
                 life,
@@ -289,6 +305,7 @@ impl World {
                 process,
                 exit,
             } => self.process_ended(&container, process, exit),
+            Event::Pulse { container, process } => self.pulse(&container, process),
             Event::HostKill { container } => self.host_kill(&container),
             Event::Fault { fault } => self.fault(fault),
             Event::NextFault => self.next_fault(),
