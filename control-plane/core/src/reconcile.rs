@@ -89,11 +89,13 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
     // Restarts in place and by recreation are counted together, by the group's coordinator.
-    let has_upstream_agents = group.is_some_and(|group| {
-        group.kind == InPlaceKind::UpstreamAgent
-            || !observed.has_daemons
-            || upstream_agent::reports(&observed.agent_pods)
-    });
+    let brings_agents = group.is_some_and(|group| group.kind == InPlaceKind::UpstreamAgent);
+    if brings_agents {
+        let status = draft.status.in_place_restart.get_or_insert_default();
+        status.kind = Some(InPlaceKind::UpstreamAgent);
+    }
+    let has_upstream_agents =
+        brings_agents || in_place && (!observed.has_daemons || upstream_agent::reports(&observed.agent_pods));
     let coordinated = in_place && !has_upstream_agents;
     if coordinated && let Some(message) = gave_up(&draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
