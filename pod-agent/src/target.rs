@@ -12,8 +12,8 @@
 //! ```
 //!
 //! It promises (restart-protocol.md, rules 4, 5, 7, 9 and 14):
-//! - The worker starts only on a release: of exactly the generation that it is parked at, or, fresh, where the order names this
-//!   incarnation. A generation is started at most once, and only while no process of the one before remains.
+//! - The worker starts only on a release of exactly the generation that it has. Its first start in this incarnation also needs a release that
+//!   names the incarnation. A generation is started at most once, and only while no process of the one before remains.
 //! - Epoch and generation never fall. An order that is behind is answered with the state, not obeyed.
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
 //! - Once told to go (a SIGTERM, or any signal of the container runtime but SIGCONT) it starts nothing any more, and exits as the worker does.
@@ -23,215 +23,16 @@ use std::time::Duration;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
+mod types;
+
+pub use types::{Action, Codes, Exit, Heartbeat, Input, KillReport, Moment, Phase, Status, Target};
+
 /// A wait for a release shorter than this is not worth a line in the worker's log.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 /// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Bounds of the pause between two rounds of SIGKILL.
 const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// By itself, with this code.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-}
-
-impl Exit {
-    /// The code that Kubernetes sees: the exit code, or 128 + signal.
-    #[must_use]
-    pub fn code(self) -> i32 {
-        match self {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-
-    /// The signal, or 0.
-    #[must_use]
-    pub fn signal(self) -> i32 {
-        match self {
-            Exit::Code(_) => 0,
-            Exit::Signal(signal) => signal,
-        }
-    }
-}
-
-/// The time of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Since the agent started; monotonic.
-    pub mono: Duration,
-    /// Nanoseconds since the Unix epoch.
-    pub unix_nanos: i64,
-}
-
-/// The desired state of the worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
-    /// Of the leader that gave the order.
-    pub epoch: u64,
-    /// The count that the worker should have.
-    pub generation: u64,
-    /// Counted restarts so far.
-    pub counter: u64,
-    /// Start where parked at `generation`.
-    pub release: bool,
-    /// This incarnation is named in the release: it may start its worker for the first time. Orders of a leader that is no more may come late,
-    /// but they cannot name an incarnation that came after it.
-    pub start_fresh: bool,
-    /// Between SIGTERM and SIGKILL.
-    pub grace: Duration,
-    /// Exit codes with which the agent itself exits.
-    pub terminal: Vec<Codes>,
-    /// Longest time between two heartbeats of the worker; zero: none are asked for.
-    pub heartbeat_timeout: Duration,
-}
-
-/// What a worker's heartbeat says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    Well,
-    /// The worker was started to give one, and has given none yet.
-    Awaited,
-    /// None for longer than there may be.
-    Missed,
-}
-
-/// Exit codes that Kubernetes has to see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Codes {
-    /// Every code but these, and never 0.
-    pub negated: bool,
-    /// Codes.
-    pub codes: Vec<i32>,
-}
-
-impl Codes {
-    /// Of a code other than 0, which is Done before anybody asks.
-    fn matches(&self, code: i32) -> bool {
-        self.codes.contains(&code) != self.negated
-    }
-}
-
-/// Where the worker is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Never started.
-    Fresh,
-    /// Being started.
-    Starting,
-    /// Running.
-    Running,
-    /// Signalled for a restart; processes may remain.
-    Stopping,
-    /// No process remains; waits for a release.
-    Parked,
-    /// Exited by itself, not 0.
-    Exited(Exit),
-    /// Exited 0 by itself.
-    Done,
-}
-
-/// What the daemon is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Where the worker is.
-    pub phase: Phase,
-    /// The count that it runs or parks at.
-    pub generation: u64,
-    /// Highest epoch seen.
-    pub epoch: u64,
-    /// Highest counter seen.
-    pub counter: u64,
-    /// Grows with every change.
-    pub revision: u64,
-    /// When the phase (at this generation) was entered, or the heartbeat was missed; nanoseconds since the Unix epoch.
-    pub since_unix_nanos: i64,
-    /// For people.
-    pub detail: String,
-    /// Processes remain that the agent cannot kill.
-    pub needs_host_kill: bool,
-    /// Of a running worker; otherwise `Well`.
-    pub heartbeat: Heartbeat,
-}
-
-/// What a round of SIGKILL came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KillReport {
-    /// The kernel refused at least one of them.
-    pub denied: bool,
-    /// New processes appeared until the round gave up.
-    pub forking: bool,
-    /// The processes that are left, for people.
-    pub note: String,
-}
-
-/// A fact.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// An order of the daemon.
-    Target(Target),
-    /// The worker has been started.
-    Started,
-    /// The worker cannot be started.
-    StartFailed {
-        /// As a shell would exit.
-        code: i32,
-        /// Why.
-        detail: String,
-    },
-    /// The worker itself has ended.
-    WorkerExited(Exit),
-    /// No process of the worker's tree remains. Told while [`Machine::awaits_empty`].
-    TreeEmpty,
-    /// What [`Action::Kill`] came to.
-    Killed(KillReport),
-    /// What the running worker's heartbeat says now.
-    Heartbeat(Heartbeat),
-    /// A signal to the agent; `outside`: from the container runtime.
-    Signal {
-        /// Its number.
-        signo: i32,
-        /// From the container runtime.
-        outside: bool,
-    },
-    /// [`Machine::deadline`] has passed.
-    Tick,
-}
-
-/// What to do, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send the status to the daemon.
-    Report,
-    /// Start the worker; answered with `Started` or `StartFailed`.
-    Start {
-        /// The count to start it with.
-        generation: u64,
-    },
-    /// SIGTERM to every process of the tree.
-    Terminate,
-    /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the container.
-    Kill {
-        /// Sessions of `kubectl exec` too.
-        all: bool,
-    },
-    /// Pass a signal on to the worker.
-    Forward(i32),
-    /// A line for the log.
-    Say(String),
-    /// Leave. `flush`: after the report is out, for as long as that may take.
-    Exit {
-        /// Exit code of the container.
-        code: i32,
-        /// After the report is out.
-        flush: bool,
-    },
-}
 
 /// The round of SIGKILL that is under way.
 #[derive(Clone, Debug, Default)]
@@ -355,8 +156,7 @@ impl Machine {
     }
 
     fn on_target(&mut self, now: Moment, target: Target, todo: &mut Vec<Action>) {
-        let is_old = target.epoch < self.status.epoch;
-        let behind = is_old || target.generation < self.status.generation;
+        let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
         if behind || self.leaving.is_some() {
             todo.push(Action::Report);

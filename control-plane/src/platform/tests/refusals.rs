@@ -1,0 +1,119 @@
+//! What is refused, and why.
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
+    let mut api = Api::leading().await;
+    let mut ended = jobset("ours", "ended");
+    let status = json!({
+        "conditions": [{
+            "type": "Completed", "status": "True", "reason": "r", "message": "m",
+            "lastTransitionTime": "2020-01-01T00:00:00Z",
+        }],
+    });
+    ended.status = Some(serde_json::from_value(status).unwrap());
+    for object in [ended, jobset("ours", "plain")] {
+        api.jobsets
+            .apply_watcher_event(&watcher::Event::Apply(PackedJobSet::of(&object).unwrap()));
+    }
+    for (name, code, text) in [
+        (
+            "missing",
+            Code::NotFound,
+            "name: there is no JobSet missing in namespace ours",
+        ),
+        ("ended", Code::FailedPrecondition, "has ended"),
+        ("plain", Code::FailedPrecondition, "is not restarted in place"),
+    ] {
+        let status = api.restart("*:*", restart(name, "t")).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(text), "{status}");
+    }
+    assert!(api.patches.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_said_to_those_who_may_not() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js");
+    post.show(running("ours", "js", 0));
+    for (token, code) in [
+        ("nobody", Code::Unauthenticated),
+        ("watch:*", Code::PermissionDenied),
+        ("list:ours", Code::PermissionDenied),
+    ] {
+        let status = api.list(token, all()).await.unwrap_err();
+        assert_eq!(status.code(), code, "{token}: {status}");
+    }
+    let status = api.client().list_groups(all()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    let Err(status) = api.watch("list:*", Default::default()).await else {
+        panic!("it may watch")
+    };
+    assert_eq!(status.code(), Code::PermissionDenied);
+    let status = api.restart("list:*", restart("js", "t")).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert_eq!(
+        status.message(),
+        "user list may not patch jobsets.jobset.x-k8s.io in namespace ours"
+    );
+    // Not even that it does not exist.
+    let status = api.restart("list:*", restart("other", "t")).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert!(api.patches.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn bad_input_is_named_by_its_field() {
+    let api = Api::leading().await;
+    let list = |namespace: &str, page_token: &str| pb::ListGroupsRequest {
+        namespace: namespace.into(),
+        page_token: page_token.into(),
+        ..all()
+    };
+    for (request, field) in [
+        (list("No", ""), "namespace: "),
+        (list("", "what"), "page_token: "),
+        (list("a", "b/c"), "page_token: "),
+    ] {
+        let status = api.list("*:*", request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().starts_with(field), "{status}");
+    }
+    let watch = pb::WatchGroupsRequest {
+        name: "js".into(),
+        ..Default::default()
+    };
+    let Err(status) = api.watch("*:*", watch).await else {
+        panic!("a name without a namespace")
+    };
+    assert!(status.message().starts_with("namespace: "), "{status}");
+    let long = "x".repeat(129);
+    for (namespace, name, token, field) in [
+        ("", "js", "t", "namespace: "),
+        ("ours", "", "t", "name: "),
+        ("ours", "-js", "t", "name: "),
+        ("ours", "js", "a\nb", "token: "),
+        ("ours", "js", long.as_str(), "token: "),
+    ] {
+        let request = pb::RestartGroupRequest {
+            namespace: namespace.into(),
+            name: name.into(),
+            token: token.into(),
+        };
+        let status = api.restart("*:*", request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        assert!(status.message().starts_with(field), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_lead_says_so() {
+    let api = Api::start().await;
+    let status = api.list("*:*", all()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("does not lead"), "{status}");
+    let status = api.restart("*:*", restart("js", "t")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+}

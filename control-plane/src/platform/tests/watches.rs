@@ -1,0 +1,102 @@
+//! Watches of groups.
+
+use super::*;
+
+#[tokio::test]
+async fn a_watch_shows_all_that_is_then_what_changes() {
+    let api = Api::leading().await;
+    let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
+    one.show(running("ours", "one", 0));
+    two.show(running("ours", "two", 0));
+    let mut watch = api.watch("watch:*", Default::default()).await.unwrap();
+    let first = [watch.changed().await, watch.changed().await];
+    assert_eq!(names(&first), ["one", "two"]);
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+
+    // What says nothing new is not sent.
+    one.show(running("ours", "one", 0));
+    two.show(running("ours", "two", 1));
+    let group = watch.changed().await;
+    assert_eq!((group.name.as_str(), group.generation), ("two", 1));
+
+    drop(one);
+    let removed = pb::GroupKey {
+        namespace: "ours".into(),
+        name: "one".into(),
+        uid: "uid-one".into(),
+    };
+    assert_eq!(watch.next().await, Event::Removed(removed));
+    let again = api.board.post("ours", "one");
+    again.show(running("ours", "one", 9));
+    assert_eq!(watch.changed().await.generation, 9);
+}
+
+#[tokio::test]
+async fn a_watch_of_one_group_sees_no_other() {
+    let api = Api::leading().await;
+    let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
+    one.show(running("ours", "one", 0));
+    let watch = pb::WatchGroupsRequest {
+        namespace: "ours".into(),
+        name: "two".into(),
+        omit_workers: true,
+    };
+    let mut watch = api.watch("watch:ours", watch).await.unwrap();
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+    one.show(running("ours", "one", 1));
+    two.show(running("ours", "two", 2));
+    assert_eq!(watch.changed().await.generation, 2);
+}
+
+#[tokio::test]
+async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js");
+    let filter = board::Filter::default();
+    let mut follower = follow::Follower::new(Arc::clone(&api.board), filter, false);
+    for generation in 0..1000 {
+        post.show(running("ours", "js", generation));
+    }
+    let mut said = Vec::new();
+    for _ in 0..2 {
+        said.push(follower.next().await.event.unwrap());
+    }
+    let Event::Changed(group) = &said[0] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(group.generation, 999);
+    assert_eq!(said[1], Event::Synced(pb::Synced {}));
+}
+
+#[tokio::test]
+async fn a_new_group_of_the_same_name_outlives_the_post_of_the_one_before() {
+    let board = Board::new();
+    let old = board.post("ours", "js");
+    old.show(running("ours", "js", 1));
+    let new = board.post("ours", "js");
+    new.show(running("ours", "js", 2));
+    drop(old);
+    let (found, _) = board.list(&board::Filter::default(), None, 10);
+    assert_eq!(found[0].1.generation, Generation(2));
+    drop(new);
+    assert!(board.list(&board::Filter::default(), None, 10).0.is_empty());
+}
+
+#[tokio::test]
+async fn it_ends_with_watches_there() {
+    let api = Api::leading().await;
+    let mut watch = api.watch("*:*", Default::default()).await.unwrap();
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+    api.shutdown.cancel();
+    let status = tokio::time::timeout(PATIENCE, watch.0.message())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    drop((api.channel, watch));
+    tokio::time::timeout(PATIENCE, api.server)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}

@@ -1,0 +1,62 @@
+//! Workers that are asked for heartbeats.
+
+use super::*;
+
+/// Running at generation 0, with a heartbeat at least every second.
+fn watched() -> Bench {
+    let mut bench = Bench::fresh();
+    bench.step(Input::Target(Target {
+        start_fresh: true,
+        heartbeat_timeout: Duration::from_secs(1),
+        ..released(0)
+    }));
+    bench.step(Input::Started);
+    bench
+}
+
+#[test]
+fn a_missed_heartbeat_is_reported_and_nothing_else() {
+    let mut bench = watched();
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Awaited);
+    bench.step(Input::Heartbeat(Heartbeat::Well));
+    let running_since = bench.machine.status().since_unix_nanos;
+    bench.now += Duration::from_secs(2);
+    assert_eq!(bench.acts(Input::Heartbeat(Heartbeat::Missed)), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Running, 0));
+    let status = bench.machine.status().clone();
+    assert_eq!(status.heartbeat, Heartbeat::Missed);
+    assert!(status.since_unix_nanos > running_since);
+    assert_eq!(bench.acts(Input::Heartbeat(Heartbeat::Missed)), []);
+
+    assert_eq!(bench.acts(Input::Heartbeat(Heartbeat::Well)), [Action::Report]);
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Well);
+}
+
+#[test]
+fn a_worker_that_does_not_run_has_no_heartbeat() {
+    let mut bench = watched();
+    bench.step(Input::Heartbeat(Heartbeat::Missed));
+    assert_eq!(bench.machine.heartbeat_timeout(), Duration::from_secs(1));
+    bench.step(Input::Target(stopped(1)));
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Well);
+    assert_eq!(bench.machine.heartbeat_timeout(), Duration::ZERO);
+    bench.step(Input::Heartbeat(Heartbeat::Missed));
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Well);
+}
+
+#[test]
+fn a_heartbeat_that_is_asked_for_no_more_is_not_missed() {
+    let mut bench = watched();
+    bench.step(Input::Heartbeat(Heartbeat::Missed));
+    bench.step(Input::Target(released(0)));
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Well);
+}
+
+#[test]
+fn a_worker_that_was_told_to_go_has_other_things_to_do_than_to_give_heartbeats() {
+    let mut bench = watched();
+    bench.step(signal(libc::SIGTERM));
+    assert_eq!(bench.machine.heartbeat_timeout(), Duration::ZERO);
+    bench.step(Input::Heartbeat(Heartbeat::Missed));
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Well);
+}

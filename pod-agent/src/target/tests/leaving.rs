@@ -1,0 +1,115 @@
+//! Told to go: by kubelet, by the runtime, or by whoever else sends signals.
+
+use super::*;
+
+#[test]
+fn told_to_go_without_a_worker() {
+    type Named = (&'static str, fn() -> Bench);
+    let benches: [Named; 3] = [
+        ("fresh", Bench::fresh),
+        ("parked", || Bench::parked(3)),
+        ("exited", || Bench::exited(3, 1)),
+    ];
+    let cases = [
+        (libc::SIGTERM, false, Some(143)),
+        (libc::SIGINT, false, Some(130)),
+        (libc::SIGQUIT, false, Some(131)),
+        (libc::SIGUSR1, false, None),
+        (libc::SIGUSR1, true, Some(138)),
+        (libc::SIGWINCH, false, None),
+        (libc::SIGCONT, true, None),
+    ];
+    for (name, bench) in benches {
+        for (signo, outside, code) in cases {
+            let actions = bench().acts(Input::Signal { signo, outside });
+            let expected: Vec<_> = code
+                .map(|code| Action::Exit { code, flush: false })
+                .into_iter()
+                .collect();
+            assert_eq!(actions, expected, "{name}, signal {signo}, outside: {outside}");
+        }
+    }
+}
+
+#[test]
+fn told_to_go_with_a_worker() {
+    for (end, code) in [(Exit::Code(0), 0), (Exit::Code(3), 3), (Exit::Signal(15), 143)] {
+        let mut bench = Bench::running(3);
+        assert_eq!(
+            bench.acts(signal(libc::SIGTERM)),
+            [Action::Report, Action::Forward(libc::SIGTERM)]
+        );
+        assert_eq!(
+            bench.acts(Input::Target(released(4))),
+            [Action::Report],
+            "no order shortens its time"
+        );
+        assert_eq!(bench.state(), (Phase::Running, 3));
+        let last = bench.acts(Input::WorkerExited(end)).pop();
+        assert_eq!(last, Some(Action::Exit { code, flush: false }));
+        assert_ne!(
+            bench.state().0,
+            Phase::Done,
+            "the Job decides what an exit at deletion means"
+        );
+    }
+}
+
+#[test]
+fn other_signals_are_passed_on_and_change_nothing() {
+    for signo in [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGUSR1,
+        libc::SIGWINCH,
+        libc::SIGRTMIN() + 3,
+    ] {
+        let mut bench = Bench::running(3);
+        assert_eq!(bench.acts(signal(signo)), [Action::Forward(signo)]);
+        assert_eq!(bench.acts(exit(1)), [Action::Report, Action::Kill { all: false }]);
+    }
+}
+
+#[test]
+fn an_agent_that_was_stopped_goes_on() {
+    let mut bench = Bench::running(3);
+    let signo = libc::SIGCONT;
+    assert_eq!(
+        bench.acts(Input::Signal { signo, outside: true }),
+        [Action::Forward(signo)]
+    );
+    bench.acts(Input::Target(released(4)));
+    assert_eq!(bench.state(), (Phase::Stopping, 4), "orders are obeyed");
+}
+
+#[test]
+fn any_signal_of_the_runtime_is_the_stop_signal() {
+    let mut bench = Bench::running(3);
+    let signo = libc::SIGUSR2;
+    assert_eq!(
+        bench.acts(Input::Signal { signo, outside: true }),
+        [Action::Report, Action::Forward(signo)]
+    );
+    assert_eq!(
+        bench.acts(exit(4)),
+        [Action::Exit {
+            code: 4,
+            flush: false
+        }]
+    );
+}
+
+#[test]
+fn told_to_go_while_stopping() {
+    let mut bench = Bench::stopping(3);
+    assert_eq!(bench.acts(signal(libc::SIGTERM)), [Action::Report]);
+    assert_eq!(bench.acts(Input::Target(released(3))), [Action::Report]);
+    assert_eq!(bench.acts(exit(0)), []);
+    assert_eq!(
+        bench.acts(Input::TreeEmpty),
+        [Action::Exit {
+            code: 143,
+            flush: false
+        }]
+    );
+}

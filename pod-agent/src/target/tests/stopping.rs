@@ -1,0 +1,103 @@
+//! From SIGTERM until nothing is left.
+
+use super::*;
+
+#[test]
+fn stopping_kills_after_the_grace_and_parks_when_nothing_is_left() {
+    let mut bench = Bench::stopping(3);
+    assert_eq!(bench.machine.deadline(), Some(Duration::from_secs(5)));
+    assert_eq!(bench.acts(exit(0)), [], "an exit after the signal says nothing");
+    assert!(bench.machine.awaits_empty());
+    assert_eq!(bench.tick(4_999), []);
+    let actions = bench.tick(1);
+    assert!(
+        matches!(&actions[..], [Action::Say(_), Action::Kill { all: false }]),
+        "{actions:?}"
+    );
+    assert_eq!(bench.acts(Input::TreeEmpty), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Parked, 3));
+    assert!(!bench.machine.awaits_empty());
+}
+
+#[test]
+fn without_grace_it_kills_at_once() {
+    let mut bench = Bench::running(2);
+    let actions = bench.acts(Input::Target(Target {
+        grace: Duration::ZERO,
+        ..stopped(3)
+    }));
+    assert_eq!(actions, [Action::Report, Action::Kill { all: false }]);
+}
+
+#[test]
+fn newer_orders_while_stopping_raise_the_generation_and_change_nothing_else() {
+    let mut bench = Bench::stopping(3);
+    assert_eq!(bench.acts(Input::Target(stopped(5))), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Stopping, 5));
+    assert_eq!(bench.machine.deadline(), Some(Duration::from_secs(5)));
+    assert_eq!(bench.acts(Input::TreeEmpty), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Parked, 5));
+}
+
+#[test]
+fn a_release_that_came_while_stopping_starts_at_once() {
+    let mut bench = Bench::stopping(3);
+    assert_eq!(bench.acts(Input::Target(released(3))), []);
+    assert_eq!(bench.acts(Input::TreeEmpty), START_3);
+}
+
+#[test]
+fn what_may_not_be_killed_is_reported_until_it_is_gone() {
+    let mut bench = Bench::stopping(3);
+    bench.tick(5_000);
+    let report = KillReport {
+        denied: true,
+        note: "not permitted to kill pid 7".into(),
+        ..Default::default()
+    };
+    assert_eq!(bench.acts(Input::Killed(report)), [Action::Report]);
+    let status = bench.machine.status();
+    assert!(status.needs_host_kill);
+    assert_eq!(status.detail, "not permitted to kill pid 7");
+    for _ in 0..50 {
+        let deadline = bench.machine.deadline().expect("keeps trying");
+        assert!(deadline <= bench.now + Duration::from_millis(100));
+        bench.now = deadline;
+        assert_eq!(bench.acts(Input::Tick), [Action::Kill { all: false }]);
+    }
+    assert_eq!(bench.acts(Input::TreeEmpty), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Parked, 3));
+    let status = bench.machine.status();
+    assert!(!status.needs_host_kill);
+    assert_eq!(status.detail, "");
+}
+
+#[test]
+fn what_outlives_sigkill_is_reported() {
+    for forking in [false, true] {
+        let mut bench = Bench::stopping(3);
+        bench.tick(5_000);
+        let report = KillReport {
+            forking,
+            note: "pid 7 (x, D)".into(),
+            denied: false,
+        };
+        assert_eq!(bench.acts(Input::Killed(report)), []);
+        let actions = bench.tick(999);
+        assert_eq!(actions, [Action::Kill { all: false }]);
+        bench.now = bench.machine.deadline().expect("keeps trying");
+        let actions = bench.step(Input::Tick);
+        let [Action::Report, Action::Kill { all }, Action::Say(_)] = &actions[..] else {
+            panic!("{actions:?}")
+        };
+        assert_eq!(
+            *all, forking,
+            "only a tree that forks on costs the sessions of kubectl exec"
+        );
+        let status = bench.machine.status();
+        assert!(
+            status.needs_host_kill && status.detail.contains("pid 7"),
+            "{status:?}"
+        );
+    }
+}
