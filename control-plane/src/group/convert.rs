@@ -117,7 +117,6 @@ pub(crate) fn sentence(cause: &Cause) -> String {
             "a worker of an unfinished replicatedJob has already completed and is not run again in place"
                 .to_owned()
         }
-        Reason::Resumed => "the JobSet was resumed".to_owned(),
         Reason::ManualRequest => "it was asked for".to_owned(),
         Reason::ReplacementLate => {
             "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout"

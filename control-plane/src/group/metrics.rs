@@ -128,7 +128,7 @@ impl RestartMetrics {
 /// Whether somebody has asked for a restart, or something has failed.
 pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     match reason {
-        Reason::ManualRequest | Reason::Resumed => "deliberate",
+        Reason::ManualRequest => "deliberate",
         _ => "crash",
     }
 }

@@ -49,7 +49,7 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
     let pods = || pods.iter().copied();
     let gathered = restart::gather(jobset, jobs, pods(), recreations);
     let places = restart::places(jobs, pods(), recreations, &durable.started);
-    // Where only ended pods are left, nothing is to be told: the daemon has forgotten the group by the time a new pod comes.
+    // Where only ended pods are left, nobody is left to be told anything.
     let nodes = pods()
         .filter(|pod| !pod.is_terminal())
         .filter_map(|pod| pod.node.clone())

@@ -254,7 +254,7 @@ pub struct Desired {
     pub counter: u64,
     /// Workers parked at `generation` start.
     pub release: bool,
-    /// Incarnations that may start although they never parked.
+    /// Incarnations that may start for the first time.
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that are restarted for this one.
     pub stale: BTreeSet<Incarnation>,

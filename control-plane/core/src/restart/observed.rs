@@ -194,8 +194,6 @@ pub enum Reason {
     TimedOut,
     /// A worker of an unfinished stage is already done and cannot be run again in place.
     WorkDone,
-    /// The JobSet was resumed.
-    Resumed,
     /// Somebody has asked for it.
     ManualRequest,
     /// A report contradicts the protocol.
@@ -218,7 +216,6 @@ impl Reason {
             Self::PodLost => "PodLost",
             Self::TimedOut => "TimedOut",
             Self::WorkDone => "WorkDone",
-            Self::Resumed => "Resumed",
             Self::ManualRequest => "ManualRequest",
             Self::ProtocolError => "ProtocolError",
             Self::ReplacementLate => "ReplacementLate",
@@ -236,7 +233,6 @@ impl Reason {
             Self::PodLost,
             Self::TimedOut,
             Self::WorkDone,
-            Self::Resumed,
             Self::ManualRequest,
             Self::ProtocolError,
             Self::ReplacementLate,
