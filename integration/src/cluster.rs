@@ -15,6 +15,7 @@ mod bring_up;
 mod cgroup;
 mod control_plane;
 mod error;
+mod lost;
 pub mod network;
 mod node;
 mod pki;
@@ -109,7 +110,7 @@ impl Cluster {
             Err(error) => return Err(error),
         };
         cluster.progress = progress;
-        while cluster.state.nodes < nodes {
+        while cluster.nodes() < nodes {
             cluster.add_node_locked().await?;
         }
         Ok(cluster)
@@ -133,9 +134,9 @@ impl Cluster {
         self.state.mode
     }
 
-    /// How many nodes there are. They are counted from 1.
+    /// How many nodes there are. They are counted from 1; the number of one that was lost is not given again.
     pub fn nodes(&self) -> u8 {
-        self.state.nodes
+        u8::try_from(self.state.node_numbers().count()).unwrap_or(u8::MAX)
     }
 
     /// The folder with everything that belongs to the instance.
@@ -203,7 +204,7 @@ impl Cluster {
     pub async fn load_image(&self, image: &Image) -> Result<(), ClusterError> {
         let archive = self.dir.join("images").join(image.archive_name());
         let digest = image.write(&archive)?;
-        for index in 1..=self.state.nodes {
+        for index in self.state.node_numbers() {
             self.import(index, &archive, &digest).await?;
         }
         Ok(())

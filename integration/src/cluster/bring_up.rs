@@ -39,6 +39,7 @@ impl Cluster {
             // Dropping it would wait for the lock.
             owned: false,
         };
+        cluster.state.soon_lost = spec.soon_lost;
         cluster.state.save(&cluster.dir)?;
         cluster.link_tools()?;
         let brought_up = match spec.mode {
@@ -137,6 +138,7 @@ impl Cluster {
             tools: &self.tools,
             launcher: &launcher,
             mode: self.state.mode,
+            soon_lost: self.state.soon_lost,
             address,
             ports,
             namespace,
@@ -145,7 +147,7 @@ impl Cluster {
 
     /// As [`Cluster::add_node`], for who holds the lock.
     pub(super) async fn add_node_locked(&mut self) -> Result<u8, ClusterError> {
-        let index = self.state.nodes + 1;
+        let index = self.state.last_node + 1;
         if index > MAX_NODES {
             return Err(ClusterError::Invalid(format!(
                 "a cluster has at most {MAX_NODES} nodes"
@@ -163,12 +165,14 @@ impl Cluster {
     async fn prepare_node(&mut self, index: u8) -> Result<(), ClusterError> {
         let network = self.network()?;
         let control_plane = self.control_plane()?;
+        let others: Vec<_> = self.state.node_numbers().collect();
         let holder = self.node_setup(index, network, |setup| setup.start_holder())?;
         let pid = holder.process.pid();
+        self.state.last_node = index;
         self.record([holder.clone()])?;
         node::wait_for_holder(&self.dir, &self.launcher(), &holder, index).await?;
         network.add_node(control_plane, pid, index).await?;
-        for other in 1..=self.state.nodes {
+        for other in others {
             network.route_pods(Some(self.holder(other)?), index).await?;
             network.route_pods(Some(pid), other).await?;
         }
@@ -176,7 +180,6 @@ impl Cluster {
         network.route_pods(None, index).await?;
 
         let containerd = self.node_setup(index, network, |setup| setup.start_containerd(pid))?;
-        self.state.nodes = index;
         self.record([containerd.clone()])?;
         node::wait_for_containerd(&self.launcher(), pid, &containerd).await?;
         let pause = image::pause().await?;
@@ -202,6 +205,7 @@ impl Cluster {
             launcher: &launcher,
             network,
             index,
+            soon_lost: self.state.soon_lost,
         })
     }
 

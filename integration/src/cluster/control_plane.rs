@@ -72,6 +72,8 @@ pub(super) struct ControlPlane<'a> {
     pub(super) tools: &'a Tools,
     pub(super) launcher: &'a Launcher,
     pub(super) mode: Mode,
+    /// See [`super::Spec::soon_lost`].
+    pub(super) soon_lost: bool,
     pub(super) address: Ipv4Addr,
     pub(super) ports: Ports,
     /// The process whose network namespace the parts run in.
@@ -151,6 +153,12 @@ impl ControlPlane<'_> {
         ];
         if self.mode != Mode::Nodes {
             flags.extend([flag("--bind-address", "127.0.0.1"), flag("--secure-port", "0")]);
+        }
+        if self.soon_lost {
+            flags.extend([
+                flag("--node-monitor-period", "1s"),
+                flag("--node-monitor-grace-period", "12s"),
+            ]);
         }
         started.push(self.start("kube-controller-manager", flags)?);
         if self.mode == Mode::Nodes {

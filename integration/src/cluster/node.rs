@@ -36,11 +36,18 @@ pub(super) struct NodeSetup<'a> {
     pub(super) network: Network,
     /// Counted from 1.
     pub(super) index: u8,
+    /// See [`super::Spec::soon_lost`].
+    pub(super) soon_lost: bool,
 }
 
 /// The name under which the holder of node `index` is recorded.
 pub(super) fn holder_name(index: u8) -> String {
     format!("node-{index}")
+}
+
+/// The number of the node whose holder is recorded under `name`.
+pub(super) fn number(name: &str) -> Option<u8> {
+    name.strip_prefix("node-")?.parse().ok()
 }
 
 /// The control group of node `index`, below the root of each hierarchy.
@@ -112,7 +119,12 @@ impl NodeSetup<'_> {
         let cgroup = cgroup_path(self.network, self.index);
         cgroup::create(&cgroup)?;
         let config = node_dir(self.state_dir, self.index).join("kubelet.json");
-        write(&config, &kubelet_config(&cgroup, &pki).to_string())?;
+        let mut settings = kubelet_config(&cgroup, &pki);
+        if self.soon_lost {
+            // Renewed after a quarter of that.
+            settings["nodeLeaseDurationSeconds"] = json!(8);
+        }
+        write(&config, &settings.to_string())?;
         let kubelet = self.start(
             "kubelet",
             holder,

@@ -12,6 +12,7 @@ pub struct Spec {
     pub(super) mode: Mode,
     pub(super) nodes: u8,
     pub(super) keep: bool,
+    pub(super) soon_lost: bool,
     pub(super) progress: Progress,
 }
 
@@ -23,6 +24,7 @@ impl Spec {
             mode: Mode::Nodes,
             nodes: 1,
             keep: keep_all(),
+            soon_lost: false,
             progress: Progress::new(),
         }
     }
@@ -52,6 +54,13 @@ impl Spec {
     #[must_use]
     pub fn nodes(mut self, nodes: u8) -> Self {
         self.nodes = nodes;
+        self
+    }
+
+    /// A node that does not report is given up after 12 s, not after the 50 s that Kubernetes waits.
+    #[must_use]
+    pub fn soon_lost(mut self) -> Self {
+        self.soon_lost = true;
         self
     }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::ClusterError;
 use super::process::ProcessId;
+use super::{ClusterError, node};
 
 /// What an instance consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +35,10 @@ pub(super) struct State {
     pub(super) owner: Option<ProcessId>,
     /// The daemons, in the order in which they were started.
     pub(super) daemons: Vec<Daemon>,
-    /// How many nodes there are.
-    pub(super) nodes: u8,
+    /// The number of the node that was added last.
+    pub(super) last_node: u8,
+    /// Whether nodes that do not report are given up sooner than Kubernetes does it.
+    pub(super) soon_lost: bool,
 }
 
 /// A daemon of an instance.
@@ -56,7 +58,8 @@ impl State {
             ready: false,
             owner,
             daemons: Vec::new(),
-            nodes: 0,
+            last_node: 0,
+            soon_lost: false,
         }
     }
 
@@ -66,6 +69,19 @@ impl State {
             .iter()
             .find(|daemon| daemon.name == name)
             .map(|daemon| daemon.process)
+    }
+
+    /// The numbers of the nodes that there are.
+    pub(super) fn node_numbers(&self) -> impl Iterator<Item = u8> {
+        self.daemons
+            .iter()
+            .filter_map(|daemon| node::number(&daemon.name))
+    }
+
+    /// Forgets a node and its daemons.
+    pub(super) fn remove_node(&mut self, index: u8) {
+        let suffix = format!("-{index}");
+        self.daemons.retain(|daemon| !daemon.name.ends_with(&suffix));
     }
 
     /// Whether the instance came up completely and every daemon still runs.

@@ -115,6 +115,31 @@ fn an_instance_with_a_dead_daemon_is_not_healthy() {
 }
 
 #[test]
+fn a_node_that_is_lost_is_forgotten_with_its_daemons_and_its_number_is_not_given_again() {
+    let mut state = State::new(Mode::Nodes, None);
+    let process = ProcessId::own().unwrap();
+    state.last_node = 14;
+    for name in [
+        "etcd",
+        "node-1",
+        "kubelet-1",
+        "node-4",
+        "containerd-4",
+        "kube-proxy-4",
+        "node-14",
+        "kubelet-14",
+    ] {
+        let name = name.to_owned();
+        state.daemons.push(Daemon { name, process });
+    }
+    state.remove_node(4);
+    assert_eq!(state.node_numbers().collect::<Vec<_>>(), [1, 14]);
+    let left: Vec<_> = state.daemons.iter().map(|daemon| daemon.name.as_str()).collect();
+    assert_eq!(left, ["etcd", "node-1", "kubelet-1", "node-14", "kubelet-14"]);
+    assert_eq!(state.last_node, 14);
+}
+
+#[test]
 fn names_that_would_lead_elsewhere_are_refused() {
     for name in ["", "../up", "a/b", "A", "a b", &"x".repeat(41)] {
         assert!(
