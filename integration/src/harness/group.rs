@@ -55,6 +55,8 @@ pub struct Place {
     pub uid: String,
     /// The container's id.
     pub container: String,
+    /// The node that the pod is on.
+    pub node: String,
     /// kubelet's restartCount.
     pub restarts: i32,
 }
@@ -389,6 +391,11 @@ fn worker(pod: &Pod) -> Result<Worker> {
             pod: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             container,
+            node: pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.node_name.clone())
+                .unwrap_or_default(),
             restarts: status.restart_count,
         },
         agent,

@@ -173,7 +173,7 @@ async fn no_crash_stretches_max_restarts(scene: Scene) -> Result<()> {
     die_with(&scene, Part::ControlPlane, &rest.workers[0]).await?;
     let rest = Rest::wait(&group, 2, 1..=1, 1).await?;
 
-    die_with(&scene, Part::NodeDaemon, &rest.workers[1]).await?;
+    die_with(&scene, Part::NodeDaemon(1), &rest.workers[1]).await?;
     let (reason, message) = group.condition("Failed", START).await?;
     ensure!(reason == "ReachedMaxRestarts", "{reason}: {message}");
     group.status_has("/inPlaceRestart/restarts", 1).await?;

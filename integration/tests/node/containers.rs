@@ -114,10 +114,10 @@ async fn one_death_restarts_all_containers_once(scene: Scene) -> Result<()> {
 }
 
 async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene) -> Result<()> {
-    scene.product.renew(Part::NodeDaemon).await?;
+    scene.product.renew(Part::NodeDaemon(1)).await?;
     let (group, first) = started(&scene).await?;
     first[0].process.signal(Signal::SIGKILL)?;
-    scene.product.kill(Part::NodeDaemon).await?;
+    scene.product.kill(Part::NodeDaemon(1)).await?;
     scene.product.ready().await?;
     let second = restarted(&group, 1, RESTART).await?;
     compare(&first, &second)?;
@@ -131,7 +131,7 @@ async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene)
         Ok(())
     })
     .await?;
-    scene.product.kill(Part::NodeDaemon).await?;
+    scene.product.kill(Part::NodeDaemon(1)).await?;
     let third = restarted(&group, 2, SECOND_RESTART).await?;
     scene.product.ready().await?;
     counted(&group, 2).await?;
@@ -139,7 +139,7 @@ async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene)
     ensure!(workers(&group).await? == third, "restarted more than once");
 
     // A daemon that comes back to healthy workers leaves them alone.
-    scene.product.kill(Part::NodeDaemon).await?;
+    scene.product.kill(Part::NodeDaemon(1)).await?;
     scene.product.ready().await?;
     counted(&group, 2).await?;
     ensure!(workers(&group).await? == third, "healthy workers were touched");

@@ -62,7 +62,7 @@ async fn control_plane_dies(scene: Scene) -> Result<()> {
 }
 
 async fn node_daemon_dies(scene: Scene) -> Result<()> {
-    dies(&scene, Part::NodeDaemon).await
+    dies(&scene, Part::NodeDaemon(1)).await
 }
 
 async fn both_die_during_a_restart(scene: Scene) -> Result<()> {
@@ -76,7 +76,7 @@ async fn both_die_during_a_restart(scene: Scene) -> Result<()> {
     let before = group.running(2).await?;
     before[0].signal(Signal::SIGKILL)?;
     group.logged(&before[1].place.pod, "stopping").await?;
-    scene.product.kill(Part::NodeDaemon).await?;
+    scene.product.kill(Part::NodeDaemon(1)).await?;
     scene.product.kill(Part::ControlPlane).await?;
     scene.product.ready().await?;
     restarts(&group, &before, 1).await?;

@@ -80,7 +80,7 @@ async fn a_flood_of_output(scene: Scene) -> Result<()> {
     let mut workers = group.running(2).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     passed_on(&group, &workers[0], 0).await?;
-    let daemon = scene.product.process(Part::NodeDaemon).await?;
+    let daemon = scene.product.process(Part::NodeDaemon(1)).await?;
     let ours = [daemon, workers[0].agent, workers[1].agent];
     let before = ours.map(resident);
 

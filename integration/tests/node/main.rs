@@ -9,7 +9,9 @@ mod deadlines;
 mod flood;
 mod heartbeat;
 mod input;
+mod lost;
 mod memory;
+mod nodes;
 mod orders;
 mod pods;
 mod restart;
@@ -19,8 +21,10 @@ mod templates;
 mod trees;
 mod without_nri;
 
+use support::Suite;
+
 fn main() -> std::process::ExitCode {
-    let cases = [
+    let one_node = [
         restart::cases(),
         trees::cases(),
         completion::cases(),
@@ -37,5 +41,15 @@ fn main() -> std::process::ExitCode {
         chaos::cases(),
         without_nri::cases(),
     ];
-    support::run(cases.into_iter().flatten().collect())
+    let three_nodes = [nodes::cases(), lost::cases()];
+    support::run(vec![
+        Suite {
+            nodes: 1,
+            cases: one_node.into_iter().flatten().collect(),
+        },
+        Suite {
+            nodes: 3,
+            cases: three_nodes.into_iter().flatten().collect(),
+        },
+    ])
 }

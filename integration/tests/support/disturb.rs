@@ -17,8 +17,8 @@ const HUB: u16 = 9444;
 /// Loses what comes to the hub and what it says, as a broken network does.
 const LOSE: &str = "
 table inet lost {
-  chain in { type filter hook input priority 0; tcp dport PORT drop; }
-  chain out { type filter hook output priority 0; tcp sport PORT drop; }
+  chain in { type filter hook input priority 0; FROM tcp dport PORT drop; }
+  chain out { type filter hook output priority 0; TO tcp sport PORT drop; }
 }";
 
 /// A program of the cluster that is not the product's.
@@ -85,11 +85,11 @@ impl Product {
         .await
     }
 
-    /// Breaks the connections between hub and node daemons: both ends see them reset.
-    pub(crate) async fn cut_hub(&self) -> Result<()> {
+    /// Breaks the connections between the hub and this node's daemon, or all of them: both ends see them reset.
+    pub(crate) async fn cut_hub(&self, node: Option<u8>) -> Result<()> {
         eventually("a connection to the hub is cut", READY, async || {
             let port = format!(":{HUB}");
-            let args = [
+            let mut args = vec![
                 "-K",
                 "-H",
                 "-t",
@@ -100,6 +100,10 @@ impl Product {
                 "=",
                 &port,
             ];
+            let address = self.daemon_address(node).await?;
+            if let Some(address) = &address {
+                args.extend(["and", "dst", address]);
+            }
             let cut = self.beside_the_hub("ss", &args, "").await?;
             ensure!(!cut.trim().is_empty(), "there is none");
             Ok(())
@@ -109,19 +113,44 @@ impl Product {
 
     /// Loses everything between hub and node daemons for a while: neither end sees anything.
     pub(crate) async fn partition_hub(&self, lasting: Duration) -> Result<()> {
-        let rules = LOSE.replace("PORT", &HUB.to_string());
-        // The control plane may just be dead, at either time; its network is not.
+        self.part_hub(None).await?;
+        tokio::time::sleep(lasting).await;
+        self.join_hub().await
+    }
+
+    /// Loses everything between the hub and this node's daemon, or all daemons, from now on.
+    pub(crate) async fn part_hub(&self, node: Option<u8>) -> Result<()> {
+        // The control plane may just be dead, then and later; its network is not.
         eventually("the network is broken", READY, async || {
+            let (from, to) = match self.daemon_address(node).await? {
+                Some(address) => (format!("ip saddr {address}"), format!("ip daddr {address}")),
+                None => (String::new(), String::new()),
+            };
+            let rules = LOSE
+                .replace("PORT", &HUB.to_string())
+                .replace("FROM", &from)
+                .replace("TO", &to);
             self.beside_the_hub("nft", &["-f", "-"], &rules).await
         })
         .await?;
-        tokio::time::sleep(lasting).await;
+        Ok(())
+    }
+
+    /// Ends what [`Self::part_hub`] has begun.
+    pub(crate) async fn join_hub(&self) -> Result<()> {
         eventually("the network is whole again", READY, async || {
             self.beside_the_hub("nft", &["delete", "table", "inet", "lost"], "")
                 .await
         })
         .await?;
         Ok(())
+    }
+
+    async fn daemon_address(&self, node: Option<u8>) -> Result<Option<String>> {
+        match node {
+            Some(node) => Ok(Some(self.address(Part::NodeDaemon(node)).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Runs a program of this machine in the control plane's network.

@@ -1,4 +1,4 @@
-//! Runs cases against one cluster that is brought up before the first and taken down after the last.
+//! Runs cases against clusters that are brought up before their first case and taken down after their last, one after the other.
 //!
 //! Each case has a namespace of its own, whose state is printed when the case fails. Cases that disturb the node, or measure it,
 //! run alone: they wait until all others are done.
@@ -17,7 +17,7 @@ use futures::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep_integration::harness::{Access, Group, Manifest, Namespace};
 use tokio::runtime::Runtime;
-use tokio::sync::RwLock;
+use tokio::sync::{OnceCell, RwLock};
 
 pub(crate) use disturb::{Daemon, Paused};
 pub(crate) use product::{Part, Product};
@@ -77,45 +77,70 @@ impl Scene {
     }
 }
 
-/// The whole run.
-pub(crate) fn run(mut cases: Vec<Case>) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
-    cases.sort_by_key(|case| case.alone);
-    if arguments.list {
-        return libtest_mimic::run(&arguments, cases.into_iter().map(listed).collect()).exit_code();
-    }
-    let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let product = match runtime.block_on(Product::install()) {
-        Ok(product) => Arc::new(product),
-        Err(error) => {
-            eprintln!("cannot set the cluster up: {error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let gate = Arc::new(RwLock::new(()));
-    let trials = cases
-        .into_iter()
-        .map(|case| {
-            let (runtime, product, gate) = (runtime.clone(), product.clone(), gate.clone());
-            Trial::test(short(case.name), move || {
-                runtime.block_on(attempt(case, product, gate))
-            })
-        })
-        .collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    if conclusion.has_failed() {
-        eprintln!("{}", runtime.block_on(product.logs()));
-    }
-    if let Err(error) = runtime.block_on(Product::remove(product)) {
-        eprintln!("cannot take the cluster down: {error:#}");
-        return ExitCode::FAILURE;
-    }
-    conclusion.exit_code()
+/// Cases that share a cluster.
+pub(crate) struct Suite {
+    /// How many nodes the cluster has.
+    pub(crate) nodes: u8,
+    pub(crate) cases: Vec<Case>,
 }
 
-fn listed(case: Case) -> Trial {
-    Trial::test(short(case.name), || Ok(()))
+/// The cluster of a suite, brought up when a case first asks for it; or why it cannot be.
+struct Shared {
+    nodes: u8,
+    product: OnceCell<Result<Arc<Product>, String>>,
+    gate: RwLock<()>,
+}
+
+impl Shared {
+    async fn product(&self) -> Result<Arc<Product>, String> {
+        let install = async || match Product::install(self.nodes).await {
+            Ok(product) => Ok(Arc::new(product)),
+            Err(error) => Err(format!("cannot set the cluster up: {error:#}")),
+        };
+        self.product.get_or_init(install).await.clone()
+    }
+}
+
+/// The whole run.
+pub(crate) fn run(suites: Vec<Suite>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let runtime = Arc::new(Runtime::new().expect("a runtime"));
+    let mut ok = true;
+    for suite in suites {
+        ok &= run_suite(suite, &arguments, &runtime);
+    }
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether all went well.
+fn run_suite(mut suite: Suite, arguments: &Arguments, runtime: &Arc<Runtime>) -> bool {
+    suite.cases.sort_by_key(|case| case.alone);
+    let shared = Arc::new(Shared {
+        nodes: suite.nodes,
+        product: OnceCell::new(),
+        gate: RwLock::new(()),
+    });
+    let trials = suite
+        .cases
+        .into_iter()
+        .map(|case| {
+            let (runtime, shared) = (runtime.clone(), shared.clone());
+            Trial::test(short(case.name), move || runtime.block_on(attempt(case, &shared)))
+        })
+        .collect();
+    let conclusion = libtest_mimic::run(arguments, trials);
+    let mut ok = !conclusion.has_failed();
+    if let Some(Ok(product)) = shared.product.get() {
+        if !ok {
+            eprintln!("{}", runtime.block_on(product.logs()));
+        }
+        if let Err(error) = runtime.block_on(Product::remove(product.clone())) {
+            eprintln!("cannot take the cluster down: {error:#}");
+            ok = false;
+        }
+    }
+    ok
 }
 
 /// The name without that of the test binary.
@@ -123,11 +148,12 @@ fn short(name: &str) -> &str {
     name.split_once("::").map_or(name, |(_, rest)| rest)
 }
 
-async fn attempt(case: Case, product: Arc<Product>, gate: Arc<RwLock<()>>) -> Result<(), Failed> {
+async fn attempt(case: Case, shared: &Shared) -> Result<(), Failed> {
+    let product = shared.product().await?;
     let (_exclusive, _shared) = if case.alone {
-        (Some(gate.write().await), None)
+        (Some(shared.gate.write().await), None)
     } else {
-        (None, Some(gate.read().await))
+        (None, Some(shared.gate.read().await))
     };
     let start = Instant::now();
     let namespace = product

@@ -8,7 +8,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
-use lockstep_integration::cluster::{Cluster, Spec};
+use lockstep_integration::cluster::{Cluster, Spec, node_name};
 use lockstep_integration::harness::group::{container_id, container_status};
 use lockstep_integration::harness::{Access, Process, eventually, process};
 use lockstep_integration::image::{self, Image};
@@ -16,7 +16,8 @@ use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-/// The instance of the testbed, unless LOCKSTEP_TESTBED names another. Setting LOCKSTEP_KEEP=1 leaves it up for the next run.
+/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; with more nodes than one their number follows. Setting
+/// LOCKSTEP_KEEP=1 leaves it up for the next run.
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
 /// How long a part may take to be ready again: kubelet backs off when containers end often.
@@ -26,14 +27,25 @@ pub(super) const READY: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     ControlPlane,
-    NodeDaemon,
+    /// The one of this node, counted from 1.
+    NodeDaemon(u8),
 }
 
 impl Part {
     fn container(self) -> &'static str {
         match self {
             Self::ControlPlane => "control-plane",
-            Self::NodeDaemon => "node-daemon",
+            Self::NodeDaemon(_) => "node-daemon",
+        }
+    }
+
+    /// Which pods are the part's.
+    fn pods(self) -> ListParams {
+        let labels = format!("app.kubernetes.io/component={}", self.container());
+        let pods = ListParams::default().labels(&labels);
+        match self {
+            Self::ControlPlane => pods,
+            Self::NodeDaemon(node) => pods.fields(&format!("spec.nodeName={}", node_name(node))),
         }
     }
 }
@@ -42,18 +54,23 @@ impl Part {
 pub(crate) struct Product {
     cluster: Mutex<Option<Cluster>>,
     access: Access,
+    /// The nodes that there are from the beginning.
+    nodes: u8,
 }
 
 impl Product {
-    /// Brings the cluster up, where it is not, and installs what cargo has built.
-    pub(crate) async fn install() -> Result<Self> {
+    /// Brings a cluster of so many nodes up, where it is not, and installs what cargo has built.
+    pub(crate) async fn install(nodes: u8) -> Result<Self> {
         let progress = Progress::new();
-        let instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
-        let cluster = Cluster::ensure(Spec::new(&instance).progress(progress.clone())).await?;
-        let (control_plane, node_daemon) = (image::control_plane()?, image::node_daemon()?);
-        for image in [&control_plane, &node_daemon, &entrypoint()?] {
-            cluster.load_image(image).await?;
+        let mut instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
+        let mut spec = Spec::new(&instance);
+        if nodes > 1 {
+            instance.push_str(&format!("-{nodes}"));
+            spec = Spec::new(&instance).nodes(nodes).soon_lost();
         }
+        let cluster = Cluster::ensure(spec.progress(progress.clone())).await?;
+        let (control_plane, node_daemon) = (image::control_plane()?, image::node_daemon()?);
+        load_images(&cluster).await?;
         let access = Access {
             client: cluster.client().await?,
             kubectl: cluster.tools().path("kubectl")?.to_owned(),
@@ -64,6 +81,7 @@ impl Product {
         let product = Self {
             cluster: Mutex::new(Some(cluster)),
             access,
+            nodes,
         };
         product.ready().await?;
         progress.say("the product is ready");
@@ -80,6 +98,28 @@ impl Product {
         let cluster = cluster.as_ref().context("the cluster is down")?;
         helm(cluster, &image::control_plane()?, &image::node_daemon()?, values).await?;
         self.ready().await
+    }
+
+    /// Adds a node with all that the product needs there, and gives its number.
+    pub(crate) async fn add_node(&self) -> Result<u8> {
+        let node = self
+            .with_cluster(async |cluster| {
+                let node = cluster.add_node().await?;
+                load_images(cluster).await?;
+                Ok(node)
+            })
+            .await?;
+        eventually("the daemon of the new node is ready", READY, async || {
+            self.check(Part::NodeDaemon(node)).await
+        })
+        .await?;
+        Ok(node)
+    }
+
+    /// Kills everything on a node.
+    pub(crate) async fn lose_node(&self, node: u8) -> Result<()> {
+        self.with_cluster(async |cluster| Ok(cluster.lose_node(node).await?))
+            .await
     }
 
     /// Takes the cluster down, unless it was up before or is kept.
@@ -126,14 +166,21 @@ impl Product {
     /// Waits until every part runs and is ready.
     pub(crate) async fn ready(&self) -> Result<()> {
         eventually("all parts are ready", READY, async || {
-            for part in [Part::ControlPlane, Part::NodeDaemon] {
-                let (pod, process) = self.part(part).await?;
-                let ready = container_status(&pod, part.container()).is_some_and(|status| status.ready);
-                ensure!(ready, "the {} ({process:?}) is not ready", part.container());
+            self.check(Part::ControlPlane).await?;
+            for node in 1..=self.nodes {
+                self.check(Part::NodeDaemon(node)).await?;
             }
             Ok(())
         })
         .await
+    }
+
+    /// Whether a part runs and is ready.
+    async fn check(&self, part: Part) -> Result<()> {
+        let (pod, process) = self.part(part).await?;
+        let ready = container_status(&pod, part.container()).is_some_and(|status| status.ready);
+        ensure!(ready, "{part:?} ({process:?}) is not ready");
+        Ok(())
     }
 
     /// The process of a part.
@@ -153,31 +200,37 @@ impl Product {
     /// The pod of a part and the process in it. What the API server says of a process that has just ended is not believed.
     async fn part(&self, part: Part) -> Result<(Pod, Process)> {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
-        let labels = format!("app.kubernetes.io/component={}", part.container());
-        let mut pods = api.list(&ListParams::default().labels(&labels)).await?.items;
+        let mut pods = api.list(&part.pods()).await?.items;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-        ensure!(pods.len() == 1, "{} has {} pods", part.container(), pods.len());
+        ensure!(pods.len() == 1, "{part:?} has {} pods", pods.len());
         let pod = pods.pop().context("no pod")?;
         let id = container_id(&pod, part.container())?;
         // The daemon shares the machine's process ids, so its process is not number 1 there.
         let process = process::in_container(&id)
             .into_iter()
             .min_by_key(|process| process.start);
-        let process = process.with_context(|| format!("the {} does not run", part.container()))?;
+        let process = process.with_context(|| format!("{part:?} does not run"))?;
         Ok((pod, process))
+    }
+
+    /// The address of a part's pod.
+    pub(super) async fn address(&self, part: Part) -> Result<String> {
+        let (pod, _) = self.part(part).await?;
+        pod.status.and_then(|status| status.pod_ip).context("no address")
     }
 
     /// What the parts have logged lately.
     pub(crate) async fn logs(&self) -> String {
         let mut text = String::new();
-        for part in [Part::ControlPlane, Part::NodeDaemon] {
-            let labels = format!("app.kubernetes.io/component={}", part.container());
+        for component in ["control-plane", "node-daemon"] {
+            let labels = format!("app.kubernetes.io/component={component}");
             let args = [
                 "--namespace",
                 NAMESPACE,
                 "logs",
                 "--selector",
                 &labels,
+                "--prefix",
                 "--tail",
                 "150",
             ];
@@ -186,13 +239,18 @@ impl Product {
                 .kubectl(&args, "")
                 .await
                 .unwrap_or_else(|error| format!("{error:#}"));
-            text.push_str(&format!(
-                "--- the end of the log of the {}\n{said}\n",
-                part.container()
-            ));
+            text.push_str(&format!("--- the end of the log of the {component}\n{said}\n"));
         }
         text
     }
+}
+
+/// Puts what the product and the cases need on every node that does not have it.
+async fn load_images(cluster: &Cluster) -> Result<()> {
+    for image in [image::control_plane()?, image::node_daemon()?, entrypoint()?] {
+        cluster.load_image(&image).await?;
+    }
+    Ok(())
 }
 
 async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image, values: &[&str]) -> Result<()> {

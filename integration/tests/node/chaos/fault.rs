@@ -65,7 +65,7 @@ impl Fault {
     pub(super) fn strikes(self) -> Struck {
         match self {
             Self::KillControlPlane | Self::PauseControlPlane => Struck::Part(Part::ControlPlane),
-            Self::KillNodeDaemon | Self::PauseNodeDaemon => Struck::Part(Part::NodeDaemon),
+            Self::KillNodeDaemon | Self::PauseNodeDaemon => Struck::Part(Part::NodeDaemon(1)),
             Self::KillAgent | Self::PauseAgent | Self::DeletePod => Struck::Worker,
             Self::KillContainerd | Self::PauseContainerd => Struck::Daemon(Daemon::Containerd),
             Self::KillKubelet | Self::PauseKubelet => Struck::Daemon(Daemon::Kubelet),
@@ -178,7 +178,7 @@ impl Armed {
                     .await?;
                 Ok(())
             }
-            Self::Cut => product.cut_hub().await,
+            Self::Cut => product.cut_hub(None).await,
             Self::Partition(lasting) => product.partition_hub(lasting).await,
         }
     }
