@@ -142,7 +142,7 @@ deny: ## Check licences, sources and advisories of dependencies, where cargo-den
 ##@ Measure
 
 .PHONY: bench-restart
-bench-restart: install ## Measure restarts: in place, recreation, kubelet alone; writes target/bench/restart.json
+bench-restart: install ## Measure restarts: in place on one node and on three, recreation, kubelet alone, lost pods; writes target/bench/restart.json
 	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- restart
 
 .PHONY: bench-controller

@@ -71,3 +71,29 @@ pub fn median(times: &[Duration]) -> Duration {
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
+
+/// The time that 99 of 100 do not exceed (nearest rank): the slowest of fewer than 100.
+pub fn p99(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * 99).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks() {
+        let times = |count: u64| (1..=count).rev().map(Duration::from_millis).collect::<Vec<_>>();
+        for (count, middle, high) in [(1, 1, 1), (20, 11, 20), (100, 51, 99), (200, 101, 198)] {
+            let times = times(count);
+            assert_eq!(
+                (median(&times), p99(&times)),
+                (Duration::from_millis(middle), Duration::from_millis(high))
+            );
+        }
+        assert_eq!((median(&[]), p99(&[])), (Duration::ZERO, Duration::ZERO));
+    }
+}

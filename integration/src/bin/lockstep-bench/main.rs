@@ -22,15 +22,9 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// One of four workers is killed on a real node: the time until four new ones run, seen from outside. Writes target/bench/restart.json
-    Restart {
-        /// Restarts in place
-        #[arg(long, default_value_t = 20)]
-        rounds: u64,
-        /// Recreations, and restarts by kubelet alone
-        #[arg(long, default_value_t = 3)]
-        slow_rounds: u64,
-    },
+    /// A worker is killed on a real node, or on one of several: the time until all run anew, seen from outside. A pod is deleted four times
+    /// in a row. Writes target/bench/restart.json
+    Restart(restart::Args),
     /// Many JobSets are created at once on an API server without nodes: the time until all their Jobs exist, and what the control plane takes
     /// for it. Writes target/bench/controller.json
     Controller(controller::Args),
@@ -39,7 +33,7 @@ enum Action {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Args::parse().command {
-        Action::Restart { rounds, slow_rounds } => restart::run(rounds, slow_rounds).await,
+        Action::Restart(args) => restart::run(args).await,
         Action::Controller(args) => controller::run(args).await,
     }
 }

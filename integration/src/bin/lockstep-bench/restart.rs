@@ -1,43 +1,87 @@
-//! One of four workers is killed: the time until four new ones run, seen from outside.
+//! One of the workers is killed: the time until all run anew, seen from outside.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lockstep_integration::cluster::Cluster;
+use lockstep_integration::cluster::{Cluster, node_name};
 use lockstep_integration::harness::group::START;
 use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::process::{self, Process};
 use lockstep_integration::harness::{Access, Group, Manifest, Namespace, eventually, stopwatch};
+use lockstep_integration::image;
 use lockstep_integration::progress::Progress;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{pods, write};
 
-/// Workers of each JobSet.
+/// Workers of each JobSet on one node.
 const WORKERS: usize = 4;
+/// Workers on each of several nodes.
+const ON_EACH: u32 = 2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Restarts in place
+    #[arg(long, default_value_t = 100)]
+    rounds: u64,
+    /// Recreations, and restarts by kubelet alone
+    #[arg(long, default_value_t = 3)]
+    slow_rounds: u64,
+    /// Nodes that workers are spread over in the end, added where the cluster has fewer; 1 leaves that out
+    #[arg(long, default_value_t = 3)]
+    nodes: u8,
+    /// Leaves out what comes before that: one node, recreation, kubelet alone, lost pods
+    #[arg(long)]
+    only_nodes: bool,
+    /// Leaves out lost pods, which take 5 minutes
+    #[arg(long)]
+    no_pods: bool,
+}
 
 /// Measures restarts in the shared cluster, where the product is installed.
-pub(crate) async fn run(rounds: u64, slow_rounds: u64) -> Result<()> {
-    let cluster = Cluster::shared(1).await?;
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let mut results = serde_json::Map::new();
+    println!("etcd runs without fsync here, and everything shares one machine.");
+    if !args.only_nodes {
+        let namespace = namespace(&Cluster::shared(1).await?).await?;
+        let measured = on_one_node(&namespace, &args, &mut results).await;
+        namespace.delete().await?;
+        measured?;
+    }
+    if args.nodes > 1 {
+        let cluster = Cluster::shared(args.nodes).await?;
+        cluster.load_image(&image::node_daemon()?).await?;
+        let namespace = namespace(&cluster).await?;
+        let measured = on_several(&namespace, &args, &mut results).await;
+        namespace.delete().await?;
+        measured?;
+    }
+    write("restart", &Value::Object(results))
+}
+
+async fn namespace(cluster: &Cluster) -> Result<Namespace> {
     let access = Access {
         client: cluster.client().await?,
         kubectl: cluster.tools().path("kubectl")?.to_owned(),
         kubeconfig: cluster.kubeconfig(),
     };
-    let namespace = access.namespace("bench").await?;
-    let measured = restart(&namespace, rounds, slow_rounds).await;
-    let lost = pods::deleted(&namespace, &Progress::new()).await;
-    namespace.delete().await?;
-    let [process, recreate, kubelet] = measured?;
-    let lost = lost?;
+    access.namespace("bench").await
+}
 
+type Results = serde_json::Map<String, Value>;
+
+async fn on_one_node(namespace: &Namespace, args: &Args, results: &mut Results) -> Result<()> {
+    let progress = Progress::new();
+    let here = json!({"nodeSelector": {"kubernetes.io/hostname": node_name(1)}});
+    let manifest = Manifest::new(4, IDLE).named("process").pod(here);
+    let process = in_place(namespace, &manifest, WORKERS, args.rounds).await?;
+    progress.say(format_args!("{} restarts in place", args.rounds));
+    let recreate = unsupervised("recreate", WORKERS, namespace, args.slow_rounds, &progress).await?;
+    let kubelet = unsupervised("kubelet", 1, namespace, args.slow_rounds, &progress).await?;
     println!(
-        "\nOne of {WORKERS} workers is killed: until {WORKERS} new ones run (kubelet: until the killed one runs again)"
+        "\nOne of {WORKERS} workers on one node is killed: until {WORKERS} new ones run (kubelet: until the killed one runs again)"
     );
-    println!(
-        "{:<44}{:>7}{:>12}{:>12}{:>12}",
-        "", "rounds", "first", "median", "slowest"
-    );
+    head();
     row("in place, by process (Lockstep)", &process);
     row("recreation of all Jobs (Recreate)", &recreate);
     row("kubelet alone, one container, with back-off", &kubelet);
@@ -49,47 +93,72 @@ pub(crate) async fn run(rounds: u64, slow_rounds: u64) -> Result<()> {
             tail / head
         );
     }
+    for (how, times) in [
+        ("process", &process),
+        ("recreate", &recreate),
+        ("kubelet", &kubelet),
+    ] {
+        results.insert(how.to_owned(), json!(millis(times)));
+    }
+    if args.no_pods {
+        return Ok(());
+    }
+
+    let lost = pods::deleted(namespace, &progress).await?;
     println!("\nA pod is deleted four times in a row: until all {WORKERS} workers run again, in seconds");
     let hows = [
-        "replaced at once (Lockstep)",
-        "by the Job controller alone (opt-out)",
-        "recreation of all Jobs (Recreate)",
+        ("replaced", "replaced at once (Lockstep)"),
+        ("jobController", "by the Job controller alone (opt-out)"),
+        ("recreate", "recreation of all Jobs (Recreate)"),
     ];
-    for (how, times) in hows.iter().zip(&lost) {
+    let mut all = Results::new();
+    for ((key, how), times) in hows.into_iter().zip(&lost) {
         let shown: String = times
             .iter()
             .map(|time| format!("{:>9.1}", time.as_secs_f64()))
             .collect();
         println!("{how:<44}{shown}");
+        all.insert(key.to_owned(), json!(millis(times)));
     }
-    println!("etcd runs without fsync here, and everything shares one machine.");
-    write(
-        "restart",
-        &json!({
-            "process": millis(&process), "recreate": millis(&recreate), "kubelet": millis(&kubelet),
-            "podLost": {
-                "replaced": millis(&lost[0]), "jobController": millis(&lost[1]), "recreate": millis(&lost[2]),
-            },
-        }),
-    )
+    results.insert("podLost".to_owned(), Value::Object(all));
+    Ok(())
 }
 
-async fn restart(namespace: &Namespace, rounds: u64, slow_rounds: u64) -> Result<[Vec<Duration>; 3]> {
-    let progress = Progress::new();
-    let process = in_place(namespace, rounds).await?;
-    progress.say(format_args!("{rounds} restarts in place"));
-    let recreate = unsupervised("recreate", WORKERS, namespace, slow_rounds, &progress).await?;
-    let kubelet = unsupervised("kubelet", 1, namespace, slow_rounds, &progress).await?;
-    Ok([process, recreate, kubelet])
+async fn on_several(namespace: &Namespace, args: &Args, results: &mut Results) -> Result<()> {
+    let count = ON_EACH * u32::from(args.nodes);
+    let evenly = json!({
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": "nodes"}},
+    });
+    let manifest = Manifest::new(count, IDLE)
+        .named("nodes")
+        .pod(json!({"topologySpreadConstraints": [evenly]}));
+    let times = in_place(namespace, &manifest, count as usize, args.rounds).await?;
+    println!(
+        "\nOne of {count} workers on {} nodes is killed: until {count} new ones run",
+        args.nodes
+    );
+    head();
+    row("in place, by process (Lockstep)", &times);
+    let kept = json!({"nodes": args.nodes, "workers": count, "process": millis(&times)});
+    results.insert("severalNodes".to_owned(), kept);
+    Ok(())
 }
 
-async fn in_place(namespace: &Namespace, rounds: u64) -> Result<Vec<Duration>> {
-    let group = Group::apply(namespace, &Manifest::new(4, IDLE).named("process")).await?;
-    let mut workers = group.running(WORKERS).await?;
+async fn in_place(
+    namespace: &Namespace,
+    manifest: &Manifest,
+    count: usize,
+    rounds: u64,
+) -> Result<Vec<Duration>> {
+    let group = Group::apply(namespace, manifest).await?;
+    let mut workers = group.running(count).await?;
     let mut times = Vec::new();
     for generation in 1..=rounds {
         group.status_has("/inPlaceRestart/phase", "InSync").await?;
-        let turn = usize::try_from(generation)? % WORKERS;
+        let turn = usize::try_from(generation)? % count;
         let victim = workers.get(turn).context("a worker is missing")?.process;
         times.push(stopwatch::kill_in_place(workers.clone(), victim, START).await?);
         workers = group.restarted_in_place(&workers, generation).await?;
@@ -155,16 +224,22 @@ pub(crate) async fn remove(group: &Group) -> Result<()> {
     Ok(())
 }
 
-fn row(how: &str, times: &[Duration]) {
-    let shown =
-        |time: Option<&Duration>| format!("{:.1} ms", time.copied().unwrap_or_default().as_secs_f64() * 1e3);
-    let median = stopwatch::median(times);
+fn head() {
     println!(
-        "{how:<44}{:>7}{:>12}{:>12}{:>12}",
+        "{:<44}{:>7}{:>12}{:>12}{:>12}{:>12}",
+        "", "rounds", "first", "median", "p99", "slowest"
+    );
+}
+
+fn row(how: &str, times: &[Duration]) {
+    let shown = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
+    println!(
+        "{how:<44}{:>7}{:>12}{:>12}{:>12}{:>12}",
         times.len(),
-        shown(times.first()),
-        shown(Some(&median)),
-        shown(times.iter().max())
+        shown(times.first().copied().unwrap_or_default()),
+        shown(stopwatch::median(times)),
+        shown(stopwatch::p99(times)),
+        shown(times.iter().max().copied().unwrap_or_default())
     );
 }
 
