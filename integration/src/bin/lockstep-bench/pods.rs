@@ -16,7 +16,7 @@ const WORKERS: usize = 4;
 const ROUNDS: u64 = 4;
 /// The Job controller's fourth back-off is 80 s.
 const LIMIT: Duration = Duration::from_secs(200);
-const PRODUCT: &str = "lockstep-system";
+pub(crate) const PRODUCT: &str = "lockstep-system";
 const DEPLOYMENT: &str = "lockstep-control-plane";
 const FLAG: &str = "--replace-lost-pods=";
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::Api;
 use lockstep_integration::cluster::{Cluster, node_name};
 use lockstep_integration::harness::group::START;
 use lockstep_integration::harness::manifest::IDLE;
@@ -52,6 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let cluster = Cluster::shared(args.nodes).await?;
         cluster.load_image(&image::node_daemon()?).await?;
         let namespace = namespace(&cluster).await?;
+        daemons(&namespace, args.nodes).await?;
         let measured = on_several(&namespace, &args, &mut results).await;
         namespace.delete().await?;
         measured?;
@@ -66,6 +69,18 @@ async fn namespace(cluster: &Cluster) -> Result<Namespace> {
         kubeconfig: cluster.kubeconfig(),
     };
     access.namespace("bench").await
+}
+
+/// Waits until so many nodes have a daemon that is ready. What starts on a node before that gets no agent.
+async fn daemons(namespace: &Namespace, nodes: u8) -> Result<()> {
+    let sets: Api<DaemonSet> = Api::namespaced(namespace.access.client.clone(), pods::PRODUCT);
+    eventually("every node has its daemon", START, async || {
+        let status = sets.get("lockstep-node-daemon").await?.status;
+        let ready = status.map_or(0, |status| status.number_ready);
+        ensure!(ready >= nodes.into(), "{ready} of {nodes} have");
+        Ok(())
+    })
+    .await
 }
 
 type Results = serde_json::Map<String, Value>;
