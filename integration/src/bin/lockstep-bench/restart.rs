@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Leaves out what comes before that: one node, recreation, kubelet alone, lost pods
     #[arg(long)]
     only_nodes: bool,
-    /// Leaves out lost pods, which take 5 minutes
+    /// Leaves out lost pods, which take 4 minutes
     #[arg(long)]
     no_pods: bool,
 }
