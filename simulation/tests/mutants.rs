@@ -3,7 +3,7 @@
 use lockstep_mutants::Mutant;
 
 /// Seeds within which every variant has to be found.
-const WITHIN: u64 = 5_000;
+const WITHIN: u64 = 10_000;
 
 /// The first seed that finds this variant.
 fn caught(mutant: Mutant) -> Option<(u64, String)> {
