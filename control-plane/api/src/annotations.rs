@@ -47,6 +47,16 @@ pub const READY_TIMEOUT: &str = "lockstep.dev/ready-timeout";
 /// On a JobSet: how often, and within which time, a worker has to fail for its pod to be deleted, such as `3/10m` ([`EscalateAfter`]).
 pub const ESCALATE_AFTER: &str = "lockstep.dev/escalate-after";
 
+/// On a JobSet with a gang, written at admission: its replicatedJobs start one after another.
+pub const DEPENDENT_JOB: &str = "dependent-job";
+/// On a JobSet's Jobs and pods, written by the controller: name of the gang that they belong to.
+pub const GANG: &str = "lockstep.dev/gang";
+/// On a JobSet's Jobs and pods, written by the controller: how many pods of the Job are below the minimum of the gang.
+pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
+/// On a JobSet's Jobs and pods, written by the controller: name of the PodGroup of the pods below the minimum, where kube-scheduler
+/// starts the gang.
+pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
+
 /// Value of [`SUPERVISE`] that refuses supervision.
 pub const SUPERVISE_NONE: &str = "none";
 

@@ -14,6 +14,8 @@ pub const STARTUP_POLICY_IN_PROGRESS: &str = "StartupPolicyInProgress";
 pub const STARTUP_POLICY_COMPLETED: &str = "StartupPolicyCompleted";
 /// Type: a restart waits for something that nobody but an operator can bring about. An addition to upstream's.
 pub const RESTART_BLOCKED: &str = "RestartBlocked";
+/// Type: as many pods run as the set's gangs need. An addition to upstream's.
+pub const MIN_AVAILABLE: &str = "MinAvailable";
 
 /// Reasons of conditions.
 pub mod reasons {
@@ -47,6 +49,12 @@ pub mod reasons {
     pub const IN_ORDER_STARTUP_POLICY_COMPLETED: &str = "InOrderStartupPolicyCompleted";
     /// RestartBlocked is False.
     pub const RESTART_UNBLOCKED: &str = "Unblocked";
+    /// MinAvailable is False: the minimum does not run yet.
+    pub const GANG_WAITING: &str = "Waiting";
+    /// MinAvailable is True.
+    pub const GANG_SCHEDULED: &str = "Scheduled";
+    /// MinAvailable is False: the minimum was not bound in time.
+    pub const GANG_TIMEOUT: &str = "Timeout";
 }
 
 /// Messages of conditions. They are part of what users and tools match on.

@@ -46,3 +46,5 @@ pub const BATCH_CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 pub const BATCH_JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Finalizer that the Job controller puts on its pods until it has counted them.
 pub const BATCH_JOB_TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+/// Scheduling gate of pods that wait for their gang.
+pub const GANG_GATE: &str = "lockstep.dev/gang";

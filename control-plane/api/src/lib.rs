@@ -16,6 +16,7 @@ pub mod conditions;
 pub mod crd;
 pub mod duration;
 pub mod events;
+mod gang;
 mod jobset;
 pub mod labels;
 pub mod naming;
@@ -24,6 +25,9 @@ mod status;
 mod string_enum;
 mod volumes;
 
+pub use gang::{
+    DEFAULT_SCHEDULE_TIMEOUT_SECONDS, Gang, GangBackend, GangPhase, GangReplicatedJob, GangStatus,
+};
 pub use jobset::DEFAULT_GROUP_NAME;
 pub use spec::{
     Coordinator, DependsOn, DependsOnStatus, ExecutionPolicy, ExecutionPolicyOrder, FailurePolicy,

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::gang::Gang;
 use crate::status::JobSetStatus;
 use crate::string_enum::string_enum;
 use crate::volumes::VolumeClaimPolicy;
@@ -120,6 +121,10 @@ pub struct JobSetSpec {
         extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = immutable())
     )]
     pub volume_claim_policies: Vec<VolumeClaimPolicy>,
+
+    /// The minimum of pods that the set starts with. Can be changed while the set is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gang: Option<Gang>,
 }
 
 /// A number of Jobs made from one template.

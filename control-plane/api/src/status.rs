@@ -1,12 +1,13 @@
 //! The JobSet's `status`.
 //!
-//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart` is an addition; the
-//! rest is upstream's.
+//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart` and `gangs` are
+//! additions; the rest is upstream's.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gang::GangStatus;
 use crate::spec::without_default;
 use crate::string_enum::string_enum;
 
@@ -51,9 +52,20 @@ pub struct JobSetStatus {
     /// State of the restarts in place of the set's workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_restart: Option<InPlaceRestartStatus>,
+
+    /// State of the set's gangs: one, or one for each replicatedJob that starts by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub gangs: Vec<GangStatus>,
 }
 
 impl JobSetStatus {
+    /// The state of one gang, where it belongs to the present run.
+    pub fn gang(&self, name: &str) -> Option<&GangStatus> {
+        let mut gangs = self.gangs.iter();
+        gangs.find(|gang| gang.name == name && gang.restart_attempt == self.restarts)
+    }
+
     /// The status of one replicatedJob.
     pub fn replicated_job(&self, name: &str) -> Option<&ReplicatedJobStatus> {
         self.replicated_jobs_status

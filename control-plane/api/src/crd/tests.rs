@@ -12,14 +12,18 @@ const CHART_FILE: &str = include_str!("../../../../charts/lockstep/crds/jobset.x
 const UPSTREAM_FILE: &str = include_str!("../../vendor/jobset.x-k8s.io_jobsets.yaml");
 
 /// All that may differ from upstream's definition, documentation apart.
-const DIFFERENCES: [&str; 6] = [
+const DIFFERENCES: [&str; 8] = [
     // Upstream's generator leaves its version.
     "- metadata.annotations",
     // Execution policy (KEP-672), with its rules.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.executionPolicy",
+    // Gang start.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.gang",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: ExecutionPolicy and DependsOn APIs are mutually exclusive",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: Value is immutable",
+    // The state of the gangs.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.gangs",
     // Restarts in place: the state of the restart coordinator.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.inPlaceRestart",
 ];

@@ -1,0 +1,171 @@
+//! Gang start: `spec.gang` and `status.gangs`, additions to upstream's API.
+//!
+//! A gang is a set of pods that start together or not at all: those below the minimum of the replicatedJobs that are
+//! created together. What is above the minimum is extra, and starts where there is room.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{ReplicatedJob, without_default};
+use crate::string_enum::string_enum;
+
+/// Seconds from the moment a gang may be scheduled until all its minimum is bound, where the JobSet does not say.
+pub const DEFAULT_SCHEDULE_TIMEOUT_SECONDS: i32 = 60;
+
+/// The minimum of pods that a set starts with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Gang {
+    /// How many pods of the set start together, or not at all. By default the sum of the minimum of all
+    /// replicatedJobs. Where it is stated it must be that sum; with a single replicatedJob it is its minimum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub min_available: Option<i32>,
+
+    /// The minimum by replicatedJob. Those that are not listed start with all their pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub replicated_jobs: Vec<GangReplicatedJob>,
+
+    /// Seconds within which the minimum must be bound to nodes once the first of its pods may be. What is bound by
+    /// then is given back, and the gang waits again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = 60))]
+    pub schedule_timeout_seconds: Option<i32>,
+
+    /// Who sees to it that a gang starts together: `PodGroup` (kube-scheduler, where the API server serves
+    /// `scheduling.k8s.io/v1alpha2`), `Gates` (this controller, by scheduling gates) or `Auto` (the first of the two
+    /// that there is).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Auto"))]
+    pub backend: Option<GangBackend>,
+}
+
+/// The minimum of one replicatedJob.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangReplicatedJob {
+    /// Name of the replicatedJob.
+    pub name: String,
+
+    /// How many of its pods belong to the gang, in the order of Job index, then completion index.
+    #[schemars(range(min = 1))]
+    pub min_available: i32,
+}
+
+string_enum! {
+    /// Who sees to it that a gang starts together.
+    pub enum GangBackend {
+        /// `PodGroup` where it is served, else `Gates`.
+        Auto,
+        /// kube-scheduler, by a Workload and a PodGroup (KEP-4671).
+        PodGroup,
+        /// This controller, by scheduling gates (KEP-3521).
+        Gates,
+    }
+}
+
+string_enum! {
+    /// Where a gang stands.
+    pub enum GangPhase {
+        /// There is no room for the minimum. Nothing is held.
+        Waiting,
+        /// There is room, and the minimum is being bound to nodes.
+        Scheduling,
+        /// The whole minimum has been bound to nodes.
+        Scheduled,
+        /// The minimum was not bound in time. Its Jobs are suspended until the gang waits again.
+        BackingOff,
+    }
+}
+
+/// State of one gang.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangStatus {
+    /// Name of the gang: that of its replicatedJob where the replicatedJobs of the set start one after another, else
+    /// that of the first one, for all.
+    pub name: String,
+
+    /// Value of `status.restarts` that the gang belongs to. The state of an earlier one means nothing.
+    #[serde(default)]
+    #[schemars(transform = without_default)]
+    pub restart_attempt: i32,
+
+    /// Where the gang stands: `Waiting`, `Scheduling`, `Scheduled` or `BackingOff`.
+    pub phase: GangPhase,
+
+    /// How many pods start together, or not at all.
+    pub min_available: i32,
+
+    /// How often the gang was let to the scheduler.
+    #[serde(default)]
+    #[schemars(transform = without_default)]
+    pub attempt: i32,
+
+    /// When the phase began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+
+    /// When the phase ends by itself: `Scheduling` in `BackingOff`, and `BackingOff` in `Waiting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+
+    /// What the gang waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Gang {
+    /// The minimum of one replicatedJob in pods, as listed; `None`: it is not.
+    pub fn listed(&self, replicated_job: &str) -> Option<i32> {
+        let mut listed = self.replicated_jobs.iter();
+        listed
+            .find(|entry| entry.name == replicated_job)
+            .map(|entry| entry.min_available)
+    }
+
+    /// Seconds until a gang that is let to the scheduler must be bound.
+    pub fn schedule_timeout_seconds(&self) -> i32 {
+        self.schedule_timeout_seconds
+            .unwrap_or(DEFAULT_SCHEDULE_TIMEOUT_SECONDS)
+    }
+
+    /// The backend that is asked for. A value that this version does not know means the default.
+    pub fn backend(&self) -> GangBackend {
+        match &self.backend {
+            None | Some(GangBackend::Other(_)) => GangBackend::Auto,
+            Some(backend) => backend.clone(),
+        }
+    }
+
+    /// The minimum of each replicatedJob, in pods, by name. What is not listed starts with all its pods; a set with a single
+    /// replicatedJob may state its minimum for the whole.
+    pub fn minimums<'a>(&self, replicated_jobs: &'a [ReplicatedJob]) -> BTreeMap<&'a str, i32> {
+        let alone = replicated_jobs.len() == 1;
+        let minimum = |job: &ReplicatedJob| {
+            let stated = self.listed(&job.name).or(self.min_available.filter(|_| alone));
+            stated.unwrap_or_else(|| job.pods()).clamp(0, job.pods())
+        };
+        replicated_jobs
+            .iter()
+            .map(|job| (job.name.as_str(), minimum(job)))
+            .collect()
+    }
+}
+
+impl ReplicatedJob {
+    /// How many pods each of its Jobs runs at the same time; 1 where it is not stated.
+    pub fn parallelism(&self) -> i32 {
+        let spec = self.template.spec.as_ref();
+        spec.and_then(|spec| spec.parallelism).unwrap_or(1).max(0)
+    }
+
+    /// How many pods it has when it runs: replicas x parallelism.
+    pub fn pods(&self) -> i32 {
+        self.replicas().max(0).saturating_mul(self.parallelism())
+    }
+}
