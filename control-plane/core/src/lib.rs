@@ -9,6 +9,7 @@ mod elastic;
 mod execution_policy;
 mod failure_policy;
 pub mod features;
+pub mod gang;
 mod go_regex;
 pub mod in_place;
 pub mod jobset;

@@ -1,0 +1,337 @@
+//! What the gang controller sees of the cluster, and what it is to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1 as k8s;
+use lockstep_api::{GangStatus, labels};
+
+use super::{Needs, Resources};
+
+/// All nodes and all gangs of a cluster.
+///
+/// The states of gangs must be as new as the controller's own writes: room is given away once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct World {
+    /// By name.
+    pub nodes: BTreeMap<String, Node>,
+    /// The JobSets that have gangs, run, and have not finished, in any order.
+    pub jobsets: Vec<JobSetGangs>,
+}
+
+/// A node, with what its pods take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// Its labels, with `metadata.name` under [`Node::NAME`].
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<k8s::Taint>,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// What pods can have.
+    pub allocatable: Resources,
+    /// What the pods that are bound to it and have not ended ask for. See [`Node::take`].
+    pub requested: Resources,
+    /// The JobSets' Jobs that have such pods on it, by the labels [`labels::JOB_KEY`] and [`labels::PRIORITY`].
+    pub jobs: BTreeSet<(String, Option<String>)>,
+}
+
+/// What a bound pod takes of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The node that the pod is bound to.
+    pub node: String,
+    /// What it asks for.
+    pub requests: Resources,
+    /// The Job of a JobSet that it belongs to, as in [`Node::jobs`].
+    pub job: Option<(String, Option<String>)>,
+}
+
+/// The gangs of one JobSet, in the order of its replicatedJobs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobSetGangs {
+    /// Namespace of the JobSet.
+    pub namespace: String,
+    /// Name of the JobSet.
+    pub name: String,
+    /// UID of the JobSet.
+    pub uid: String,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its `status.restarts`.
+    pub restarts: i32,
+    /// Its `status.gangs`.
+    pub status: Vec<GangStatus>,
+    /// The gangs whose Jobs have been made.
+    pub gangs: Vec<Gang>,
+}
+
+/// Pods that start together, with the extras that go with them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gang {
+    /// As in `status.gangs`.
+    pub name: String,
+    /// Who starts it.
+    pub backend: Backend,
+    /// How long the minimum may take to be bound once it may.
+    pub timeout: SignedDuration,
+    /// When its Jobs were let to run.
+    pub asked: Option<Timestamp>,
+    /// Its replicatedJobs, in the order of the spec.
+    pub parts: Vec<Part>,
+}
+
+/// Who starts a gang together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// This controller, by scheduling gates on all pods.
+    #[default]
+    Gates,
+    /// kube-scheduler, by a PodGroup. Extras alone have gates.
+    PodGroup,
+}
+
+/// One replicatedJob of a gang.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// Name of the replicatedJob.
+    pub name: String,
+    /// How many of its pods belong to the gang.
+    pub minimum: u32,
+    /// How many Jobs it has.
+    pub replicas: u32,
+    /// How many pods each of its Jobs runs at the same time.
+    pub parallelism: u32,
+    /// Whether a Job has as many pods as completion indexes, so that the index says which of its pods one is.
+    pub indexed: bool,
+    /// What a pod made from its template needs. Pods that cannot be created yet are reckoned by that.
+    pub needs: Arc<Needs>,
+    /// Its pods of the present restart attempt, ended ones included, in any order.
+    pub pods: Vec<Pod>,
+}
+
+/// A pod of a gang.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// UID of its JobSet.
+    pub jobset_uid: String,
+    /// The restart attempt of the JobSet that it was created for.
+    pub restart_attempt: i32,
+    /// Name of its replicatedJob.
+    pub replicated_job: String,
+    /// Index of its Job in the replicatedJob.
+    pub job_index: u32,
+    /// Its completion index.
+    pub index: Option<u32>,
+    /// Whether it has the gate [`labels::GANG_GATE`].
+    pub gated: bool,
+    /// The node that it is bound to.
+    pub node: Option<String>,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// What it needs of a node.
+    pub needs: Arc<Needs>,
+}
+
+/// `status.phase` of a pod, as far as gangs are concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not started.
+    #[default]
+    Pending,
+    /// Started, and not ended.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended otherwise.
+    Failed,
+}
+
+/// What is to be done, and when to look again although nothing may have changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decisions {
+    /// By JobSet; those with nothing to do are left out.
+    pub jobsets: Vec<Decision>,
+    /// When a time-out or a back-off ends next.
+    pub wake_at: Option<Timestamp>,
+    /// How many gangs wait or back off.
+    pub waiting: usize,
+}
+
+/// What is to be done about the gangs of one JobSet. Writing the status and letting pods go may be done in any order: what may go does so by a
+/// status that is durable already.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Namespace of the JobSet.
+    pub namespace: String,
+    /// Name of the JobSet.
+    pub name: String,
+    /// UID of the JobSet.
+    pub uid: String,
+    /// What `status.gangs` should be, fenced by the resourceVersion that was decided on.
+    pub write: Option<Write>,
+    /// Pods whose gate is to be removed, in this order.
+    pub ungate: Vec<PodRef>,
+}
+
+/// A new `status.gangs`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Write {
+    /// All of it.
+    pub gangs: Vec<GangStatus>,
+    /// False: only what is missing has changed. That can wait for some seconds, during which it may change again.
+    pub urgent: bool,
+    /// To be told once it is written.
+    pub announcements: Vec<Announcement>,
+}
+
+/// One pod, and no other of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodRef {
+    /// Its name, in the JobSet's namespace.
+    pub name: String,
+    /// Its UID, a precondition of the write.
+    pub uid: String,
+}
+
+/// News of a gang.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Announcement {
+    /// Name of the gang.
+    pub gang: String,
+    /// Who starts it.
+    pub backend: Backend,
+    /// What has happened.
+    pub word: Word,
+    /// The same in a sentence, for the event.
+    pub message: String,
+}
+
+/// What has happened to a gang.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Word {
+    /// It waits for room.
+    Waiting,
+    /// It may be scheduled now.
+    Scheduling,
+    /// It may be scheduled now although the fit check does not understand all that its pods ask for.
+    NotUnderstood,
+    /// Its minimum is bound, so long after its Jobs were let to run.
+    Scheduled(SignedDuration),
+    /// Its minimum was not bound in time.
+    TimedOut,
+}
+
+impl Word {
+    /// Reason of the event, and whether it is a warning.
+    #[must_use]
+    pub fn reason(&self) -> (&'static str, bool) {
+        match self {
+            Self::Waiting => ("GangWaiting", false),
+            Self::Scheduling => ("GangScheduling", false),
+            Self::NotUnderstood => ("GangFitUnknown", true),
+            Self::Scheduled(_) => ("GangScheduled", false),
+            Self::TimedOut => ("GangTimeout", true),
+        }
+    }
+}
+
+impl Node {
+    /// The key under which [`Node::labels`] has the node's name, for affinity by field. No label can be called so.
+    pub const NAME: &'static str = "metadata.name";
+
+    /// Reads a node. Nothing is taken of it yet.
+    #[must_use]
+    pub fn of(node: &k8s::Node) -> Self {
+        let spec = node.spec.as_ref();
+        let status = node.status.as_ref();
+        let mut labels = node.metadata.labels.clone().unwrap_or_default();
+        let name = node.metadata.name.clone().unwrap_or_default();
+        labels.insert(Self::NAME.to_owned(), name);
+        Self {
+            labels,
+            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+            allocatable: status
+                .and_then(|status| status.allocatable.as_ref())
+                .map(Resources::of)
+                .unwrap_or_default(),
+            requested: Resources::default(),
+            jobs: BTreeSet::new(),
+        }
+    }
+
+    /// Adds what a bound pod takes.
+    pub fn take(&mut self, footprint: &Footprint) {
+        self.requested.add(&footprint.requests);
+        self.jobs.extend(footprint.job.clone());
+    }
+}
+
+impl Footprint {
+    /// What a pod takes of its node; `None`: nothing, as it is not bound or has ended.
+    #[must_use]
+    pub fn of(pod: &k8s::Pod) -> Option<Self> {
+        let spec = pod.spec.as_ref()?;
+        let node = spec.node_name.clone().filter(|node| !node.is_empty())?;
+        if matches!(phase(pod), PodPhase::Succeeded | PodPhase::Failed) {
+            return None;
+        }
+        let label = |key: &str| pod.metadata.labels.as_ref()?.get(key).cloned();
+        Some(Self {
+            node,
+            requests: super::needs::requests(spec),
+            job: label(labels::JOB_KEY).map(|key| (key, label(labels::PRIORITY))),
+        })
+    }
+}
+
+impl Pod {
+    /// Reads a pod; `None`: it belongs to no JobSet.
+    #[must_use]
+    pub fn of(pod: &k8s::Pod) -> Option<Self> {
+        let label = |key: &str| pod.metadata.labels.as_ref()?.get(key);
+        let number = |key: &str| label(key)?.parse().ok();
+        let spec = pod.spec.as_ref()?;
+        let mut gates = spec.scheduling_gates.iter().flatten();
+        Some(Self {
+            name: pod.metadata.name.clone()?,
+            uid: pod.metadata.uid.clone()?,
+            jobset_uid: label(labels::JOBSET_UID)?.clone(),
+            restart_attempt: label(labels::RESTART_ATTEMPT)?.parse().ok()?,
+            replicated_job: label(labels::REPLICATED_JOB_NAME)?.clone(),
+            job_index: number(labels::JOB_INDEX)?,
+            index: number(labels::BATCH_JOB_COMPLETION_INDEX),
+            gated: gates.any(|gate| gate.name == labels::GANG_GATE),
+            node: spec.node_name.clone().filter(|node| !node.is_empty()),
+            phase: phase(pod),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            priority: spec.priority.unwrap_or(0),
+            needs: Arc::new(Needs::of(&pod.metadata, spec)),
+        })
+    }
+
+    /// Whether it has ended, well or not.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+}
+
+fn phase(pod: &k8s::Pod) -> PodPhase {
+    match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        _ => PodPhase::Pending,
+    }
+}
