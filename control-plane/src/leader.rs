@@ -151,6 +151,7 @@ impl Leader {
                 Arc::clone(registry),
                 announcer,
                 Means {
+                    pod_groups: false,
                     agents: self.settings.agents.clone(),
                     replaces_pods: self.settings.replace_lost_pods,
                 },
@@ -178,6 +179,7 @@ impl Leader {
             Setting {
                 features: self.settings.features,
                 has_daemons,
+                pod_groups: false,
                 agents: self.settings.agents,
             },
             self.reconciler_changes,

@@ -4,7 +4,7 @@ use sha1::{Digest, Sha1};
 
 /// Longest name of a pod that can also be a host name and the value of a label.
 const LONGEST_POD_NAME: usize = 63;
-/// Hex digits at the end of the name of a replacement pod.
+/// Hex digits at the end of the name of a replacement pod or a PodGroup.
 const REPLACEMENT_DIGITS: usize = 8;
 
 /// Name of a Job: `<jobset>-<replicatedJob>-<job index>`.
@@ -36,6 +36,16 @@ pub fn replacement_pod_name(job_name: &str, completion_index: u32, predecessor: 
     let room = LONGEST_POD_NAME.saturating_sub(end.len());
     let start = &job_name[..job_name.floor_char_boundary(room)];
     format!("{start}{end}")
+}
+
+/// Name of the PodGroup of a gang: `<jobset>-<gang>-<restart attempt>-<minimum>-<digest of the JobSet's UID>`. The spec of a PodGroup does not
+/// change, and it outlives its last pod for a while: what starts anew has another one.
+pub fn pod_group_name(jobset: &str, gang: &str, restart_attempt: i32, minimum: i32, uid: &str) -> String {
+    let digest = hex_digest(uid);
+    format!(
+        "{jobset}-{gang}-{restart_attempt}-{minimum}-{}",
+        &digest[..REPLACEMENT_DIGITS]
+    )
 }
 
 fn hex_digest(text: &str) -> String {

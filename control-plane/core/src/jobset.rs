@@ -16,6 +16,7 @@ use lockstep_api::{GROUP, InPlaceKind, JobSet, KIND, ReplicatedJob, VERSION, ann
 
 use crate::{
     features::Features,
+    gang::Marks,
     in_place::{self, Agents, Group, template},
     restart::Rung,
     volume_claims,
@@ -36,6 +37,7 @@ pub(crate) struct Jobs<'a> {
     jobset: &'a JobSet,
     owner: OwnerReference,
     features: Features,
+    pod_groups: bool,
     group: Option<Group>,
     agents: &'a Agents,
     /// Labels and annotations that all Jobs of the set share.
@@ -57,6 +59,7 @@ impl<'a> Jobs<'a> {
             jobset,
             owner: owner_reference(jobset),
             features,
+            pod_groups: false,
             group: in_place::group(jobset, agents).filter(|_| features.in_place_restart),
             agents,
             common,
@@ -71,6 +74,13 @@ impl<'a> Jobs<'a> {
         {
             group.rung = None;
         }
+        self
+    }
+
+    /// The same where kube-scheduler can start gangs, or cannot.
+    #[must_use]
+    pub(crate) fn with_pod_groups(mut self, pod_groups: bool) -> Self {
+        self.pod_groups = pod_groups;
         self
     }
 
@@ -107,6 +117,8 @@ impl<'a> Jobs<'a> {
         );
         self.mark_for_in_place(&mut spec.template);
         self.bring_agents(&mut spec.template);
+        let gang = Marks::of(self.jobset, replicated_job, index, self.pod_groups);
+        Marks::put(gang.as_ref(), &mut spec.template);
         let pod = spec.template.spec.get_or_insert_default();
         pod.restart_policy.get_or_insert_with(|| "OnFailure".to_owned());
         if self.jobset.dns_hostnames() {

@@ -13,6 +13,7 @@ use k8s_openapi::{
 use lockstep_api::{JobSet, annotations};
 
 use crate::features::Features;
+use crate::gang::GangPod;
 use crate::in_place::Agents;
 
 #[cfg(test)]
@@ -34,6 +35,10 @@ pub struct Observed {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// The JobSet's pods, as far as upstream's in-place restart agents are concerned.
     pub agent_pods: Vec<AgentPod>,
+    /// The JobSet's pods of the present restart attempt, where it has a gang.
+    pub gang_pods: Vec<GangPod>,
+    /// Whether the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
+    pub pod_groups: bool,
     /// Whether node daemons can be there at all. Without them nobody restarts anything in place but kubelet and upstream's agents.
     pub has_daemons: bool,
     /// How agents get into containers.
@@ -51,6 +56,8 @@ pub struct Setting {
     pub features: Features,
     /// See [`Observed::has_daemons`].
     pub has_daemons: bool,
+    /// See [`Observed::pod_groups`].
+    pub pod_groups: bool,
     /// See [`Observed::agents`].
     pub agents: Agents,
 }
@@ -116,6 +123,8 @@ impl Observed {
             services,
             claims: Vec::new(),
             agent_pods: Vec::new(),
+            gang_pods: Vec::new(),
+            pod_groups: false,
             has_daemons: true,
             agents: Agents::ByNode,
             features: Features::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use lockstep_api::labels;
+use lockstep_api::{annotations, labels};
 
 use crate::observed::AgentPod;
 
@@ -33,6 +33,8 @@ pub struct PodSummary {
     pub running: bool,
     /// Whether Kubernetes has marked it as not ready because its node does not report any more.
     pub node_lost: bool,
+    /// Whether it belongs to a gang.
+    pub in_gang: bool,
     /// What concerns upstream's in-place restart agent, and how it ended.
     pub agent: AgentPod,
 }
@@ -54,6 +56,11 @@ impl PodSummary {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             running: phase == Some("Running"),
             node_lost: pod.status.as_ref().is_some_and(node_lost),
+            in_gang: pod
+                .metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|annotations| annotations.contains_key(annotations::GANG)),
             agent: AgentPod::of(pod),
         }
     }

@@ -11,7 +11,7 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
-    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
+    GangPhase, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
     ReplicatedJobStatus, RestartRung, RestartStrategy,
     conditions::{self, messages, reasons},
     labels,
@@ -21,6 +21,7 @@ use crate::{
     children::{Children, label},
     elastic, execution_policy,
     failure_policy::{self, Decision},
+    gang::{self, Marks},
     in_place::{self, Group},
     jobset::Jobs,
     network,
@@ -85,7 +86,8 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     }
     let in_place = group.is_some();
     let counts = draft.status.replicated_jobs_status.clone();
-    if !jobset.is_suspended() && status::all_ready(jobset, &counts) {
+    let reached = gang::reached(jobset, children, &observed.gang_pods, &counts);
+    if !jobset.is_suspended() && status::all_ready(jobset, &reached) {
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
     // Restarts in place and by recreation are counted together, by the group's coordinator.
@@ -124,7 +126,8 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         apply(jobset, decision, coordinated, draft);
         return;
     }
-    if !children.succeeded.is_empty() && success_policy::is_met(jobset, children, &counts) {
+    let some_succeeded = reached.iter().any(|state| state.succeeded > 0);
+    if some_succeeded && success_policy::is_met(jobset, &reached, &counts) {
         draft.complete();
         return;
     }
@@ -134,13 +137,14 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         plan.change_jobs = elastic::changes(jobset, children);
     }
     let graph = Graph::compile(jobset);
-    create_jobs(observed, &graph, children, draft, plan);
-    startup::report(jobset, &counts, draft);
+    create_jobs(observed, &graph, children, &reached, draft, plan);
+    startup::report(jobset, &reached, draft);
     if jobset.is_suspended() {
         suspend(children, draft, plan);
     } else {
-        resume(jobset, &graph, children, draft, plan);
+        resume(observed, &graph, children, &reached, draft, plan);
     }
+    gang::report(jobset, children, &observed.gang_pods, draft);
     if has_upstream_agents {
         follow_upstream_agents(observed, children, draft);
     }
@@ -230,6 +234,7 @@ fn apply(jobset: &JobSet, decision: Decision, coordinated: bool, draft: &mut Dra
             event,
         } => {
             draft.status.restarts += 1;
+            draft.status.gangs.clear();
             draft.status.restarts_count_towards_max += i32::from(counts);
             if coordinated {
                 recreate_group(draft.status.in_place_restart.get_or_insert_default(), counts);
@@ -270,6 +275,7 @@ fn create_jobs(
     observed: &Observed,
     graph: &Graph<'_>,
     children: &Children<'_>,
+    reached: &[ReplicatedJobStatus],
     draft: &Draft<'_>,
     plan: &mut Plan,
 ) {
@@ -279,34 +285,35 @@ fn create_jobs(
     if waits_for_all {
         return;
     }
-    let mut jobs = Jobs::new(jobset, observed.features, &observed.agents);
+    let mut jobs =
+        Jobs::new(jobset, observed.features, &observed.agents).with_pod_groups(observed.pod_groups);
     if !observed.has_daemons {
         jobs = jobs.without_daemons();
     }
-    let counts = &draft.status.replicated_jobs_status;
     for stage in graph
         .stages
         .iter()
-        .filter(|stage| stage.may_be_created(jobset.is_suspended(), counts))
+        .filter(|stage| stage.may_be_created(jobset.is_suspended(), reached))
     {
+        let backs_off =
+            gang::phase(jobset, draft, &stage.replicated_job.name) == Some(&GangPhase::BackingOff);
         for index in 0..stage.replicated_job.replicas() {
             let name = jobset.job_name(&stage.replicated_job.name, i64::from(index));
             if !children.taken.contains(name.as_str()) {
-                plan.create_jobs.push(jobs.make(stage.replicated_job, index));
+                let mut job = jobs.make(stage.replicated_job, index);
+                if backs_off {
+                    job.spec.get_or_insert_default().suspend = Some(true);
+                }
+                plan.create_jobs.push(job);
             }
         }
     }
 }
 
 fn suspend(children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
-    let running = children
-        .active
-        .iter()
-        .filter(|job| !is_deleting(job) && !status::is_suspended(job));
-    plan.change_jobs.extend(running.map(|job| JobChange {
-        job: JobRef::of(job),
-        change: Change::Suspend,
-    }));
+    suspend_jobs(children.active.iter().copied(), plan);
+    // Their pods go: what is resumed starts together again.
+    draft.status.gangs.clear();
     draft.set_condition(&NewCondition {
         severity: Severity::Normal,
         type_: conditions::SUSPENDED,
@@ -317,26 +324,48 @@ fn suspend(children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
     draft.set_not_restarting(reasons::JOBSET_SUSPENDED, messages::SUSPENDED_JOBS);
 }
 
+fn suspend_jobs<'a>(jobs: impl Iterator<Item = &'a Job>, plan: &mut Plan) {
+    let running = jobs.filter(|job| !is_deleting(job) && !status::is_suspended(job));
+    plan.change_jobs.extend(running.map(|job| JobChange {
+        job: JobRef::of(job),
+        change: Change::Suspend,
+    }));
+}
+
 fn resume(
-    jobset: &JobSet,
+    observed: &Observed,
     graph: &Graph<'_>,
     children: &Children<'_>,
+    reached: &[ReplicatedJobStatus],
     draft: &mut Draft<'_>,
     plan: &mut Plan,
 ) {
-    let counts = draft.status.replicated_jobs_status.clone();
-    for stage in graph.stages.iter().filter(|stage| stage.may_run(&counts)) {
-        let suspended = children.active.iter().filter(|job| {
-            !is_deleting(job)
-                && status::is_suspended(job)
-                && label(job, labels::REPLICATED_JOB_NAME) == Some(stage.replicated_job.name.as_str())
-        });
-        plan.change_jobs.extend(suspended.map(|job| JobChange {
-            job: JobRef::of(job),
-            change: Change::Resume(Box::new(resume::merge(job, stage.replicated_job))),
-        }));
+    let jobset = &*observed.jobset;
+    let stopped = gang::stopped(jobset, children, draft);
+    for stage in graph.stages.iter().filter(|stage| stage.may_run(reached)) {
+        let replicated_job = stage.replicated_job;
+        let own = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
+        let own = || children.active.iter().filter(own).copied();
+        if gang::phase(jobset, draft, &replicated_job.name) == Some(&GangPhase::BackingOff) {
+            suspend_jobs(own(), plan);
+            continue;
+        }
+        if stopped.contains(gang::gang_name(jobset, &replicated_job.name)) {
+            continue;
+        }
+        for job in own().filter(|job| !is_deleting(job) && status::is_suspended(job)) {
+            if Marks::differ(jobset, replicated_job, job, observed.pod_groups) {
+                plan.delete_jobs.push(JobRef::of(job));
+                continue;
+            }
+            plan.change_jobs.push(JobChange {
+                job: JobRef::of(job),
+                change: Change::Resume(Box::new(resume::merge(job, replicated_job))),
+            });
+        }
     }
-    if !startup::is_in_progress(jobset, &counts) {
+    draft.status.gangs.retain(|gang| !stopped.contains(&gang.name));
+    if !startup::is_in_progress(jobset, reached) {
         draft.set_condition(&NewCondition {
             severity: Severity::Normal,
             type_: conditions::SUSPENDED,

@@ -28,8 +28,15 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
     let mut wished = new_meta
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
-    // The controller's word to the node daemons stays as it was when the Job was made.
-    wished.retain(|key, _| key != annotations::IN_PLACE && key != annotations::SUPERVISE);
+    // The controller's own word stays as it was when the Job was made.
+    let ours = [
+        annotations::IN_PLACE,
+        annotations::SUPERVISE,
+        annotations::GANG,
+        annotations::GANG_MINIMUM,
+        annotations::GANG_POD_GROUP,
+    ];
+    wished.retain(|key, _| !ours.contains(&key.as_str()));
     Resume {
         resource_version: job.metadata.resource_version.clone(),
         clear_start_time: job

@@ -69,7 +69,7 @@ impl<'a> Draft<'a> {
 
     /// Sets a condition, and tells of it where that changes anything.
     ///
-    /// A condition that is absent and false is not added. A change of reason or message alone keeps the time of the last
+    /// A condition that is absent and false is not added, but for MinAvailable, which is there from the beginning. A change of reason or message alone keeps the time of the last
     /// transition. The two conditions of the startup policy exclude each other.
     pub(crate) fn set_condition(&mut self, new: &NewCondition<'_>) {
         let status = if new.status { "True" } else { "False" };
@@ -95,7 +95,7 @@ impl<'a> Draft<'a> {
                 changed = true;
             }
         }
-        if !found && new.status {
+        if !found && (new.status || new.type_ == conditions::MIN_AVAILABLE) {
             self.status.conditions.push(Condition {
                 type_: new.type_.to_owned(),
                 status: status.to_owned(),

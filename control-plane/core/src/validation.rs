@@ -13,6 +13,7 @@ use crate::features::Features;
 mod coordinator;
 mod execution_policy;
 mod failure_policy;
+pub(crate) mod gang;
 mod in_place;
 mod managed_by;
 mod syntax;
@@ -124,6 +125,7 @@ pub fn validate(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     coordinator::validate(jobset, &mut violations);
     in_place::validate(jobset, features, &mut violations);
     volume_claims::validate(jobset, &mut violations);
+    gang::validate(jobset, &mut violations);
     violations
 }
 

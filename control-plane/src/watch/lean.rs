@@ -186,7 +186,7 @@ impl From<Child> for PersistentVolumeClaim {
     }
 }
 
-/// A Job's numbers, policies and conditions, and of its pod template the mark of in-place restarts and the lists that a resume adds to: of everything else in the template a
+/// A Job's numbers, policies and conditions, and of its pod template the marks of in-place restarts and of gangs, and the lists that a resume adds to: of everything else in the template a
 /// merge patch leaves alone what it does not name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -217,7 +217,7 @@ struct SeenTemplate {
     spec: Option<SeenLists>,
 }
 
-/// How the pods restart in place.
+/// How the pods restart in place, and the gang that they belong to.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SeenMark {
@@ -325,6 +325,14 @@ const CHILD_LABELS: [&str; 6] = [
     labels::JOB_RESTART_ATTEMPT,
 ];
 
+/// The annotations of a Job's pod template that are read.
+const TEMPLATE_ANNOTATIONS: [&str; 4] = [
+    annotations::IN_PLACE,
+    annotations::GANG,
+    annotations::GANG_MINIMUM,
+    annotations::GANG_POD_GROUP,
+];
+
 fn without_copy<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
@@ -332,7 +340,7 @@ fn without_copy<'de, D: Deserializer<'de>>(
 }
 
 fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    deserializer.deserialize_option(Wanted(|key| key == annotations::IN_PLACE))
+    deserializer.deserialize_option(Wanted(|key| TEMPLATE_ANNOTATIONS.contains(&key)))
 }
 
 fn child_labels<'de, D: Deserializer<'de>>(

@@ -28,6 +28,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use lockstep_api::{JobSet, labels};
 use lockstep_core::Observed;
+use lockstep_core::gang::GangPod;
 use lockstep_core::observed::Setting;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -142,6 +143,17 @@ impl Stores {
         observed.features = setting.features;
         observed.has_daemons = setting.has_daemons;
         observed.agents = setting.agents.clone();
+        observed.pod_groups = setting.pod_groups;
+        if observed.jobset.spec.gang.is_some() {
+            let restarts = observed.jobset.restarts();
+            let uid = observed.jobset.uid_str();
+            let pods = caches.pods.seen(key);
+            let own = pods
+                .iter()
+                .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid));
+            let own = own.filter_map(|pod| GangPod::of(&pod.summary, restarts));
+            observed.gang_pods = own.collect();
+        }
         let mut even_more = false;
         if !observed.jobset.spec.volume_claim_policies.is_empty() {
             (observed.claims, even_more) = caches.claims.recent.complete(key, caches.claims.seen(key));
@@ -258,7 +270,8 @@ pub fn start(
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {
-            pod.summary.agent.attempt.is_some() || pod.summary.agent.container_restarts > 0
+            let agent = &pod.summary.agent;
+            agent.attempt.is_some() || agent.container_restarts > 0 || pod.summary.in_gang
         },
     };
     let told = vec![Told::all(&watchers.groups), agents];

@@ -1,6 +1,9 @@
 //! Defaults that the schema cannot express; those it can are applied by the API server before.
 
-use lockstep_api::{JobSet, Network, RetentionPolicy, StartupPolicy, SuccessPolicy, VolumeRetentionPolicy};
+use lockstep_api::{
+    GangBackend, GangReplicatedJob, JobSet, Network, RetentionPolicy, StartupPolicy, SuccessPolicy,
+    VolumeRetentionPolicy, annotations,
+};
 
 /// Fills in what a JobSet that is being created leaves out. What it states stays.
 pub fn default(jobset: &mut JobSet) {
@@ -33,9 +36,58 @@ pub fn default(jobset: &mut JobSet) {
             rule.name = format!("failurePolicyRule{index}");
         }
     }
+    gang(jobset);
+    let spec = &mut jobset.spec;
     for policy in &mut spec.volume_claim_policies {
         policy.retention_policy.get_or_insert(VolumeRetentionPolicy {
             when_deleted: Some(RetentionPolicy::Delete),
         });
+    }
+}
+
+/// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose replicatedJobs wait for each other.
+fn gang(jobset: &mut JobSet) {
+    let Some(gang) = &jobset.spec.gang else {
+        return;
+    };
+    let jobs = &jobset.spec.replicated_jobs;
+    let mut gang = gang.clone();
+    gang.backend.get_or_insert(GangBackend::Auto);
+    let timeout = gang.schedule_timeout_seconds();
+    gang.schedule_timeout_seconds = Some(timeout);
+    // What cannot be is not made whole, but refused as it was stated.
+    let can_be = |minimum: i32, pods: i32| 0 < minimum && minimum <= pods;
+    let alone = jobs.len() == 1;
+    let stated = gang.min_available.filter(|_| alone);
+    let minimums = jobs.iter().map(|job| {
+        let minimum = gang.listed(&job.name).or(stated).unwrap_or_else(|| job.pods());
+        (job, minimum)
+    });
+    let minimums: Vec<_> = minimums.collect();
+    if minimums
+        .iter()
+        .all(|(job, minimum)| *minimum == job.pods() || can_be(*minimum, job.pods()))
+        && !(gang.replicated_jobs.is_empty() && gang.min_available.is_some() && !alone)
+    {
+        let sum = minimums
+            .iter()
+            .map(|(_, minimum)| *minimum)
+            .fold(0, i32::saturating_add);
+        let missing: Vec<GangReplicatedJob> = minimums
+            .iter()
+            .filter(|(job, minimum)| *minimum > 0 && gang.listed(&job.name).is_none())
+            .map(|(job, minimum)| GangReplicatedJob {
+                name: job.name.clone(),
+                min_available: *minimum,
+            })
+            .collect();
+        gang.replicated_jobs.extend(missing);
+        gang.min_available.get_or_insert(sum);
+    }
+    let waits = jobset.executes_in_order().is_some() || jobs.iter().any(|job| !job.depends_on.is_empty());
+    jobset.spec.gang = Some(gang);
+    if waits {
+        let annotations = jobset.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotations::DEPENDENT_JOB.to_owned(), "true".to_owned());
     }
 }

@@ -1,6 +1,6 @@
 //! What may change in a JobSet.
 //!
-//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, the part of the pod templates that Kueue and others
+//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the pod templates that Kueue and others
 //! set (KEP-2926). The schema guards the policies; this guards the rest.
 
 use lockstep_api::{JobSet, JobSetSpec, ReplicatedJob};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     features::Features,
-    validation::{Kind, Violation, path},
+    validation::{self, Kind, Violation, path},
 };
 
 const IMMUTABLE: &str = "field is immutable";
@@ -33,6 +33,16 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     if new.spec.managed_by != old.spec.managed_by {
         let value = new.spec.managed_by.as_deref().unwrap_or_default();
         violations.push(Violation::with_value("spec.managedBy", value, IMMUTABLE));
+    }
+    let stands_still = !(old.is_suspended() || new.is_suspended());
+    if new.spec.gang != old.spec.gang && stands_still {
+        violations.push(Violation::new(
+            "spec.gang",
+            "field is immutable unless the JobSet is suspended",
+        ));
+    }
+    if new.spec.gang != old.spec.gang || features.elastic_jobset {
+        validation::gang::validate(new, &mut violations);
     }
     // The schema's rules do not see that a field comes or goes.
     let presence = [(

@@ -1,12 +1,392 @@
 //! Which gangs may start now.
+//!
+//! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits starts. One that does not fit keeps every node that
+//! it could use: those behind it may start where none of their pods can come to stand on such a node, and those of lower priority that were created
+//! after it may not start at all. So nobody passes at the cost of a gang that waits, and what passes uses only what would lie idle. A gang that would not
+//! fit the nodes even if no JobSet ran keeps nothing.
 
-use jiff::Timestamp;
+use std::cmp::Reverse;
 
-use super::{Decisions, World};
+use jiff::{SignedDuration, Timestamp};
+use lockstep_api::GangPhase;
 
-/// Decides about all gangs at once.
+use super::fit::{Fit, Group, Room};
+use super::message;
+use super::order::{Seat, seats};
+use super::progress::Progress;
+use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
+
+/// A gang while it is decided about.
+struct Entry<'a> {
+    jobset: &'a JobSetGangs,
+    gang: &'a Gang,
+    seats: Vec<Seat<'a>>,
+    priority: i32,
+    progress: Progress<'a>,
+    ungate: Vec<&'a Pod>,
+    group: Option<PodGroupRef>,
+}
+
+/// A gang that waits, as far as it concerns those behind it.
+struct Ahead {
+    priority: i32,
+    created: Timestamp,
+}
+
+/// Decides about all gangs at once. With the same world and time it decides the same.
 #[must_use]
 pub fn decide(world: &World, now: Timestamp) -> Decisions {
-    let _ = (world, now);
-    Decisions::default()
+    let mut entries: Vec<Entry<'_>> = world
+        .jobsets
+        .iter()
+        .flat_map(|jobset| jobset.gangs.iter().map(move |gang| Entry::new(jobset, gang, now)))
+        .collect();
+    entries.sort_by_key(|entry| {
+        let jobset = entry.jobset;
+        let place = (jobset.created, &jobset.namespace, &jobset.name, &jobset.uid);
+        (Reverse(entry.priority), place)
+    });
+    let mut room = Room::now(&world.nodes);
+    for entry in &entries {
+        room.promise(&groups(entry.gang, entry.on_their_way()));
+    }
+    // Where pods of a gang are on their way to their nodes, nobody knows where they will stand.
+    let mut settling = entries.iter().any(Entry::is_settling);
+    for entry in &mut entries {
+        entry.follow(now);
+    }
+    let mut empty = Room::empty(&world.nodes);
+    let mut ahead: Vec<Ahead> = Vec::new();
+    for entry in &mut entries {
+        if entry.gang.pod_group.is_some() {
+            entry.ask_for_group(&mut empty, &mut ahead);
+            continue;
+        }
+        if entry.waits_for_room() {
+            settling |= entry.try_to_start(&mut room, &mut empty, &mut ahead, settling, now);
+        }
+        // Its room is promised, but those behind it start after it.
+        if *entry.progress.phase() == GangPhase::Scheduling {
+            ahead.push(entry.as_ahead());
+        }
+    }
+    for entry in &mut entries {
+        entry.let_go(&mut room, settling);
+    }
+    collect(entries, world, now)
+}
+
+fn collect(entries: Vec<Entry<'_>>, world: &World, now: Timestamp) -> Decisions {
+    let mut decisions = Decisions {
+        wake_at: entries.iter().filter_map(|entry| entry.wake_at(now)).min(),
+        waiting: entries.iter().filter(|entry| entry.progress.is_waiting()).count(),
+        ..Decisions::default()
+    };
+    for jobset in &world.jobsets {
+        let own = || {
+            let own = |entry: &&Entry<'_>| std::ptr::eq(entry.jobset, jobset);
+            entries.iter().filter(own)
+        };
+        let decision = Decision {
+            namespace: jobset.namespace.clone(),
+            name: jobset.name.clone(),
+            uid: jobset.uid.clone(),
+            write: super::progress::write(jobset, own().map(|entry| &entry.progress)),
+            ungate: own()
+                .flat_map(|entry| &entry.ungate)
+                .map(|pod| PodRef::of(pod))
+                .collect(),
+            groups: own().filter_map(|entry| entry.group.clone()).collect(),
+        };
+        let Decision {
+            write,
+            ungate,
+            groups,
+            ..
+        } = &decision;
+        if write.is_some() || !ungate.is_empty() || !groups.is_empty() {
+            decisions.jobsets.push(decision);
+        }
+    }
+    decisions
+}
+
+impl<'a> Entry<'a> {
+    fn new(jobset: &'a JobSetGangs, gang: &'a Gang, now: Timestamp) -> Self {
+        let seats = seats(gang);
+        let pods = || gang.parts.iter().flat_map(|part| &part.pods);
+        // Only pods tell. Until the first has come it could be any.
+        let priority = pods().map(|pod| pod.priority).max().unwrap_or(i32::MAX);
+        let minimum = seats.iter().filter(|seat| seat.below).count();
+        Self {
+            jobset,
+            gang,
+            seats,
+            priority,
+            progress: Progress::new(jobset, gang, minimum, now),
+            ungate: Vec::new(),
+            group: None,
+        }
+    }
+
+    fn below(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.seats.iter().filter(|seat| seat.below)
+    }
+
+    /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go, and whoever has no gate.
+    fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
+        let let_go = self.progress.was_let_go();
+        self.seats.iter().filter(move |seat| {
+            let free = seat.pod.is_some_and(|pod| !pod.gated);
+            let by_pod_group = seat.below && self.gang.backend() == Backend::PodGroup && !let_go;
+            !seat.is_bound() && (seat.below && let_go || free && !by_pod_group)
+        })
+    }
+
+    fn is_settling(&self) -> bool {
+        self.progress.was(GangPhase::Scheduling) && self.below().any(|seat| !seat.is_bound())
+    }
+
+    /// What time and the scheduler have brought about.
+    fn follow(&mut self, now: Timestamp) {
+        let minimum = self.below().count();
+        let bound = self.below().filter(|seat| seat.is_bound()).count();
+        let stands = self
+            .below()
+            .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
+        let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
+        let is_clear = pods.all(|pod| pod.is_terminal());
+        match self.progress.phase() {
+            // Whoever let them go, they hold nodes now.
+            GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
+            GangPhase::Waiting | GangPhase::Scheduling if bound >= minimum => {
+                self.progress.scheduled(self.gang, now);
+            }
+            GangPhase::Scheduling if self.progress.is_over(now) => {
+                let message = message::timed_out(bound, minimum, self.gang.timeout);
+                self.progress.back_off(self.jobset, message, now);
+            }
+            GangPhase::BackingOff if self.progress.is_over(now) && is_clear => {
+                self.progress.wait(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn waits_for_room(&self) -> bool {
+        *self.progress.phase() == GangPhase::Waiting && self.gang.backend() == Backend::Gates
+    }
+
+    /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher priority that were created earlier are bound.
+    fn ask_for_group(&mut self, empty: &mut Room<'a>, ahead: &mut Vec<Ahead>) {
+        let waits = *self.progress.phase() == GangPhase::Waiting;
+        if waits && ahead.iter().any(|ahead| self.is_behind(ahead)) {
+            self.progress.lacks(message::behind());
+        } else {
+            self.group.clone_from(&self.gang.pod_group);
+        }
+        let outstanding = self.seats.iter().filter(|seat| seat.below && !seat.is_bound());
+        let groups = groups(self.gang, outstanding);
+        let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
+        if is_on_its_way && empty.fits(&groups).is_ok() {
+            ahead.push(self.as_ahead());
+        }
+    }
+
+    /// Whether it may not start before this one.
+    fn is_behind(&self, ahead: &Ahead) -> bool {
+        ahead.priority > self.priority && ahead.created <= self.jobset.created
+    }
+
+    fn as_ahead(&self) -> Ahead {
+        Ahead {
+            priority: self.priority,
+            created: self.jobset.created,
+        }
+    }
+
+    /// Starts the gang, or says what is missing. Returns whether it has started.
+    fn try_to_start(
+        &mut self,
+        room: &mut Room<'a>,
+        empty: &mut Room<'a>,
+        ahead: &mut Vec<Ahead>,
+        settling: bool,
+        now: Timestamp,
+    ) -> bool {
+        let (seats, gang) = (self.seats.clone(), self.gang);
+        let groups = groups(gang, seats.iter().filter(|seat| seat.below && !seat.is_bound()));
+        let uncreated = self.below().filter(|seat| is_awaited(gang, seat)).count();
+        // Pods are on their way in the beginning. Whose pods never come keeps nothing for ever.
+        if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
+            let of = self.below().count();
+            self.progress.lacks(message::uncreated(uncreated, of));
+            return false;
+        }
+        let may_pass = !ahead.iter().any(|ahead| self.is_behind(ahead)) && room.is_open_to(&groups);
+        let fit = room.fits(&groups);
+        let message = match &fit {
+            Ok(_) if uncreated > 0 => None,
+            Ok(_) if !may_pass => Some(message::behind()),
+            Ok(Fit::Perhaps) if settling => Some(message::settling()),
+            Ok(_) => {
+                let unknown = message::not_understood(&groups);
+                self.progress.schedule(gang, now);
+                if let Some(message) = unknown {
+                    self.progress.announce(Word::NotUnderstood, message);
+                }
+                room.promise(&groups);
+                return true;
+            }
+            Err(shortfall) => Some(message::short(&groups, shortfall)),
+        };
+        let feasible = fit.is_ok() || empty.fits(&groups).is_ok();
+        if let Some(message) = message.filter(|_| uncreated == 0) {
+            let message = if feasible {
+                message
+            } else {
+                message::never(&message)
+            };
+            self.progress.lacks(message);
+        }
+        if feasible {
+            room.close(&groups);
+            ahead.push(self.as_ahead());
+        }
+        false
+    }
+
+    /// Removes gates by what is durable.
+    fn let_go(&mut self, room: &mut Room<'a>, settling: bool) {
+        if !self.progress.is_let_go() {
+            return;
+        }
+        let gated = |seat: &&Seat<'a>| seat.pod.is_some_and(|pod| pod.gated);
+        let below = self.seats.iter().filter(|seat| seat.below).filter(gated);
+        self.ungate.extend(below.filter_map(|seat| seat.pod));
+        if !self.progress.was(GangPhase::Scheduled) {
+            return;
+        }
+        let extras: Vec<&Pod> = self
+            .seats
+            .iter()
+            .filter(|seat| !seat.below)
+            .filter(gated)
+            .filter_map(|seat| seat.pod)
+            .collect();
+        if self.gang.backend() == Backend::PodGroup {
+            self.ungate.extend(extras);
+            return;
+        }
+        let mut full: Vec<&super::Needs> = Vec::new();
+        for pod in extras {
+            let group = Group {
+                needs: &pod.needs,
+                count: 1,
+            };
+            if full.contains(&group.needs) {
+                continue;
+            }
+            let fits = room.is_open_to(&[group])
+                && match room.fits(&[group]) {
+                    Ok(fit) => fit == Fit::Surely || !settling,
+                    Err(_) => false,
+                };
+            if fits {
+                room.promise(&[group]);
+                self.ungate.push(pod);
+            } else {
+                full.push(group.needs);
+            }
+        }
+    }
+
+    /// Until when a gang keeps its place in the queue although its pods are not there.
+    fn grace_ends(&self) -> Option<Timestamp> {
+        let since = self.gang.asked.unwrap_or(self.jobset.created);
+        since.checked_add(self.gang.timeout).ok()
+    }
+
+    fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let waits = self.waits_for_room() && self.below().any(|seat| is_awaited(self.gang, seat));
+        let grace = self.grace_ends().filter(|_| waits);
+        let until = self.progress.until();
+        grace.into_iter().chain(until).filter(|at| *at > now).min()
+    }
+}
+
+/// Whether a seat's pod must exist before the gang is let go. Pods that follow the leader of an exclusively placed Job come later.
+fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
+    let part = gang.parts.get(seat.part);
+    let follows = part.is_some_and(|part| {
+        let is_exclusive = part
+            .needs_of(seat.rank)
+            .is_some_and(|needs| needs.exclusive.is_some());
+        is_exclusive && !seat.rank.is_multiple_of(part.parallelism.max(1))
+    });
+    !seat.done && seat.pod.is_none() && !follows
+}
+
+/// Puts seats together that need the same, in their order; those of an exclusively placed Job are one.
+fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Group<'a>>
+where
+    'a: 's,
+{
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for seat in seats {
+        let template = gang
+            .parts
+            .get(seat.part)
+            .and_then(|part| part.needs_of(seat.rank));
+        let Some(needs) = seat.pod.map(|pod| &pod.needs).or(template) else {
+            continue;
+        };
+        let job = |needs: &super::Needs| needs.exclusive.as_ref().map(|job| job.job_key.clone());
+        let same = |group: &&mut Group<'a>| {
+            std::ptr::eq(group.needs, needs.as_ref())
+                || *group.needs == **needs
+                || needs.exclusive.is_some() && job(group.needs) == job(needs)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.count += 1,
+            None => groups.push(Group { needs, count: 1 }),
+        }
+    }
+    groups
+}
+
+impl PodRef {
+    fn of(pod: &Pod) -> Self {
+        Self {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+}
+
+/// The longest that a gang backs off, before it is spread.
+const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
+/// The shortest.
+const SHORTEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a gang backs off after so many attempts: twice as long each time, and half as long to one and a half times as long by a hash of the JobSet's
+/// UID, so that two gangs which were in each other's way are not again.
+pub(super) fn back_off(jobset: &JobSetGangs, gang: &str, attempt: i32) -> SignedDuration {
+    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
+    let plain = SHORTEST_BACK_OFF
+        .checked_mul(2_i32.saturating_pow(doublings))
+        .unwrap_or(LONGEST_BACK_OFF)
+        .min(LONGEST_BACK_OFF);
+    // FNV-1a.
+    let bytes = jobset
+        .uid
+        .bytes()
+        .chain(gang.bytes())
+        .chain(attempt.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The lowest bits of this hash are poor.
+    let thousandths = i64::try_from((hash >> 20) % 1000).unwrap_or(0);
+    SignedDuration::from_millis(i64::try_from(plain.as_millis()).unwrap_or(0) * (500 + thousandths) / 1000)
 }

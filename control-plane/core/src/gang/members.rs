@@ -1,17 +1,207 @@
 //! From API objects to gangs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
-use lockstep_api::JobSet;
+use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
-use super::{JobSetGangs, Pod};
+use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
+use crate::children::{job_index, label};
+use crate::restart::{has_condition, indexes};
 
 /// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
 /// none, is suspended, has finished or is being deleted.
 #[must_use]
 pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<JobSetGangs> {
-    let _ = (jobs, pods);
-    jobset.spec.gang.as_ref()?;
-    None
+    let wish = jobset.spec.gang.as_ref()?;
+    let is_over = jobset.is_suspended() || jobset.is_finished() || jobset.is_deleting();
+    if is_over || !jobset.is_managed_here() {
+        return None;
+    }
+    let restarts = jobset.restarts();
+    let current: Vec<&Job> = jobs
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|job| is_of(job, jobset))
+        .collect();
+    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let part = |replicated_job: &ReplicatedJob| {
+        let name = replicated_job.name.as_str();
+        let jobs: Vec<&Job> = current
+            .iter()
+            .copied()
+            .filter(|job| label(job, labels::REPLICATED_JOB_NAME) == Some(name))
+            .collect();
+        let minimum = minimums.get(name).copied().unwrap_or(0);
+        let pods = pods
+            .iter()
+            .filter(|pod| pod.replicated_job == name)
+            .filter(|pod| pod.restart_attempt == restarts && pod.jobset_uid == jobset.uid_str());
+        let mut part = part(jobset, replicated_job, &jobs, minimum);
+        part.pods = pods.cloned().collect();
+        (part, jobs)
+    };
+    let timeout = SignedDuration::from_secs(i64::from(wish.schedule_timeout_seconds()));
+    let mut gangs: Vec<Gang> = Vec::new();
+    for replicated_job in &jobset.spec.replicated_jobs {
+        let name = gang_name(jobset, &replicated_job.name);
+        let (part, jobs) = part(replicated_job);
+        let started = jobs
+            .iter()
+            .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
+        let asked = started.map(|time| time.0).min();
+        let pod_group = jobs.iter().find_map(|job| pod_group(job));
+        let gang = match gangs.last_mut().filter(|gang| gang.name == name) {
+            Some(gang) => gang,
+            None => gangs.push_mut(Gang {
+                name: name.to_owned(),
+                timeout,
+                ..Gang::default()
+            }),
+        };
+        gang.asked = [gang.asked, asked].into_iter().flatten().min();
+        gang.is_created |= !jobs.is_empty();
+        if let Some(name) = pod_group {
+            gang.pod_group.get_or_insert_default().name = name.to_owned();
+        }
+        gang.parts.push(part);
+    }
+    gangs.retain(|gang| gang.is_created);
+    for gang in &mut gangs {
+        let minimum = gang.parts.iter().map(|part| part.minimum).sum();
+        if let Some(pod_group) = &mut gang.pod_group {
+            pod_group.min_count = minimum;
+        }
+    }
+    Some(JobSetGangs {
+        namespace: jobset.ns().to_owned(),
+        name: jobset.name().to_owned(),
+        uid: jobset.uid_str().to_owned(),
+        created: jobset
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0)
+            .unwrap_or_default(),
+        restarts,
+        status: jobset
+            .status
+            .as_ref()
+            .map(|status| status.gangs.clone())
+            .unwrap_or_default(),
+        gangs,
+    })
+}
+
+/// Whether the Job belongs to the present restart attempt of this JobSet.
+fn is_of(job: &Job, jobset: &JobSet) -> bool {
+    let attempt = label(job, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok());
+    label(job, labels::JOBSET_UID) == Some(jobset.uid_str())
+        && attempt == Some(jobset.restarts())
+        && job.metadata.deletion_timestamp.is_none()
+}
+
+/// Name of the PodGroup that the Job's pods below the minimum name.
+fn pod_group(job: &Job) -> Option<&str> {
+    let template = job.spec.as_ref()?.template.metadata.as_ref()?;
+    let name = template.annotations.as_ref()?.get(annotations::GANG_POD_GROUP)?;
+    Some(name)
+}
+
+/// A replicatedJob of a gang, without its pods.
+pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job], minimum: i32) -> Part {
+    let parallelism = u32::try_from(replicated_job.parallelism()).unwrap_or(0);
+    let indexed = is_indexed(replicated_job);
+    let mut done = BTreeSet::new();
+    for job in jobs {
+        let index = job_index(job)
+            .and_then(|index| u32::try_from(index).ok())
+            .unwrap_or(0);
+        let ended = has_condition(job, "Complete") || has_condition(job, "Failed");
+        let seats = 0..parallelism;
+        let ranks = seats
+            .filter(|seat| ended || is_done(job, indexed, *seat, parallelism))
+            .filter_map(|seat| index.checked_mul(parallelism)?.checked_add(seat));
+        done.extend(ranks);
+    }
+    Part {
+        name: replicated_job.name.clone(),
+        minimum: u32::try_from(minimum).unwrap_or(0),
+        replicas: u32::try_from(replicated_job.replicas()).unwrap_or(0),
+        parallelism,
+        indexed,
+        done,
+        needs: needs(jobset, replicated_job),
+        pods: Vec::new(),
+    }
+}
+
+/// Whether each pod of a Job has a completion index of its own for as long as the Job runs.
+pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
+    let spec = replicated_job.template.spec.as_ref();
+    let mode = spec.and_then(|spec| spec.completion_mode.as_deref());
+    let completions = spec.and_then(|spec| spec.completions);
+    let indexed = mode.is_none_or(|mode| mode == "Indexed");
+    indexed && completions == Some(replicated_job.parallelism())
+}
+
+/// Whether a Job has no work any more for one of its seats.
+fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
+    let status = job.status.as_ref();
+    if indexed {
+        let completed = status.and_then(|status| status.completed_indexes.as_deref());
+        return completed.is_some_and(|text| indexes(text).iter().any(|range| range.contains(&seat)));
+    }
+    let succeeded = status.and_then(|status| status.succeeded).unwrap_or(0);
+    let completions = job.spec.as_ref().and_then(|spec| spec.completions);
+    // The Job runs no more pods than it has work left.
+    let left = completions.map_or(parallelism, |completions| {
+        u32::try_from(completions.saturating_sub(succeeded)).unwrap_or(0)
+    });
+    seat >= left.min(parallelism)
+}
+
+/// What pods made from the template need, by Job index. Jobs that are placed exclusively differ in nothing but their key.
+fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
+    let template = replicated_job.template.spec.as_ref().map(|spec| &spec.template);
+    let meta = template
+        .and_then(|template| template.metadata.clone())
+        .unwrap_or_default();
+    let spec = template.and_then(|template| template.spec.as_ref());
+    let plain = Arc::new(spec.map(|spec| Needs::of(&meta, spec)).unwrap_or_default());
+    let topology = topology(jobset, replicated_job);
+    let jobs = 0..replicated_job.replicas().max(0);
+    let of_job = |index| match topology {
+        Some(topology) => Arc::new(Needs {
+            exclusive: Some(Exclusive {
+                topology: topology.to_owned(),
+                job_key: naming::job_key(
+                    jobset.ns(),
+                    &jobset.job_name(&replicated_job.name, i64::from(index)),
+                ),
+                priority: None,
+            }),
+            ..(*plain).clone()
+        }),
+        None => Arc::clone(&plain),
+    };
+    jobs.map(of_job).collect()
+}
+
+/// The node label whose values are the domains, where the Jobs of a replicatedJob are placed exclusively by affinity.
+pub(super) fn topology<'a>(jobset: &'a JobSet, replicated_job: &'a ReplicatedJob) -> Option<&'a str> {
+    let own = replicated_job.template.metadata.as_ref();
+    let sources = [
+        own.and_then(|meta| meta.annotations.as_ref()),
+        jobset.metadata.annotations.as_ref(),
+    ];
+    let source = sources
+        .into_iter()
+        .flatten()
+        .find(|annotations| annotations.contains_key(annotations::EXCLUSIVE_TOPOLOGY))?;
+    let by_node_selector = source.contains_key(annotations::NODE_SELECTOR_STRATEGY);
+    let topology = source.get(annotations::EXCLUSIVE_TOPOLOGY)?;
+    (!by_node_selector).then_some(topology.as_str())
 }

@@ -18,18 +18,29 @@
 //! - A gang that waits is not starved by those that come after it ([`decide`]).
 
 mod decide;
+mod eligible;
+mod fit;
+mod marks;
 mod members;
+mod message;
 mod needs;
+mod order;
+mod progress;
 mod quantity;
+mod reached;
 mod table;
 mod world;
 
 pub use decide::decide;
+pub(crate) use marks::Marks;
+pub use marks::{backend, mutate};
 pub use members::members;
 pub use needs::{Exclusive, Needs};
 pub use quantity::{Resources, quantity};
+pub use reached::GangPod;
+pub(crate) use reached::{phase, reached, report, stopped};
 pub use table::{dependent, gang_name};
 pub use world::{
-    Announcement, Backend, Decision, Decisions, Footprint, Gang, JobSetGangs, Node, Part, Pod, PodPhase,
-    PodRef, Word, World, Write,
+    Announcement, Backend, Decision, Decisions, Footprint, Gang, JobSetGangs, Node, Part, Pod, PodGroupRef,
+    PodPhase, PodRef, Word, World, Write,
 };

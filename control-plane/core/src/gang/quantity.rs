@@ -42,8 +42,36 @@ impl Resources {
     /// Adds other amounts.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            *self.0.entry(name.clone()).or_default() += amount;
+            let own = self.0.entry(name.clone()).or_default();
+            *own = own.saturating_add(*amount);
         }
+    }
+
+    /// Takes other amounts away so many times; gives them back where that is negative.
+    pub fn take(&mut self, other: &Self, times: i128) {
+        for (name, amount) in &other.0 {
+            let own = self.0.entry(name.clone()).or_default();
+            *own = own.saturating_sub(amount.saturating_mul(times));
+        }
+    }
+
+    /// How often the other amounts are in these.
+    #[must_use]
+    pub fn holds(&self, other: &Self) -> u32 {
+        let asked = other.0.iter().filter(|(_, amount)| **amount > 0);
+        let times = asked.map(|(name, amount)| self.get(name).max(0) / amount).min();
+        times.map_or(u32::MAX, |times| u32::try_from(times).unwrap_or(u32::MAX))
+    }
+
+    /// How many pods that ask for the other amounts one that asks for these can keep from a node, at most.
+    #[must_use]
+    pub fn displaces(&self, other: &Self) -> u64 {
+        let asked = other.0.iter().filter(|(_, amount)| **amount > 0);
+        let times = asked.map(|(name, amount)| {
+            let own = self.get(name);
+            own / amount + i128::from(own % amount != 0)
+        });
+        u64::try_from(times.max().unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
     /// Raises each amount to that of the other.

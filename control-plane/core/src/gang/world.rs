@@ -33,6 +33,8 @@ pub struct Node {
     pub allocatable: Resources,
     /// What the pods that are bound to it and have not ended ask for. See [`Node::take`].
     pub requested: Resources,
+    /// The part of it that pods of no JobSet ask for: it is not expected to end.
+    pub lasting: Resources,
     /// The JobSets' Jobs that have such pods on it, by the labels [`labels::JOB_KEY`] and [`labels::PRIORITY`].
     pub jobs: BTreeSet<(String, Option<String>)>,
 }
@@ -72,12 +74,14 @@ pub struct JobSetGangs {
 pub struct Gang {
     /// As in `status.gangs`.
     pub name: String,
-    /// Who starts it.
-    pub backend: Backend,
+    /// Its PodGroup, where kube-scheduler starts it.
+    pub pod_group: Option<PodGroupRef>,
     /// How long the minimum may take to be bound once it may.
     pub timeout: SignedDuration,
     /// When its Jobs were let to run.
     pub asked: Option<Timestamp>,
+    /// Whether any of its Jobs has been made.
+    pub is_created: bool,
     /// Its replicatedJobs, in the order of the spec.
     pub parts: Vec<Part>,
 }
@@ -90,6 +94,15 @@ pub enum Backend {
     Gates,
     /// kube-scheduler, by a PodGroup. Extras alone have gates.
     PodGroup,
+}
+
+/// A PodGroup of `scheduling.k8s.io/v1alpha2`, in the JobSet's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodGroupRef {
+    /// Its name, which no other JobSet, restart attempt or minimum has.
+    pub name: String,
+    /// How many pods start together.
+    pub min_count: u32,
 }
 
 /// One replicatedJob of a gang.
@@ -105,10 +118,12 @@ pub struct Part {
     pub parallelism: u32,
     /// Whether a Job has as many pods as completion indexes, so that the index says which of its pods one is.
     pub indexed: bool,
-    /// What a pod made from its template needs. Pods that cannot be created yet are reckoned by that.
-    pub needs: Arc<Needs>,
+    /// Its seats whose work is done, counted by Job index, then completion index.
+    pub done: BTreeSet<u32>,
+    /// What a pod made from its template needs, by Job index. Pods that have not been created yet are reckoned by that.
+    pub needs: Vec<Arc<Needs>>,
     /// Its pods of the present restart attempt, ended ones included, in any order.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<Arc<Pod>>,
 }
 
 /// A pod of a gang.
@@ -181,6 +196,8 @@ pub struct Decision {
     pub write: Option<Write>,
     /// Pods whose gate is to be removed, in this order.
     pub ungate: Vec<PodRef>,
+    /// PodGroups that should exist by now. What exists is left as it is.
+    pub groups: Vec<PodGroupRef>,
 }
 
 /// A new `status.gangs`.
@@ -231,6 +248,17 @@ pub enum Word {
     TimedOut,
 }
 
+impl Gang {
+    /// Who starts the gang.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        match self.pod_group {
+            Some(_) => Backend::PodGroup,
+            None => Backend::Gates,
+        }
+    }
+}
+
 impl Word {
     /// Reason of the event, and whether it is a warning.
     #[must_use]
@@ -266,6 +294,7 @@ impl Node {
                 .map(Resources::of)
                 .unwrap_or_default(),
             requested: Resources::default(),
+            lasting: Resources::default(),
             jobs: BTreeSet::new(),
         }
     }
@@ -273,7 +302,12 @@ impl Node {
     /// Adds what a bound pod takes.
     pub fn take(&mut self, footprint: &Footprint) {
         self.requested.add(&footprint.requests);
-        self.jobs.extend(footprint.job.clone());
+        match &footprint.job {
+            Some(job) => {
+                self.jobs.insert(job.clone());
+            }
+            None => self.lasting.add(&footprint.requests),
+        }
     }
 }
 

@@ -42,6 +42,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         index: Some(1),
         node: Some("n".to_owned()),
         running: true,
+        in_gang: false,
         node_lost: false,
         agent: AgentPod::default(),
     };

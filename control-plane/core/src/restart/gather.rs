@@ -219,7 +219,7 @@ pub(super) fn attempt(labels: Option<&BTreeMap<String, String>>) -> Option<i32> 
     labels?.get(labels::RESTART_ATTEMPT)?.parse().ok()
 }
 
-pub(super) fn has_condition(job: &Job, type_: &str) -> bool {
+pub(crate) fn has_condition(job: &Job, type_: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions
         .into_iter()
@@ -228,7 +228,7 @@ pub(super) fn has_condition(job: &Job, type_: &str) -> bool {
 }
 
 /// Reads `Job.status.completedIndexes`, such as `0,2-4`. What is malformed counts as not completed.
-pub(super) fn indexes(text: &str) -> Vec<std::ops::RangeInclusive<u32>> {
+pub(crate) fn indexes(text: &str) -> Vec<std::ops::RangeInclusive<u32>> {
     text.split(',')
         .filter_map(|part| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -36,6 +36,7 @@ mod view;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use coordinator::Coordinator;
 pub use gather::{Gathered, gather, grace_ms, heartbeat_timeout_ms};
+pub(crate) use gather::{has_condition, indexes};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
     Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,

@@ -1,6 +1,8 @@
 use lockstep_api::SuccessPolicy;
 
 use super::*;
+use crate::children::Children;
+use crate::status;
 use crate::testing::{Fate, JobSetBuild, child, jobset, observe, replicated_job};
 
 /// Whether the policy is met when these Jobs of `a` (2 Jobs) and `b` (1 Job) have succeeded.
@@ -20,7 +22,11 @@ fn met(operator: &str, targets: &[&str], succeeded: &[(&str, i32)]) -> bool {
         child(&js, job.0, job.1, fate)
     });
     let observed = observe(&js, jobs);
-    is_met(&js, &Children::sort(&observed), &[])
+    is_met(
+        &js,
+        &status::replicated_jobs(&js, &Children::sort(&observed)),
+        &[],
+    )
 }
 
 #[test]
@@ -43,7 +49,11 @@ fn without_a_policy_all_jobs_must_succeed() {
     let js = jobset([replicated_job("a", 2)]);
     let met = |fates: [Fate; 2]| {
         let observed = observe(&js, [child(&js, "a", 0, fates[0]), child(&js, "a", 1, fates[1])]);
-        is_met(&js, &Children::sort(&observed), &[])
+        is_met(
+            &js,
+            &status::replicated_jobs(&js, &Children::sort(&observed)),
+            &[],
+        )
     };
     assert!(!met([Fate::Succeeded, Fate::Ready]));
     assert!(met([Fate::Succeeded, Fate::Succeeded]));

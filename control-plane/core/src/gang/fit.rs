@@ -1,0 +1,250 @@
+//! Whether pods fit the nodes: free is what is allocatable less what is requested.
+//!
+//! kube-scheduler chooses the nodes, and nobody knows beforehand which. So there are two answers. [`Fit::Surely`]: however it chooses, all
+//! pods fit. [`Fit::Perhaps`]: there is a way to place them all. The second is good enough where no other gang is on its way, for then the
+//! nodes are what they seem.
+
+use std::collections::BTreeMap;
+
+use super::eligible::is_eligible;
+use super::{Exclusive, Needs, Node, Resources};
+
+mod exclusive;
+
+/// The nodes, with the room that is left on them.
+#[derive(Clone, Debug)]
+pub(super) struct Room<'a> {
+    slots: Vec<Slot<'a>>,
+    /// Pods that may be bound at any time, to any node that can take them.
+    promised: Vec<Group<'a>>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<'a> {
+    node: &'a Node,
+    /// What is not requested by bound pods.
+    unbound: Resources,
+    /// The same less what is reckoned to come here.
+    free: Resources,
+    /// Kept for a gang that waits.
+    closed: bool,
+    /// Whether the Jobs on the node count. They do not where it is reckoned as if it were empty.
+    occupied: bool,
+    /// The Jobs that are reckoned to come here.
+    jobs: Vec<&'a Exclusive>,
+}
+
+/// Pods that need the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group<'a> {
+    pub(super) needs: &'a Needs,
+    pub(super) count: u32,
+}
+
+/// How well pods fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// There is a way to place them.
+    Perhaps,
+    /// They fit however they are placed.
+    Surely,
+}
+
+/// Why pods do not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shortfall {
+    /// Which of the groups, by index.
+    pub(super) group: usize,
+    /// How many of it fit.
+    pub(super) fit: u32,
+    /// What the nodes lack that could take more; none: no node could.
+    pub(super) lacks: Option<String>,
+}
+
+/// What was reckoned to come to a slot.
+struct Placed<'a> {
+    slot: usize,
+    needs: &'a Needs,
+    count: u32,
+}
+
+impl<'a> Room<'a> {
+    /// The nodes as they are.
+    pub(super) fn now(nodes: &'a BTreeMap<String, Node>) -> Self {
+        Self::of(nodes, true)
+    }
+
+    /// The nodes as they will be once all JobSets have ended.
+    pub(super) fn empty(nodes: &'a BTreeMap<String, Node>) -> Self {
+        Self::of(nodes, false)
+    }
+
+    fn of(nodes: &'a BTreeMap<String, Node>, occupied: bool) -> Self {
+        let slots = nodes.values().map(|node| {
+            let mut free = node.allocatable.clone();
+            free.take(if occupied { &node.requested } else { &node.lasting }, 1);
+            Slot {
+                node,
+                unbound: free.clone(),
+                free,
+                closed: false,
+                occupied,
+                jobs: Vec::new(),
+            }
+        });
+        Self {
+            slots: slots.collect(),
+            promised: Vec::new(),
+        }
+    }
+
+    /// Whether all groups fit together, beside what is promised. Nothing is taken.
+    pub(super) fn fits(&mut self, groups: &[Group<'a>]) -> Result<Fit, Shortfall> {
+        if self.fits_surely(groups) {
+            return Ok(Fit::Surely);
+        }
+        let mut placed = Vec::new();
+        let result = self.place(groups, &mut placed);
+        self.give_back(placed);
+        result.map(|()| Fit::Perhaps)
+    }
+
+    /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may come to stand anywhere.
+    pub(super) fn promise(&mut self, groups: &[Group<'a>]) {
+        for group in groups {
+            // As many as fit: `place` takes these even where it fails.
+            let _ = self.place(std::slice::from_ref(group), &mut Vec::new());
+            self.promised.push(*group);
+        }
+    }
+
+    /// Keeps all nodes that could take one of these pods.
+    pub(super) fn close(&mut self, groups: &[Group<'a>]) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.closed) {
+            slot.closed = groups.iter().any(|group| slot.could_take(group.needs));
+        }
+    }
+
+    /// Whether none of these pods can come to stand on a node that is kept.
+    pub(super) fn is_open_to(&self, groups: &[Group<'a>]) -> bool {
+        let mut closed = self.slots.iter().filter(|slot| slot.closed);
+        !closed.any(|slot| groups.iter().any(|group| slot.could_take(group.needs)))
+    }
+
+    /// A pod takes the room of no more than so many others on its node: the largest ratio of what both ask for, rounded up. What is left after
+    /// all pods that can come between is left however they are placed.
+    fn fits_surely(&self, groups: &[Group<'a>]) -> bool {
+        groups.iter().enumerate().all(|(index, group)| {
+            let needs = group.needs;
+            if needs.exclusive.is_some() || !needs.unknown.is_empty() {
+                return false;
+            }
+            let slots: Vec<&Slot<'_>> = self.slots.iter().filter(|slot| slot.could_take(needs)).collect();
+            let capacity = slots
+                .iter()
+                .map(|slot| u64::from(slot.unbound.holds(&needs.requests)))
+                .sum::<u64>();
+            let others = groups.iter().enumerate().filter(|(other, _)| *other != index);
+            let others = others.map(|(_, other)| other).chain(&self.promised);
+            let lost = others
+                .filter(|other| slots.iter().any(|slot| slot.could_take(other.needs)))
+                .map(|other| {
+                    u64::from(other.count).saturating_mul(other.needs.requests.displaces(&needs.requests))
+                })
+                .fold(0, u64::saturating_add);
+            capacity.saturating_sub(lost) >= u64::from(group.count)
+        })
+    }
+
+    /// Finds a place for all pods, tight nodes first. Where that fails those that have one keep it.
+    fn place(&mut self, groups: &[Group<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
+        for (index, group) in groups.iter().enumerate() {
+            let candidates: Vec<usize> = match &group.needs.exclusive {
+                Some(exclusive) => self.domain(group, exclusive),
+                None => self.candidates(group.needs),
+            };
+            let fit = self.fill(group, &candidates, placed);
+            if fit < group.count {
+                return Err(Shortfall {
+                    group: index,
+                    fit,
+                    lacks: self.lacking(group.needs, &candidates),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn candidates(&self, needs: &Needs) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.could_take(needs))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// Places what it can of a group; returns how many pods that are.
+    fn fill(&mut self, group: &Group<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
+        let requests = &group.needs.requests;
+        let holds = |slot: &usize| {
+            (
+                self.slots.get(*slot).map_or(0, |slot| slot.free.holds(requests)),
+                *slot,
+            )
+        };
+        let mut open: Vec<(u32, usize)> = candidates.iter().map(holds).filter(|(n, _)| *n > 0).collect();
+        open.sort_unstable();
+        let mut left = group.count;
+        for (holds, index) in open {
+            let count = holds.min(left);
+            let Some(slot) = self.slots.get_mut(index).filter(|_| count > 0) else {
+                break;
+            };
+            slot.free.take(requests, i128::from(count));
+            slot.jobs.extend(&group.needs.exclusive);
+            placed.push(Placed {
+                slot: index,
+                needs: group.needs,
+                count,
+            });
+            left -= count;
+        }
+        group.count - left
+    }
+
+    fn give_back(&mut self, placed: Vec<Placed<'a>>) {
+        // The last first, as Jobs were added.
+        for Placed { slot, needs, count } in placed.into_iter().rev() {
+            if let Some(slot) = self.slots.get_mut(slot) {
+                slot.free.take(&needs.requests, -i128::from(count));
+                if needs.exclusive.is_some() {
+                    slot.jobs.pop();
+                }
+            }
+        }
+    }
+
+    /// What keeps most of the nodes from taking one more pod.
+    fn lacking(&self, needs: &Needs, candidates: &[usize]) -> Option<String> {
+        let mut lacks: BTreeMap<&str, usize> = BTreeMap::new();
+        let slots = candidates.iter().filter_map(|index| self.slots.get(*index));
+        for slot in slots {
+            for (name, amount) in needs.requests.iter() {
+                if amount > slot.free.get(name) {
+                    *lacks.entry(name).or_default() += 1;
+                }
+            }
+        }
+        let most = lacks
+            .into_iter()
+            .max_by_key(|(name, nodes)| (*nodes, std::cmp::Reverse(*name)));
+        most.map(|(name, _)| name.to_owned())
+    }
+}
+
+impl Slot<'_> {
+    /// Whether the node takes such a pod when it has nothing else to do.
+    fn could_take(&self, needs: &Needs) -> bool {
+        self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
+    }
+}

@@ -1,0 +1,64 @@
+//! Exclusive placement: a Job goes to one domain, where no other Job of the same priority is.
+
+use std::collections::BTreeMap;
+
+use super::super::Exclusive;
+use super::{Group, Room, Slot};
+
+impl<'a> Room<'a> {
+    /// The nodes of the domain that the Job goes to: where it is already, else the smallest that takes all its pods, else the one that takes most.
+    pub(super) fn domain(&self, group: &Group<'a>, exclusive: &Exclusive) -> Vec<usize> {
+        let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Some(value) = slot.node.labels.get(&exclusive.topology) else {
+                continue;
+            };
+            let domain = domains.entry(value).or_default();
+            domain.is_taken |= slot.has(|key, priority| excludes(exclusive, key, priority));
+            domain.is_ours |= slot.has(|key, _| key == exclusive.job_key);
+            if slot.could_take(group.needs) {
+                domain.holds = domain
+                    .holds
+                    .saturating_add(slot.free.holds(&group.needs.requests));
+                domain.nodes.push(index);
+            }
+        }
+        let open = domains.into_values().filter(|domain| !domain.is_taken);
+        let best = open.max_by_key(|domain| {
+            let enough = domain.holds >= group.count;
+            // Of those that are large enough the smallest.
+            let size = i64::from(domain.holds);
+            (domain.is_ours, enough, if enough { -size } else { size })
+        });
+        best.map(|domain| domain.nodes).unwrap_or_default()
+    }
+}
+
+#[derive(Default)]
+struct Domain {
+    /// Another Job is there.
+    is_taken: bool,
+    /// The Job itself is there.
+    is_ours: bool,
+    /// How many of the pods it takes.
+    holds: u32,
+    /// Its nodes that could take one.
+    nodes: Vec<usize>,
+}
+
+impl Slot<'_> {
+    /// Whether a Job of this kind is here, or is reckoned to come.
+    fn has(&self, is: impl Fn(&str, Option<&str>) -> bool) -> bool {
+        let here = self.node.jobs.iter().filter(|_| self.occupied);
+        let here = here.map(|(key, priority)| (key.as_str(), priority.as_deref()));
+        let coming = self.jobs.iter();
+        let coming = coming.map(|job| (job.job_key.as_str(), job.priority.as_deref()));
+        here.chain(coming).any(|(key, priority)| is(key, priority))
+    }
+}
+
+/// Whether another Job keeps this one away. Where a priority is not known yet it may be the same.
+fn excludes(exclusive: &Exclusive, key: &str, priority: Option<&str>) -> bool {
+    let known = exclusive.priority.as_deref().zip(priority);
+    key != exclusive.job_key && known.is_none_or(|(own, other)| own == other)
+}

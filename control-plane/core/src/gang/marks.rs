@@ -1,0 +1,171 @@
+//! What the controller puts on the pods of a gang, by the template of their Job or, where the pods of a Job differ, by the pod webhook.
+//!
+//! | | pods below the minimum | extras |
+//! |---|---|---|
+//! | Gates | gate | gate |
+//! | PodGroup | `schedulingGroup` | gate |
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSchedulingGroup, PodSpec, PodTemplateSpec};
+use lockstep_api::{Gang, GangBackend, JobSet, ReplicatedJob, annotations, labels, naming};
+
+use super::members::{is_indexed, topology};
+use super::{Backend, gang_name};
+use crate::children::job_index;
+
+/// The marks of one Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    gang: String,
+    /// How many pods of the Job are below the minimum.
+    minimum: i32,
+    parallelism: i32,
+    pod_group: Option<String>,
+}
+
+/// Who starts the gangs of a JobSet, where PodGroups can be had or not.
+///
+/// Pods of a Job that are partly below the minimum are told apart by their completion index. And pods that follow the leader of an exclusively
+/// placed Job are not created before it is scheduled, which kube-scheduler would wait for. Both are left to the gates.
+#[must_use]
+pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
+    if !pod_groups || gang.backend() == GangBackend::Gates {
+        return Backend::Gates;
+    }
+    let minimums = gang.minimums(&jobset.spec.replicated_jobs);
+    let can = jobset.spec.replicated_jobs.iter().all(|job| {
+        let minimum = minimums.get(job.name.as_str()).copied().unwrap_or(0);
+        topology(jobset, job).is_none() && (minimum == job.pods() || is_indexed(job))
+    });
+    if can { Backend::PodGroup } else { Backend::Gates }
+}
+
+impl Marks {
+    /// The marks that a Job should have; `None`: its JobSet has no gang.
+    pub(crate) fn of(
+        jobset: &JobSet,
+        replicated_job: &ReplicatedJob,
+        index: i32,
+        pod_groups: bool,
+    ) -> Option<Self> {
+        let wish = jobset.spec.gang.as_ref()?;
+        let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+        let gang = gang_name(jobset, &replicated_job.name);
+        let minimum = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
+        let parallelism = replicated_job.parallelism();
+        let before = index.saturating_mul(parallelism);
+        let of_gang = jobset.spec.replicated_jobs.iter();
+        let of_gang = of_gang.filter(|job| gang_name(jobset, &job.name) == gang);
+        let total: i32 = of_gang
+            .filter_map(|job| minimums.get(job.name.as_str()))
+            .fold(0, |sum, minimum| sum.saturating_add(*minimum));
+        let pod_group = (backend(jobset, wish, pod_groups) == Backend::PodGroup)
+            .then(|| naming::pod_group_name(jobset.name(), gang, jobset.restarts(), total, jobset.uid_str()));
+        Some(Self {
+            gang: gang.to_owned(),
+            minimum: minimum.saturating_sub(before).clamp(0, parallelism),
+            parallelism,
+            pod_group,
+        })
+    }
+
+    /// Marks the pods of a template.
+    pub(crate) fn put(marks: Option<&Self>, template: &mut PodTemplateSpec) {
+        let meta = template.metadata.get_or_insert_default();
+        let target = meta.annotations.get_or_insert_default();
+        // These are the controller's word, never a template's.
+        for key in KEYS {
+            target.remove(key);
+        }
+        let Some(marks) = marks else { return };
+        target.extend(
+            marks
+                .annotations()
+                .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+        target.insert(annotations::GANG_MINIMUM.to_owned(), marks.minimum.to_string());
+        let spec = template.spec.get_or_insert_default();
+        match &marks.pod_group {
+            None => gate(spec),
+            Some(_) if marks.minimum == 0 => gate(spec),
+            Some(name) if marks.minimum == marks.parallelism => group(spec, name),
+            // The webhook knows the index.
+            Some(_) => {}
+        }
+    }
+
+    fn annotations(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let gang = (annotations::GANG, self.gang.as_str());
+        let group = self.pod_group.as_deref();
+        [gang]
+            .into_iter()
+            .chain(group.map(|name| (annotations::GANG_POD_GROUP, name)))
+    }
+
+    /// Whether a Job was made with other marks than it would be made with now. While it is suspended it has no pods, and can be made anew.
+    pub(crate) fn differ(
+        jobset: &JobSet,
+        replicated_job: &ReplicatedJob,
+        job: &Job,
+        pod_groups: bool,
+    ) -> bool {
+        let index = job_index(job)
+            .and_then(|index| i32::try_from(index).ok())
+            .unwrap_or(0);
+        let mut made = PodTemplateSpec::default();
+        Self::put(
+            Self::of(jobset, replicated_job, index, pod_groups).as_ref(),
+            &mut made,
+        );
+        let has = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+        let has = has.and_then(|meta| meta.annotations.as_ref());
+        let wanted = made.metadata.as_ref().and_then(|meta| meta.annotations.as_ref());
+        KEYS.iter().any(|key| {
+            let value = |annotations: Option<&std::collections::BTreeMap<String, String>>| {
+                annotations.and_then(|annotations| annotations.get(*key)).cloned()
+            };
+            value(has) != value(wanted)
+        })
+    }
+}
+
+/// The annotations that are the controller's.
+const KEYS: [&str; 3] = [
+    annotations::GANG,
+    annotations::GANG_MINIMUM,
+    annotations::GANG_POD_GROUP,
+];
+
+/// A pod that is being created, with the marks that the template of its Job could not give it; `None`: nothing is to be added.
+#[must_use]
+pub fn mutate(pod: &Pod) -> Option<Pod> {
+    let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);
+    let name = annotation(annotations::GANG_POD_GROUP)?;
+    let minimum: u32 = annotation(annotations::GANG_MINIMUM)?.parse().ok()?;
+    let index = annotation(labels::BATCH_JOB_COMPLETION_INDEX);
+    let index: Option<u32> = index.and_then(|index| index.parse().ok());
+    let mut changed = pod.clone();
+    let spec = changed.spec.get_or_insert_default();
+    if spec.scheduling_group.is_none() {
+        match index {
+            Some(index) if index < minimum => group(spec, name),
+            _ => gate(spec),
+        }
+    }
+    (changed != *pod).then_some(changed)
+}
+
+fn gate(spec: &mut PodSpec) {
+    let gates = spec.scheduling_gates.get_or_insert_default();
+    if !gates.iter().any(|gate| gate.name == labels::GANG_GATE) {
+        gates.push(PodSchedulingGate {
+            name: labels::GANG_GATE.to_owned(),
+        });
+    }
+}
+
+fn group(spec: &mut PodSpec, name: &str) {
+    spec.scheduling_group = Some(PodSchedulingGroup {
+        pod_group_name: Some(name.to_owned()),
+    });
+}

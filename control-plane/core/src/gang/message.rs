@@ -1,0 +1,114 @@
+//! What people are told about gangs.
+
+use jiff::SignedDuration;
+
+use super::fit::{Group, Shortfall};
+use super::{Needs, Resources};
+
+pub(super) fn uncreated(uncreated: usize, of: usize) -> String {
+    format!("{uncreated} of {of} pods have not been created")
+}
+
+pub(super) fn behind() -> String {
+    "waits for a gang of higher priority or of an older JobSet that could use the same nodes".to_owned()
+}
+
+pub(super) fn settling() -> String {
+    "waits until the pods of other gangs are bound".to_owned()
+}
+
+pub(super) fn scheduling(minimum: i32, timeout: SignedDuration) -> String {
+    format!("{minimum} pods are being bound, within {} s", timeout.as_secs())
+}
+
+pub(super) fn scheduled(minimum: i32, took: SignedDuration) -> String {
+    format!(
+        "all {minimum} pods are bound, {} s after their Jobs were let to run",
+        took.as_secs()
+    )
+}
+
+pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -> String {
+    format!(
+        "{bound} of {minimum} pods were bound within {} s",
+        timeout.as_secs()
+    )
+}
+
+pub(super) fn backing_off(timed_out: &str, wait: SignedDuration) -> String {
+    // The end of the wait is rounded up too.
+    format!(
+        "{timed_out}: they are given back, and wait again in {} s",
+        wait.as_secs() + 1
+    )
+}
+
+/// What is missing, as in "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu".
+pub(super) fn short(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
+    let needs = groups.iter().map(|group| {
+        let what = requests(group.needs);
+        let count = group.count;
+        if what.is_empty() {
+            format!("{count} pods")
+        } else {
+            format!("{count} pods x {what}")
+        }
+    });
+    let needs = needs.collect::<Vec<_>>().join(" and ");
+    let of = groups.get(shortfall.group).map_or(0, |group| group.count);
+    let short = of.saturating_sub(shortfall.fit);
+    let lacks = shortfall.lacks.as_deref().unwrap_or("nodes that match");
+    let which = match groups.get(shortfall.group) {
+        Some(group) if groups.len() > 1 => format!(" of the {}", group.count),
+        _ => String::new(),
+    };
+    format!(
+        "needs {needs}, {}{which} fit: {short} short of {lacks}",
+        shortfall.fit
+    )
+}
+
+pub(super) fn never(short: &str) -> String {
+    format!("{short}, even if no JobSet ran")
+}
+
+/// Why the fit check cannot be relied on, where that is so.
+pub(super) fn not_understood(groups: &[Group<'_>]) -> Option<String> {
+    let mut unknown: Vec<&str> = groups
+        .iter()
+        .flat_map(|group| group.needs.unknown.clone())
+        .collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "whether the pods fit is not known, as they use {}: they are let to the scheduler in their turn",
+            unknown.join(", ")
+        )
+    })
+}
+
+fn requests(needs: &Needs) -> String {
+    let asked = needs.requests.iter();
+    let asked = asked.filter(|(name, amount)| *name != Resources::PODS && *amount > 0);
+    let asked: Vec<String> = asked
+        .map(|(name, amount)| format!("{} {name}", shown(amount)))
+        .collect();
+    asked.join(", ")
+}
+
+/// An amount in thousandths, as people write it.
+fn shown(amount: i128) -> String {
+    const UNITS: [(&str, u32); 3] = [("Ti", 4), ("Gi", 3), ("Mi", 2)];
+    if amount % 1000 != 0 {
+        return format!("{amount}m");
+    }
+    let whole = amount / 1000;
+    for (unit, power) in UNITS {
+        let factor = 1024_i128.pow(power);
+        if whole % factor == 0 && whole > 0 {
+            return format!("{}{unit}", whole / factor);
+        }
+    }
+    whole.to_string()
+}

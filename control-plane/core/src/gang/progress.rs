@@ -1,0 +1,166 @@
+//! The state of one gang, as it is durable and as it should be.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::{GangPhase, GangStatus};
+
+use super::decide::back_off;
+use super::{Announcement, Backend, Gang, JobSetGangs, Word, Write, message};
+
+/// The state of one gang while it is decided about.
+pub(super) struct Progress<'a> {
+    before: Option<&'a GangStatus>,
+    after: GangStatus,
+    backend: Backend,
+    announcements: Vec<Announcement>,
+}
+
+impl<'a> Progress<'a> {
+    /// Begins with what is durable. The state of an earlier restart attempt means nothing: the gang starts over.
+    pub(super) fn new(jobset: &'a JobSetGangs, gang: &Gang, minimum: usize, now: Timestamp) -> Self {
+        let mut all = jobset.status.iter();
+        let before = all.find(|status| status.name == gang.name && status.restart_attempt == jobset.restarts);
+        let mut after = before.cloned().unwrap_or_else(|| GangStatus {
+            name: gang.name.clone(),
+            restart_attempt: jobset.restarts,
+            since: Some(Time(now)),
+            ..GangStatus::default()
+        });
+        after.min_available = i32::try_from(minimum).unwrap_or(i32::MAX);
+        // A phase that this version does not know holds nothing back and lets nothing go: the gang waits anew.
+        if matches!(after.phase, GangPhase::Other(_)) {
+            after.phase = GangPhase::Waiting;
+        }
+        Self {
+            before,
+            after,
+            backend: gang.backend(),
+            announcements: Vec::new(),
+        }
+    }
+
+    pub(super) fn phase(&self) -> &GangPhase {
+        &self.after.phase
+    }
+
+    /// Whether the phase is durable.
+    pub(super) fn was(&self, phase: GangPhase) -> bool {
+        self.before.is_some_and(|before| before.phase == phase)
+    }
+
+    /// Whether the minimum may be bound, by what is durable.
+    pub(super) fn was_let_go(&self) -> bool {
+        self.was(GangPhase::Scheduling) || self.was(GangPhase::Scheduled)
+    }
+
+    /// The same, and it is to stay so.
+    pub(super) fn is_let_go(&self) -> bool {
+        self.was_let_go() && matches!(self.after.phase, GangPhase::Scheduling | GangPhase::Scheduled)
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.after.phase, GangPhase::Waiting | GangPhase::BackingOff)
+    }
+
+    pub(super) fn until(&self) -> Option<Timestamp> {
+        self.after.until.as_ref().map(|until| until.0)
+    }
+
+    /// Whether the phase has come to its end. One that states none has.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.until().is_none_or(|until| until <= now)
+    }
+
+    /// The minimum may be bound, and must be within the gang's time-out.
+    pub(super) fn schedule(&mut self, gang: &Gang, now: Timestamp) {
+        self.after.attempt = self.after.attempt.saturating_add(1);
+        let until = now.checked_add(gang.timeout).unwrap_or(Timestamp::MAX);
+        let message = message::scheduling(self.after.min_available, gang.timeout);
+        self.enter(GangPhase::Scheduling, Some(until), Some(message.clone()), now);
+        self.announce(Word::Scheduling, message);
+    }
+
+    /// The minimum is bound.
+    pub(super) fn scheduled(&mut self, gang: &Gang, now: Timestamp) {
+        let took = now
+            .duration_since(gang.asked.unwrap_or(now))
+            .max(SignedDuration::ZERO);
+        self.enter(GangPhase::Scheduled, None, None, now);
+        self.announce(
+            Word::Scheduled(took),
+            message::scheduled(self.after.min_available, took),
+        );
+    }
+
+    /// The minimum was not bound in time.
+    pub(super) fn back_off(&mut self, jobset: &JobSetGangs, message: String, now: Timestamp) {
+        let wait = back_off(jobset, &self.after.name, self.after.attempt);
+        let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
+        let message = message::backing_off(&message, wait);
+        self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
+        self.announce(Word::TimedOut, message);
+    }
+
+    /// The back-off is over.
+    pub(super) fn wait(&mut self, now: Timestamp) {
+        self.enter(GangPhase::Waiting, None, None, now);
+    }
+
+    /// What a gang that waits waits for. It is told of once.
+    pub(super) fn lacks(&mut self, message: String) {
+        let known = self.before.filter(|before| before.phase == GangPhase::Waiting);
+        if known.is_none_or(|known| known.message.is_none()) {
+            self.announce(Word::Waiting, message.clone());
+        }
+        self.after.message = Some(message);
+    }
+
+    pub(super) fn announce(&mut self, word: Word, message: String) {
+        self.announcements.push(Announcement {
+            gang: self.after.name.clone(),
+            backend: self.backend,
+            word,
+            message,
+        });
+    }
+
+    fn enter(&mut self, phase: GangPhase, until: Option<Timestamp>, message: Option<String>, now: Timestamp) {
+        self.after.phase = phase;
+        // The API keeps whole seconds: what ends later ends late, never early.
+        self.after.until = until.map(|until| Time(up_to_second(until)));
+        self.after.since = Some(Time(now));
+        self.after.message = message;
+    }
+}
+
+fn up_to_second(at: Timestamp) -> Timestamp {
+    let seconds = at.as_second() + i64::from(at.subsec_nanosecond() > 0);
+    Timestamp::from_second(seconds).unwrap_or(at)
+}
+
+/// The new `status.gangs`, where it differs. States of gangs that are not looked at now stay, those of earlier restart attempts go.
+pub(super) fn write<'p, 'a: 'p>(
+    jobset: &JobSetGangs,
+    all: impl Iterator<Item = &'p Progress<'a>> + Clone,
+) -> Option<Write> {
+    let kept = jobset
+        .status
+        .iter()
+        .filter(|status| status.restart_attempt == jobset.restarts)
+        .filter(|status| !all.clone().any(|progress| progress.after.name == status.name));
+    let after = all.clone().map(|progress| &progress.after);
+    let mut gangs: Vec<GangStatus> = kept.chain(after).cloned().collect();
+    gangs.sort_by(|a, b| a.name.cmp(&b.name));
+    let without_message = |gangs: &[GangStatus]| {
+        let mut gangs = gangs.to_vec();
+        gangs.iter_mut().for_each(|gang| gang.message = None);
+        gangs
+    };
+    let mut before = jobset.status.clone();
+    before.sort_by(|a, b| a.name.cmp(&b.name));
+    (gangs != before).then(|| Write {
+        urgent: without_message(&gangs) != without_message(&before),
+        gangs,
+        announcements: all.flat_map(|progress| progress.announcements.clone()).collect(),
+    })
+}

@@ -1,0 +1,204 @@
+//! What a JobSet with gangs has reached, for the reconciler: when its minimum is ready, runs, and is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::batch::v1::Job;
+use lockstep_api::{
+    GangPhase, GangStatus, JobSet, ReplicatedJob, ReplicatedJobStatus,
+    conditions::{self, reasons},
+    labels,
+};
+
+use super::gang_name;
+use super::members::{is_indexed, part};
+use crate::children::{Children, label};
+use crate::plan::Severity;
+use crate::pod::PodSummary;
+use crate::status::{Draft, NewCondition, is_suspended};
+
+/// A pod of a JobSet with a gang, as the reconciler looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GangPod {
+    /// Name of its Job.
+    pub job: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Whether it is bound to a node and has not ended.
+    pub bound: bool,
+}
+
+impl GangPod {
+    /// Reads what is kept of a pod; `None`: it belongs to no Job of this restart attempt.
+    #[must_use]
+    pub fn of(pod: &PodSummary, restart_attempt: i32) -> Option<Self> {
+        let job = pod.job.clone()?;
+        (pod.recreation == Some(restart_attempt)).then(|| Self {
+            job,
+            running: pod.running,
+            bound: pod.node.is_some() && !pod.is_terminal(),
+        })
+    }
+}
+
+/// The counts of the Jobs, where a replicatedJob is ready with as many pods as its minimum, and has succeeded once these have and every pod that ever
+/// started has ended. They are what other replicatedJobs and the success policy go by; the status shows the Jobs as they are.
+pub(crate) fn reached(
+    jobset: &JobSet,
+    children: &Children<'_>,
+    pods: &[GangPod],
+    counts: &[ReplicatedJobStatus],
+) -> Vec<ReplicatedJobStatus> {
+    let mut reached = counts.to_vec();
+    let Some(wish) = &jobset.spec.gang else {
+        return reached;
+    };
+    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    for counts in &mut reached {
+        let Some(replicated_job) = jobset.replicated_job(&counts.name) else {
+            continue;
+        };
+        let minimum = minimums.get(counts.name.as_str()).copied().unwrap_or(0);
+        if minimum >= replicated_job.pods() {
+            continue;
+        }
+        let jobs = jobs_of(children, replicated_job);
+        let left = replicated_job.replicas() - counts.failed;
+        if has_succeeded(jobset, replicated_job, &jobs, minimum) && !is_at_work(&jobs, pods) {
+            counts.succeeded = left;
+            counts.ready = 0;
+        } else if ready(replicated_job, &jobs) >= minimum && !jobs.is_empty() {
+            counts.ready = left - counts.succeeded;
+        }
+    }
+    reached
+}
+
+/// The Jobs of the present run.
+fn jobs_of<'a>(children: &Children<'a>, replicated_job: &ReplicatedJob) -> Vec<&'a Job> {
+    let all = children
+        .active
+        .iter()
+        .chain(&children.succeeded)
+        .chain(&children.failed);
+    all.copied()
+        .filter(|job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str()))
+        .collect()
+}
+
+/// Whether the work of all pods below the minimum is done.
+fn has_succeeded(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job], minimum: i32) -> bool {
+    if minimum == 0 || jobs.is_empty() {
+        return false;
+    }
+    if is_indexed(replicated_job) {
+        let part = part(jobset, replicated_job, jobs, minimum);
+        return (0..part.minimum).all(|rank| part.done.contains(&rank));
+    }
+    succeeded(jobs) >= minimum
+}
+
+fn is_at_work(jobs: &[&Job], pods: &[GangPod]) -> bool {
+    let mut bound = pods.iter().filter(|pod| pod.bound);
+    bound.any(|pod| {
+        jobs.iter()
+            .any(|job| job.metadata.name.as_deref() == Some(pod.job.as_str()))
+    })
+}
+
+fn ready(replicated_job: &ReplicatedJob, jobs: &[&Job]) -> i32 {
+    let of_job = |job: &&Job| job.status.as_ref().and_then(|status| status.ready).unwrap_or(0);
+    let ready: i32 = jobs.iter().map(of_job).sum();
+    ready + succeeded(jobs).min(replicated_job.pods())
+}
+
+fn succeeded(jobs: &[&Job]) -> i32 {
+    let of_job = |job: &&Job| {
+        job.status
+            .as_ref()
+            .and_then(|status| status.succeeded)
+            .unwrap_or(0)
+    };
+    jobs.iter().map(of_job).sum()
+}
+
+/// States whether as many pods run as the gangs of the JobSet need. What has not been created yet is not waited for.
+pub(crate) fn report(jobset: &JobSet, children: &Children<'_>, pods: &[GangPod], draft: &mut Draft<'_>) {
+    let Some(wish) = &jobset.spec.gang else {
+        return;
+    };
+    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let mut minimum = 0;
+    let mut all_run = true;
+    for replicated_job in &jobset.spec.replicated_jobs {
+        let jobs = jobs_of(children, replicated_job);
+        if jobs.is_empty() {
+            continue;
+        }
+        let needed = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
+        let is_ours = |pod: &&GangPod| {
+            jobs.iter()
+                .any(|job| job.metadata.name.as_deref() == Some(pod.job.as_str()))
+        };
+        let running = pods.iter().filter(|pod| pod.running).filter(is_ours).count();
+        let running = i32::try_from(running).unwrap_or(i32::MAX);
+        minimum += needed;
+        all_run &= running.saturating_add(succeeded(&jobs)) >= needed;
+    }
+    let timed_out = draft
+        .status
+        .gangs
+        .iter()
+        .any(|gang| gang.phase == GangPhase::BackingOff && gang.restart_attempt == draft.status.restarts);
+    let (status, reason, message) = if all_run && minimum > 0 {
+        (
+            true,
+            reasons::GANG_SCHEDULED,
+            format!("the minimum of {minimum} pods runs"),
+        )
+    } else if timed_out {
+        let message = "the minimum of pods was not bound in time: they wait again after a while";
+        (false, reasons::GANG_TIMEOUT, message.to_owned())
+    } else {
+        let message = "the minimum of pods does not run yet";
+        (false, reasons::GANG_WAITING, message.to_owned())
+    };
+    draft.set_condition(&NewCondition {
+        severity: if timed_out {
+            Severity::Warning
+        } else {
+            Severity::Normal
+        },
+        type_: conditions::MIN_AVAILABLE,
+        status,
+        reason,
+        message: &message,
+    });
+}
+
+/// The phase of the gang that a replicatedJob belongs to, in the present run.
+pub(crate) fn phase<'a>(
+    jobset: &JobSet,
+    draft: &'a Draft<'_>,
+    replicated_job: &str,
+) -> Option<&'a GangPhase> {
+    jobset.spec.gang.as_ref()?;
+    let gang = draft.status.gang(gang_name(jobset, replicated_job))?;
+    Some(&gang.phase)
+}
+
+/// The gangs that were let go and whose Jobs are all suspended: the JobSet was suspended and resumed before that could be written. They start over,
+/// and their Jobs are resumed when that is durable.
+pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_>) -> BTreeSet<String> {
+    let mut suspended: BTreeMap<&str, bool> = BTreeMap::new();
+    for job in &children.active {
+        if let Some(name) = label(job, labels::REPLICATED_JOB_NAME) {
+            *suspended.entry(gang_name(jobset, name)).or_insert(true) &= is_suspended(job);
+        }
+    }
+    let was_let_go = |gang: &&GangStatus| matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled);
+    let gangs = draft.status.gangs.iter().filter(was_let_go);
+    gangs
+        .filter(|gang| suspended.get(gang.name.as_str()) == Some(&true))
+        .map(|gang| gang.name.clone())
+        .collect()
+}
