@@ -79,12 +79,12 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
 fn collect(entries: Vec<Entry<'_>>, world: &World, now: Timestamp) -> Decisions {
     let mut decisions = Decisions {
         wake_at: entries.iter().filter_map(|entry| entry.wake_at(now)).min(),
-        waiting: entries.iter().filter(|entry| entry.progress.is_waiting()).count(),
+        waiting: entries.iter().filter(|entry| entry.is_waiting()).count(),
         ..Decisions::default()
     };
     for jobset in &world.jobsets {
         let own = || {
-            let own = |entry: &&Entry<'_>| std::ptr::eq(entry.jobset, jobset);
+            let own = |entry: &&Entry<'_>| std::ptr::eq(entry.jobset, jobset) && entry.gang.is_created;
             entries.iter().filter(own)
         };
         let decision = Decision {
@@ -129,6 +129,10 @@ impl<'a> Entry<'a> {
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        self.gang.is_created && self.progress.is_waiting()
+    }
+
     fn below(&self) -> impl Iterator<Item = &Seat<'a>> {
         self.seats.iter().filter(|seat| seat.below)
     }
@@ -156,6 +160,9 @@ impl<'a> Entry<'a> {
             .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
         let is_clear = pods.all(|pod| pod.is_terminal());
+        if !self.gang.is_created {
+            return;
+        }
         match self.progress.phase() {
             // Whoever let them go, they hold nodes now.
             GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
@@ -240,16 +247,12 @@ impl<'a> Entry<'a> {
             }
             Err(shortfall) => Some(message::short(&groups, shortfall)),
         };
-        let feasible = fit.is_ok() || empty.fits(&groups).is_ok();
+        let never = fit.is_err().then(|| empty.fits(&groups).err()).flatten();
         if let Some(message) = message.filter(|_| uncreated == 0) {
-            let message = if feasible {
-                message
-            } else {
-                message::never(&message)
-            };
-            self.progress.lacks(message);
+            let never = never.as_ref().map(|never| message::never(&groups, never));
+            self.progress.lacks(never.unwrap_or(message));
         }
-        if feasible {
+        if never.is_none() {
             room.close(&groups);
             ahead.push(self.as_ahead());
         }

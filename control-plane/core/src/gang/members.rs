@@ -68,7 +68,9 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         }
         gang.parts.push(part);
     }
-    gangs.retain(|gang| gang.is_created);
+    // What starts first keeps its place in the queue from the moment that the JobSet is created.
+    let first = jobset.spec.replicated_jobs.first().map(|job| job.name.as_str());
+    gangs.retain(|gang| gang.is_created || Some(gang.name.as_str()) == first);
     for gang in &mut gangs {
         let minimum = gang.parts.iter().map(|part| part.minimum).sum();
         if let Some(pod_group) = &mut gang.pod_group {

@@ -68,8 +68,9 @@ pub(super) fn short(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
     )
 }
 
-pub(super) fn never(short: &str) -> String {
-    format!("{short}, even if no JobSet ran")
+/// The same of a gang that the nodes could never take.
+pub(super) fn never(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
+    format!("{}, even if no JobSet ran", short(groups, shortfall))
 }
 
 /// Why the fit check cannot be relied on, where that is so.

@@ -44,3 +44,6 @@ pub use world::{
     Announcement, Backend, Decision, Decisions, Footprint, Gang, JobSetGangs, Node, Part, Pod, PodGroupRef,
     PodPhase, PodRef, Word, World, Write,
 };
+
+#[cfg(test)]
+mod tests;

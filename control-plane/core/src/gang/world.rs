@@ -65,7 +65,7 @@ pub struct JobSetGangs {
     pub restarts: i32,
     /// Its `status.gangs`.
     pub status: Vec<GangStatus>,
-    /// The gangs whose Jobs have been made.
+    /// The gangs whose Jobs have been made, and that which starts first.
     pub gangs: Vec<Gang>,
 }
 
@@ -80,7 +80,7 @@ pub struct Gang {
     pub timeout: SignedDuration,
     /// When its Jobs were let to run.
     pub asked: Option<Timestamp>,
-    /// Whether any of its Jobs has been made.
+    /// Whether any of its Jobs has been made. One of which none has keeps its place in the queue, and has no state.
     pub is_created: bool,
     /// Its replicatedJobs, in the order of the spec.
     pub parts: Vec<Part>,

@@ -15,6 +15,7 @@ use lockstep_api::JobSet;
 use super::{Fate, at, set_fate};
 use crate::{
     features::Features,
+    gang::GangPod,
     observed::Observed,
     plan::{Change, Event, Plan},
     reconcile::plan,
@@ -28,6 +29,8 @@ pub(crate) struct Cluster {
     pub(crate) services: Vec<Service>,
     pub(crate) claims: Vec<PersistentVolumeClaim>,
     pub(crate) features: Features,
+    pub(crate) gang_pods: Vec<GangPod>,
+    pub(crate) pod_groups: bool,
     pub(crate) events: Vec<Event>,
     pub(crate) now: Timestamp,
     pub(crate) deleted: bool,
@@ -42,6 +45,8 @@ impl Cluster {
             services: Vec::new(),
             claims: Vec::new(),
             features: Features::default(),
+            gang_pods: Vec::new(),
+            pod_groups: false,
             events: Vec::new(),
             now: at(0),
             deleted: false,
@@ -58,6 +63,8 @@ impl Cluster {
         );
         observed.claims = self.claims.iter().cloned().map(Arc::new).collect();
         observed.features = self.features;
+        observed.gang_pods.clone_from(&self.gang_pods);
+        observed.pod_groups = self.pod_groups;
         observed
     }
 

@@ -1,0 +1,284 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use proptest::prelude::*;
+
+use super::model::{Chance, Model, gang, part};
+use crate::gang::eligible::is_eligible;
+use crate::gang::fit::{Fit, Group, Room};
+use crate::gang::{Exclusive, Needs, Node, Resources, message, quantity};
+
+fn cores(amount: i128) -> Resources {
+    let mut resources = Resources::default();
+    resources.set("cpu", amount * 1000);
+    resources.set(Resources::PODS, 1000);
+    resources
+}
+
+fn needs(cpu: i128) -> Needs {
+    Needs {
+        requests: cores(cpu),
+        ..Needs::default()
+    }
+}
+
+fn node(cpu: i128) -> Node {
+    let mut allocatable = cores(cpu);
+    allocatable.set(Resources::PODS, 110_000);
+    Node {
+        allocatable,
+        ..Node::default()
+    }
+}
+
+fn nodes(cpus: &[i128]) -> BTreeMap<String, Node> {
+    let nodes = cpus.iter().enumerate();
+    nodes
+        .map(|(index, cpu)| (format!("n{index}"), node(*cpu)))
+        .collect()
+}
+
+#[test]
+fn quantities_are_read_as_kubernetes_writes_them() {
+    let read = [
+        ("1", 1000),
+        ("100m", 100),
+        ("1.5", 1500),
+        ("64Gi", 64 * 1024 * 1024 * 1024 * 1000),
+        ("1e3", 1_000_000),
+        ("5E", 5_000_000_000_000_000_000_000),
+        ("500u", 1),
+        ("-1", -1000),
+        (".5", 500),
+    ];
+    for (text, amount) in read {
+        assert_eq!(quantity(text), Some(amount), "{text}");
+    }
+    for text in ["", "one", "1x", "1ee3", "Gi"] {
+        assert_eq!(quantity(text), None, "{text}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let nodes = nodes(&[8, 7, 3]);
+    let needs = needs(4);
+    let groups = [Group {
+        needs: &needs,
+        count: 5,
+    }];
+    let shortfall = Room::now(&nodes).fits(&groups).unwrap_err();
+    assert_eq!(
+        message::short(&groups, &shortfall),
+        "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu"
+    );
+    let picky = Needs {
+        node_selector: BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]),
+        ..needs.clone()
+    };
+    let groups = [Group {
+        needs: &picky,
+        count: 2,
+    }];
+    let shortfall = Room::now(&nodes).fits(&groups).unwrap_err();
+    assert_eq!(
+        message::short(&groups, &shortfall),
+        "needs 2 pods x 4 cpu, 0 fit: 2 short of nodes that match"
+    );
+}
+
+#[test]
+fn labels_taints_and_cordons_are_read() {
+    let mut node = node(4);
+    node.labels = BTreeMap::from([
+        ("zone".to_owned(), "a".to_owned()),
+        ("n".to_owned(), "7".to_owned()),
+    ]);
+    let term = |key: &str, operator: &str, values: &[&str]| {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        let requirement = NodeSelectorRequirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: Some(values),
+        };
+        let affinity = Some(vec![NodeSelectorTerm {
+            match_expressions: Some(vec![requirement]),
+            match_fields: None,
+        }]);
+        is_eligible(
+            &Needs {
+                affinity,
+                ..Needs::default()
+            },
+            &node,
+        )
+    };
+    assert!(term("zone", "In", &["a", "b"]) && !term("zone", "In", &["b"]));
+    assert!(term("zone", "NotIn", &["b"]) && !term("zone", "NotIn", &["a"]) && term("x", "NotIn", &["a"]));
+    assert!(term("zone", "Exists", &[]) && !term("x", "Exists", &[]));
+    assert!(term("x", "DoesNotExist", &[]) && !term("zone", "DoesNotExist", &[]));
+    assert!(term("n", "Gt", &["6"]) && !term("n", "Gt", &["7"]) && term("n", "Lt", &["8"]));
+    assert!(!term("zone", "Whatever", &["a"]));
+
+    let taint = |effect: &str| Taint {
+        key: "gpu".to_owned(),
+        value: Some("yes".to_owned()),
+        effect: effect.to_owned(),
+        ..Taint::default()
+    };
+    let mut tainted = node.clone();
+    tainted.taints = vec![taint("NoSchedule")];
+    let tolerates = |toleration: Toleration, node: &Node| {
+        let tolerations = vec![toleration];
+        is_eligible(
+            &Needs {
+                tolerations,
+                ..Needs::default()
+            },
+            node,
+        )
+    };
+    let equal = Toleration {
+        key: Some("gpu".to_owned()),
+        value: Some("yes".to_owned()),
+        ..Toleration::default()
+    };
+    let any = Toleration {
+        operator: Some("Exists".to_owned()),
+        ..Toleration::default()
+    };
+    assert!(!is_eligible(&Needs::default(), &tainted));
+    assert!(tolerates(equal.clone(), &tainted) && tolerates(any.clone(), &tainted));
+    tainted.taints = vec![taint("PreferNoSchedule")];
+    assert!(is_eligible(&Needs::default(), &tainted));
+    tainted.unschedulable = true;
+    assert!(
+        !is_eligible(&Needs::default(), &tainted) && tolerates(any, &tainted) && !tolerates(equal, &tainted)
+    );
+}
+
+/// Each Job goes to a domain of its own, and needs room there for all its pods.
+#[test]
+fn exclusive_jobs_take_a_domain_each() {
+    let mut nodes = nodes(&[4, 4, 4, 4]);
+    for (index, node) in nodes.values_mut().enumerate() {
+        node.labels.insert("rack".to_owned(), format!("r{}", index / 2));
+    }
+    let job = |key: &str| Needs {
+        exclusive: Some(Exclusive {
+            topology: "rack".to_owned(),
+            job_key: key.to_owned(),
+            priority: None,
+        }),
+        ..needs(1)
+    };
+    let (a, b, c) = (job("a"), job("b"), job("c"));
+    let fits = |nodes: &BTreeMap<String, Node>, groups: &[(&Needs, u32)]| {
+        let groups: Vec<Group<'_>> = groups
+            .iter()
+            .map(|(needs, count)| Group { needs, count: *count })
+            .collect();
+        Room::now(nodes).fits(&groups).is_ok()
+    };
+    assert!(fits(&nodes, &[(&a, 8), (&b, 8)]));
+    assert!(!fits(&nodes, &[(&a, 9)]), "one rack holds 8");
+    assert!(!fits(&nodes, &[(&a, 1), (&b, 1), (&c, 1)]), "there are two racks");
+    nodes
+        .get_mut("n0")
+        .unwrap()
+        .jobs
+        .insert(("other".to_owned(), None));
+    assert!(!fits(&nodes, &[(&a, 8), (&b, 8)]), "a rack is taken");
+    nodes.get_mut("n2").unwrap().jobs.insert(("a".to_owned(), None));
+    assert!(fits(&nodes, &[(&a, 7)]), "it may go where it is");
+    assert!(!fits(&nodes, &[(&b, 1)]));
+}
+
+/// A gang that waits keeps the nodes that it could use, and no others.
+#[test]
+fn what_passes_cannot_be_missed() {
+    let mut model = Model::new(&[4, 4]);
+    model.run_time = 1000;
+    model.create(gang("first", vec![part("w", 1, 2, 2)], &[]), 0, false);
+    model.run(3);
+    // Needs all of both nodes.
+    model.create(gang("big", vec![part("w", 1, 8, 1)], &[]), 0, false);
+    model.run(1);
+    model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
+    model.run(10);
+    assert_eq!(
+        model.bound("small"),
+        0,
+        "it would keep the big one from its nodes"
+    );
+    let message = model.status("big", "w").unwrap().message.unwrap();
+    assert_eq!(message, "needs 8 pods x 1 cpu, 4 fit: 4 short of cpu");
+    // What would fit no nodes at all keeps nothing.
+    let mut model = Model::new(&[4, 4]);
+    model.create(gang("huge", vec![part("w", 1, 9, 1)], &[]), 5, false);
+    model.run(1);
+    model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
+    model.run(3);
+    assert_eq!(model.bound("small"), 1);
+    let message = model.status("huge", "w").unwrap().message.unwrap();
+    assert_eq!(
+        message,
+        "needs 9 pods x 1 cpu, 8 fit: 1 short of cpu, even if no JobSet ran"
+    );
+}
+
+proptest! {
+    /// Where pods surely fit they do, whichever nodes they are sent to, and in whatever order.
+    #[test]
+    fn what_surely_fits_fits(
+        cpus in prop::collection::vec(1_i128..9, 1..6),
+        groups in prop::collection::vec((1_i128..5, 1_u32..5), 1..4),
+        seed in 1_u64..,
+    ) {
+        let nodes = nodes(&cpus);
+        let needs: Vec<(Needs, u32)> = groups.iter().map(|(cpu, count)| (needs(*cpu), *count)).collect();
+        let groups: Vec<Group<'_>> =
+            needs.iter().map(|(needs, count)| Group { needs, count: *count }).collect();
+        // Some of them were promised room before.
+        let mut chance = Chance(seed);
+        let split = chance.below(groups.len());
+        let mut room = Room::now(&nodes);
+        room.promise(&groups[..split]);
+        let before = room.clone();
+        let fit = room.fits(&groups[split..]);
+        prop_assert_eq!(format!("{before:?}"), format!("{room:?}"), "looking takes nothing");
+        prop_assume!(fit == Ok(Fit::Surely));
+        let mut pods: Vec<(&Needs, bool)> = Vec::new();
+        for (index, group) in groups.iter().enumerate() {
+            pods.extend((0..group.count).map(|_| (group.needs, index >= split)));
+        }
+        let mut free: Vec<Resources> = nodes.values().map(|node| node.allocatable.clone()).collect();
+        while !pods.is_empty() {
+            let next = chance.below(pods.len());
+            let (needs, must) = pods.swap_remove(next);
+            let open: Vec<usize> =
+                (0..free.len()).filter(|index| free[*index].holds(&needs.requests) > 0).collect();
+            prop_assert!(!open.is_empty() || !must);
+            if !open.is_empty() {
+                free[open[chance.below(open.len())]].take(&needs.requests, 1);
+            }
+        }
+    }
+
+    /// What fits in some way leaves no node with less than nothing.
+    #[test]
+    fn room_is_given_away_once(
+        cpus in prop::collection::vec(1_i128..9, 1..6),
+        groups in prop::collection::vec((1_i128..5, 1_u32..5), 1..5),
+    ) {
+        let nodes = nodes(&cpus);
+        let needs: Vec<(Needs, u32)> = groups.iter().map(|(cpu, count)| (needs(*cpu), *count)).collect();
+        let groups: Vec<Group<'_>> =
+            needs.iter().map(|(needs, count)| Group { needs, count: *count }).collect();
+        let mut room = Room::now(&nodes);
+        if room.fits(&groups).is_ok() {
+            let asked: i128 = groups.iter().map(|group| group.needs.requests.get("cpu") * i128::from(group.count)).sum();
+            prop_assert!(asked <= cpus.iter().sum::<i128>() * 1000);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Gangs that compete, with writes that get lost: as when the controller dies between any two of them, since it keeps nothing between two decisions.
+
+use lockstep_api::GangPhase;
+use proptest::prelude::*;
+
+use super::model::{Chance, Model, gang, part};
+use crate::gang::Word;
+
+/// Random gangs on random nodes, with each gang feasible alone.
+fn random(seed: u64, pod_groups: bool) -> Model {
+    let mut chance = Chance(seed | 1);
+    let cores: Vec<i32> = (0..2 + chance.below(4))
+        .map(|_| 4 + i32::try_from(chance.below(5)).unwrap())
+        .collect();
+    // As many pods of any size as fit for certain.
+    let room: i32 = cores.iter().map(|cores| cores / 2).sum();
+    let mut model = Model::new(&cores);
+    model.loss = chance.below(40);
+    for index in 0..2 + chance.below(5) {
+        let number = |chance: &mut Chance, end: i32| {
+            1 + i32::try_from(chance.below(usize::try_from(end).unwrap())).unwrap()
+        };
+        let mut left = room;
+        let mut parts = Vec::new();
+        let mut minimums = Vec::new();
+        for name in ["a", "b"].into_iter().take(1 + chance.below(2)) {
+            let (replicas, pods) = (number(&mut chance, 2), number(&mut chance, 4));
+            let cpu = number(&mut chance, 2);
+            let minimum = number(&mut chance, replicas * pods).min(left / 2);
+            if minimum < 1 {
+                continue;
+            }
+            left -= minimum * 2;
+            parts.push(part(name, replicas, pods, cpu));
+            minimums.push((name, minimum));
+        }
+        if parts.is_empty() {
+            continue;
+        }
+        let priority = i32::try_from(chance.below(3)).unwrap();
+        model.create(gang(&format!("g{index}"), parts, &minimums), priority, pod_groups);
+        model.run(u32::try_from(chance.below(3)).unwrap());
+    }
+    model.chance = chance;
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_gangs_finish_by_gates(seed in any::<u64>()) {
+        let mut model = random(seed, false);
+        model.finish(3000);
+    }
+
+    #[test]
+    fn all_gangs_finish_by_pod_groups(seed in any::<u64>()) {
+        let mut model = random(seed, true);
+        model.finish(3000);
+    }
+
+    /// A gang of higher priority starts before those of lower priority that were created after it.
+    #[test]
+    fn priority_is_kept(seed in any::<u64>(), pod_groups in any::<bool>()) {
+        let mut model = random(seed, pod_groups);
+        model.loss = 0;
+        model.finish(3000);
+        let timed_out = model.words.iter().any(|(_, _, word, _)| *word == Word::TimedOut);
+        prop_assume!(!timed_out);
+        let started = |jobset: &str| {
+            let mut words = model.words.iter();
+            let word = words.find(|(_, name, word, _)| name == jobset && matches!(word, Word::Scheduled(_)));
+            word.map(|(at, ..)| *at)
+        };
+        let created = |jobset: &str| model.clusters[jobset].jobset.metadata.creation_timestamp.as_ref().unwrap().0;
+        for high in model.clusters.keys() {
+            for low in model.clusters.keys() {
+                if model.priorities[high] > model.priorities[low] && created(high) < created(low) {
+                    prop_assert!(started(high) <= started(low), "{high} after {low}: {:?}", model.words);
+                }
+            }
+        }
+    }
+}
+
+/// No gate is left on a pod that should run, whatever is lost on the way.
+#[test]
+fn a_replaced_pod_goes_at_once() {
+    let mut model = Model::new(&[8]);
+    model.run_time = 1000;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[("w", 3)]), 0, false);
+    model.run(20);
+    assert_eq!(model.phase("a", "w"), Some(GangPhase::Scheduled));
+    assert_eq!(model.bound("a"), 4);
+    let uid = model.pods_of("a")[1].uid.clone();
+    model.lose(&uid);
+    model.run(2);
+    assert_eq!(model.bound("a"), 4);
+    assert_eq!(model.phase("a", "w"), Some(GangPhase::Scheduled));
+}
+
+/// Two gangs that need more than half of the cluster each run one after the other.
+#[test]
+fn two_gangs_of_more_than_half_both_finish() {
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[4, 4]);
+        model.create(gang("a", vec![part("w", 1, 5, 1)], &[]), 0, pod_groups);
+        model.create(gang("b", vec![part("w", 1, 5, 1)], &[]), 0, pod_groups);
+        model.finish(100);
+        let timed_out = model
+            .words
+            .iter()
+            .filter(|(_, _, word, _)| *word == Word::TimedOut);
+        assert_eq!(timed_out.count(), 0);
+    }
+}
+
+/// What was let go and cannot be bound is given back.
+#[test]
+fn a_time_out_gives_all_back_and_the_gang_waits_again() {
+    let mut model = Model::new(&[4]);
+    model.run_time = 100;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
+    // Somebody else takes a part after the gang was let go.
+    model.run(3);
+    let first = model
+        .pods_of("a")
+        .into_iter()
+        .find(|pod| pod.node.is_none())
+        .map(|pod| pod.uid.clone());
+    assert_eq!(first, None);
+    let uid = model.pods_of("a")[0].uid.clone();
+    model
+        .clusters
+        .get_mut("a")
+        .unwrap()
+        .jobset
+        .status
+        .as_mut()
+        .unwrap()
+        .gangs[0]
+        .phase = GangPhase::Scheduling;
+    let until = model.now + jiff::SignedDuration::from_secs(20);
+    model
+        .clusters
+        .get_mut("a")
+        .unwrap()
+        .jobset
+        .status
+        .as_mut()
+        .unwrap()
+        .gangs[0]
+        .until = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
+    *model.nodes.get_mut("n0").unwrap() = 3;
+    model.lose(&uid);
+    model.run(21);
+    assert_eq!(model.phase("a", "w"), Some(GangPhase::BackingOff));
+    model.run(3);
+    assert_eq!(model.bound("a"), 0, "{}", model.describe());
+    assert!(
+        model.clusters["a"]
+            .jobs
+            .values()
+            .all(|job| job.spec.as_ref().unwrap().suspend == Some(true))
+    );
+    model.run(30);
+    assert_eq!(model.phase("a", "w"), Some(GangPhase::Waiting));
+    assert_eq!(model.clusters["a"].jobset.restarts(), 0);
+    *model.nodes.get_mut("n0").unwrap() = 4;
+    model.run_time = 5;
+    model.finish(60);
+}

@@ -1,0 +1,7 @@
+mod complaints;
+mod fit;
+mod histories;
+mod model;
+mod order;
+mod reconciler;
+mod table;

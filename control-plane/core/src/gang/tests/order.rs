@@ -1,0 +1,122 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use crate::gang::order::seats;
+use crate::gang::{Gang, Needs, Part, Pod};
+
+fn part(name: &str, pods: u32, minimum: u32, priority: i32) -> Part {
+    let pod = |index| {
+        Arc::new(Pod {
+            name: format!("{name}{index}"),
+            index: Some(index),
+            gated: true,
+            priority,
+            ..Pod::default()
+        })
+    };
+    Part {
+        name: name.to_owned(),
+        minimum,
+        replicas: 1,
+        parallelism: pods,
+        indexed: true,
+        needs: vec![Arc::new(Needs::default())],
+        pods: (0..pods).rev().map(pod).collect(),
+        ..Part::default()
+    }
+}
+
+fn order(parts: Vec<Part>) -> String {
+    let gang = Gang {
+        parts,
+        ..Gang::default()
+    };
+    let names = seats(&gang);
+    let names = names.iter().map(|seat| {
+        let pod = &seat.pod.unwrap().name;
+        if seat.below {
+            pod.clone()
+        } else {
+            format!("({pod})")
+        }
+    });
+    names.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_no_extra_before_a_minimum() {
+    let parts = vec![part("M", 5, 3, 10), part("W", 3, 2, 1)];
+    assert_eq!(order(parts), "M0 M1 M2 W0 W1 (M3) (M4) (W2)");
+}
+
+#[test]
+fn without_priorities_replicated_jobs_take_turns() {
+    let parts = vec![part("M", 5, 3, 0), part("W", 3, 2, 0)];
+    assert_eq!(order(parts), "M0 W0 M1 W1 M2 (W2) (M3) (M4)");
+}
+
+#[test]
+fn seats_are_counted_by_job_then_by_index() {
+    let pod = |job, index| {
+        Arc::new(Pod {
+            name: format!("{job}-{index}"),
+            job_index: job,
+            index: Some(index),
+            ..Pod::default()
+        })
+    };
+    let part = Part {
+        minimum: 3,
+        replicas: 2,
+        parallelism: 2,
+        indexed: true,
+        pods: vec![pod(1, 1), pod(1, 0), pod(0, 1), pod(0, 0)],
+        ..Part::default()
+    };
+    assert_eq!(order(vec![part]), "0-0 0-1 1-0 (1-1)");
+}
+
+/// In a Job whose pods have no index any of them can hold any seat: who has come farther keeps its place.
+#[test]
+fn pods_without_an_index_keep_their_places() {
+    let pod = |name: &str, gated, node: Option<&str>| {
+        Arc::new(Pod {
+            name: name.to_owned(),
+            gated,
+            node: node.map(str::to_owned),
+            ..Pod::default()
+        })
+    };
+    let part = Part {
+        minimum: 2,
+        replicas: 1,
+        parallelism: 3,
+        pods: vec![
+            pod("a", true, None),
+            pod("b", false, None),
+            pod("c", false, Some("n")),
+        ],
+        ..Part::default()
+    };
+    assert_eq!(order(vec![part]), "c b (a)");
+}
+
+proptest! {
+    #[test]
+    fn minimums_come_before_extras(sizes in prop::collection::vec((1_u32..6, 0_u32..6, 0_i32..3), 1..4)) {
+        let parts = sizes.iter().enumerate().map(|(index, (pods, minimum, priority))| {
+            part(&format!("p{index}-"), *pods, *minimum.min(pods), *priority)
+        });
+        let gang = Gang { parts: parts.collect(), ..Gang::default() };
+        let seats = seats(&gang);
+        let minimum: u32 = gang.parts.iter().map(|part| part.minimum).sum();
+        let below = seats.iter().take_while(|seat| seat.below).count();
+        prop_assert_eq!(below, usize::try_from(minimum).unwrap());
+        prop_assert!(!seats.iter().skip(below).any(|seat| seat.below));
+        for pair in seats.windows(2).filter(|pair| pair[0].below == pair[1].below) {
+            let key = |at: usize| (-gang.parts[pair[at].part].priority(), pair[at].rank, pair[at].part);
+            prop_assert!(key(0) < key(1));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What the reconciler makes of gangs.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use lockstep_api::{
+    GangBackend, GangPhase, GangReplicatedJob, GangStatus, JobSet, annotations, conditions, labels,
+};
+
+use super::model::{Model, gang, part};
+use crate::gang::{Backend, backend, mutate};
+use crate::plan::Change;
+use crate::reconcile::plan;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild, observe};
+
+fn created(js: &JobSet, pod_groups: bool) -> Vec<Job> {
+    let mut observed = observe(js, []);
+    observed.pod_groups = pod_groups;
+    plan(&observed).create_jobs
+}
+
+fn template(job: &Job) -> &PodTemplateSpec {
+    &job.spec.as_ref().unwrap().template
+}
+
+fn is_gated(template: &PodTemplateSpec) -> bool {
+    let gates = template.spec.as_ref().unwrap().scheduling_gates.iter().flatten();
+    gates.map(|gate| gate.name.as_str()).eq([labels::GANG_GATE])
+}
+
+fn group(template: &PodTemplateSpec) -> Option<&str> {
+    let group = template.spec.as_ref()?.scheduling_group.as_ref()?;
+    group.pod_group_name.as_deref()
+}
+
+fn minimum(template: &PodTemplateSpec) -> &str {
+    &template.metadata.as_ref().unwrap().annotations.as_ref().unwrap()[annotations::GANG_MINIMUM]
+}
+
+#[test]
+fn without_a_gang_nothing_is_marked() {
+    let js = gang("a", vec![part("w", 1, 2, 1)], &[]).with(|js| js.spec.gang = None);
+    let jobs = created(&js, true);
+    assert!(!is_gated(template(&jobs[0])) && group(template(&jobs[0])).is_none());
+}
+
+#[test]
+fn all_pods_have_the_gate_where_the_controller_starts_the_gang() {
+    let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), false);
+    assert!(
+        jobs.iter()
+            .all(|job| is_gated(template(job)) && group(template(job)).is_none())
+    );
+    let minimums: Vec<&str> = jobs.iter().map(|job| minimum(template(job))).collect();
+    assert_eq!(minimums, ["2", "1", "0"]);
+}
+
+/// The Job template has the group where all its pods do, and the gate where none does. Otherwise the webhook sets them.
+#[test]
+fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
+    let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), true);
+    let name = group(template(&jobs[0])).unwrap().to_owned();
+    assert!(name.starts_with("a-w-0-3-"), "{name}");
+    assert!(!is_gated(template(&jobs[0])));
+    assert!(is_gated(template(&jobs[2])) && group(template(&jobs[2])).is_none());
+    assert!(!is_gated(template(&jobs[1])) && group(template(&jobs[1])).is_none());
+    let pod = |job: &Job, index: &str| {
+        let mut pod = k8s_openapi::api::core::v1::Pod {
+            metadata: template(job).metadata.clone().unwrap(),
+            spec: template(job).spec.clone(),
+            status: None,
+        };
+        let annotations = pod.metadata.annotations.as_mut().unwrap();
+        annotations.insert(labels::BATCH_JOB_COMPLETION_INDEX.to_owned(), index.to_owned());
+        let marked = mutate(&pod).unwrap_or(pod);
+        assert_eq!(mutate(&marked), None, "twice is once");
+        let spec = marked.spec.unwrap();
+        (
+            spec.scheduling_group.is_some(),
+            spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
+        )
+    };
+    assert_eq!(pod(&jobs[1], "0"), (true, false));
+    assert_eq!(pod(&jobs[1], "1"), (false, true));
+    assert_eq!(pod(&jobs[0], "1"), (true, false));
+    assert_eq!(pod(&jobs[2], "0"), (false, true));
+}
+
+#[test]
+fn kube_scheduler_starts_what_it_can() {
+    let js = gang("a", vec![part("w", 1, 2, 1)], &[]);
+    let chosen = |js: &JobSet, served| backend(js, js.spec.gang.as_ref().unwrap(), served);
+    assert_eq!(chosen(&js, true), Backend::PodGroup);
+    assert_eq!(chosen(&js, false), Backend::Gates);
+    let by_gates = js
+        .clone()
+        .with(|js| js.spec.gang.as_mut().unwrap().backend = Some(GangBackend::Gates));
+    assert_eq!(chosen(&by_gates, true), Backend::Gates);
+    // Followers are not created before their leader is scheduled.
+    let exclusive = js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack");
+    assert_eq!(chosen(&exclusive, true), Backend::Gates);
+    // Which pod is an extra cannot be told.
+    let part = part("w", 1, 2, 1).job_spec(|spec| spec.completion_mode = Some("NonIndexed".to_owned()));
+    assert_eq!(chosen(&gang("a", vec![part], &[("w", 1)]), true), Backend::Gates);
+}
+
+#[test]
+fn a_gang_that_backs_off_is_suspended_and_nothing_else_is() {
+    let parts = vec![
+        part("m", 1, 1, 1),
+        part("b", 1, 1, 1).depends_on("m", "Ready"),
+        part("c", 1, 1, 1).depends_on("m", "Ready"),
+    ];
+    let mut model = Model::new(&[8]);
+    model.run_time = 1000;
+    model.create(gang("a", parts, &[]), 0, false);
+    model.run(10);
+    let cluster = model.clusters.get_mut("a").unwrap();
+    let gangs = &mut cluster.jobset.status.as_mut().unwrap().gangs;
+    let gang = gangs.iter_mut().find(|gang| gang.name == "b").unwrap();
+    gang.phase = GangPhase::BackingOff;
+    let plan = plan(&cluster.observe());
+    let changes: Vec<_> = plan
+        .change_jobs
+        .iter()
+        .map(|change| (change.job.name.as_str(), change.change == Change::Suspend))
+        .collect();
+    assert_eq!(changes, [("a-b-0", true)]);
+    let status = cluster.jobset.status.as_ref().unwrap();
+    let condition = status.condition(conditions::MIN_AVAILABLE).unwrap();
+    assert_eq!(condition.reason, "Scheduled", "its pods still run");
+}
+
+#[test]
+fn what_is_suspended_and_resumed_starts_together_again() {
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[4]);
+        model.run_time = 1000;
+        model.create(gang("a", vec![part("w", 1, 4, 1)], &[("w", 3)]), 0, pod_groups);
+        model.run(5);
+        assert_eq!(model.bound("a"), 4);
+        model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(true);
+        model.run(3);
+        assert_eq!(model.bound("a"), 0);
+        assert_eq!(model.phase("a", "w"), None);
+        // Somebody has taken its place.
+        *model.nodes.get_mut("n0").unwrap() = 2;
+        model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(false);
+        model.run(10);
+        assert_eq!(model.bound("a"), 0);
+        assert_eq!(model.phase("a", "w"), Some(GangPhase::Waiting));
+        *model.nodes.get_mut("n0").unwrap() = 4;
+        model.run(5);
+        assert_eq!(model.bound("a"), 4);
+    }
+}
+
+/// The status is written after the Jobs are suspended: a controller that dies in between leaves it as it was.
+#[test]
+fn a_suspension_that_was_not_written_is_made_good() {
+    let mut model = Model::new(&[4]);
+    model.run_time = 1000;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
+    model.run(5);
+    let status = model.clusters["a"].jobset.status.clone();
+    model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(true);
+    model.run(2);
+    let cluster = model.clusters.get_mut("a").unwrap();
+    cluster.jobset.spec.suspend = Some(false);
+    cluster.jobset.status = status;
+    *model.nodes.get_mut("n0").unwrap() = 3;
+    model.run(10);
+    assert_eq!(model.bound("a"), 0);
+    *model.nodes.get_mut("n0").unwrap() = 4;
+    model.run(5);
+    assert_eq!(model.bound("a"), 4);
+}
+
+/// While the JobSet is suspended its gang may change: Jobs that were made for another one are made anew.
+#[test]
+fn a_gang_that_was_changed_is_followed() {
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[4]);
+        model.run_time = 1000;
+        model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, pod_groups);
+        model.run(5);
+        model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(true);
+        model.run(2);
+        *model.nodes.get_mut("n0").unwrap() = 2;
+        let spec = &mut model.clusters.get_mut("a").unwrap().jobset.spec;
+        spec.gang.as_mut().unwrap().replicated_jobs = vec![GangReplicatedJob {
+            name: "w".to_owned(),
+            min_available: 2,
+        }];
+        spec.suspend = Some(false);
+        model.run(6);
+        assert_eq!(model.bound("a"), 2, "{}", model.describe());
+    }
+}
+
+#[test]
+fn a_recreation_starts_together_again() {
+    let mut model = Model::new(&[4]);
+    model.run_time = 1000;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
+    model.run(5);
+    model
+        .clusters
+        .get_mut("a")
+        .unwrap()
+        .jobset
+        .status
+        .as_mut()
+        .unwrap()
+        .restarts = 1;
+    model.run(1);
+    assert_ne!(model.phase("a", "w"), Some(GangPhase::Scheduled));
+    *model.nodes.get_mut("n0").unwrap() = 3;
+    model.run(10);
+    assert_eq!(model.bound("a"), 0);
+    *model.nodes.get_mut("n0").unwrap() = 4;
+    model.run(5);
+    assert_eq!(model.bound("a"), 4);
+    let all = &model.clusters["a"].jobset.status.as_ref().unwrap().gangs;
+    assert_eq!(all.len(), 1, "the state of the earlier attempt is gone");
+}
+
+#[test]
+fn the_condition_tells_whether_the_minimum_runs() {
+    let mut model = Model::new(&[2]);
+    model.run_time = 1000;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[("w", 3)]), 0, false);
+    let condition = |model: &Model| {
+        let status = model.clusters["a"].jobset.status.clone().unwrap();
+        let condition = status.condition(conditions::MIN_AVAILABLE).unwrap().clone();
+        (condition.status, condition.reason)
+    };
+    model.run(3);
+    assert_eq!(condition(&model), ("False".to_owned(), "Waiting".to_owned()));
+    *model.nodes.get_mut("n0").unwrap() = 3;
+    model.run(4);
+    assert_eq!(condition(&model), ("True".to_owned(), "Scheduled".to_owned()));
+    model.lose(&model.pods_of("a")[0].uid.clone());
+    *model.nodes.get_mut("n0").unwrap() = 2;
+    model.run(3);
+    assert_eq!(condition(&model), ("False".to_owned(), "Waiting".to_owned()));
+    let gangs = &mut model
+        .clusters
+        .get_mut("a")
+        .unwrap()
+        .jobset
+        .status
+        .as_mut()
+        .unwrap()
+        .gangs;
+    gangs[0] = GangStatus {
+        phase: GangPhase::BackingOff,
+        ..gangs[0].clone()
+    };
+    model.step();
+    assert_eq!(condition(&model), ("False".to_owned(), "Timeout".to_owned()));
+}

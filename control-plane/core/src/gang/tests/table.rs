@@ -1,0 +1,194 @@
+//! The four cells of the table, as a user meets them at admission.
+
+use lockstep_api::{Gang, GangReplicatedJob, JobSet, annotations};
+use proptest::prelude::*;
+
+use super::model::part;
+use crate::admission;
+use crate::features::Features;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset};
+
+/// A JobSet of `m` with 5 pods and, with two, `w` with 3.
+fn set(names: &[&str], minimum: Option<i32>, listed: &[(&str, i32)]) -> JobSet {
+    let parts = names.iter().map(|name| match *name {
+        "m" => part("m", 1, 5, 1),
+        other => part(other, 3, 1, 1),
+    });
+    let parts: Vec<_> = parts.collect();
+    jobset(parts).with(|js| {
+        js.spec.gang = Some(Gang {
+            min_available: minimum,
+            replicated_jobs: listed
+                .iter()
+                .map(|(name, minimum)| GangReplicatedJob {
+                    name: (*name).to_owned(),
+                    min_available: *minimum,
+                })
+                .collect(),
+            ..Gang::default()
+        });
+    })
+}
+
+/// What is stored, or why it is refused.
+fn admitted(js: &JobSet) -> Result<(i32, Vec<(String, i32)>), String> {
+    let mut js = js.clone();
+    let stated = admission::validate_create(&js, &Features::default());
+    admission::default(&mut js);
+    let violations = admission::validate_create(&js, &Features::default());
+    // Without webhooks the reconciler judges what was stated: the verdict must be the same.
+    assert_eq!(
+        stated.is_empty(),
+        violations.is_empty(),
+        "{stated:?} {violations:?}"
+    );
+    match violations.first() {
+        Some(violation) => Err(violation.to_string()),
+        None => {
+            let gang = js.spec.gang.unwrap();
+            let listed = gang.replicated_jobs.into_iter();
+            Ok((
+                gang.min_available.unwrap(),
+                listed.map(|entry| (entry.name, entry.min_available)).collect(),
+            ))
+        }
+    }
+}
+
+fn listed(entries: &[(&str, i32)]) -> Vec<(String, i32)> {
+    entries
+        .iter()
+        .map(|(name, minimum)| ((*name).to_owned(), *minimum))
+        .collect()
+}
+
+#[test]
+fn nothing_stated_means_all_pods() {
+    assert_eq!(
+        admitted(&set(&["m", "w"], None, &[])),
+        Ok((8, listed(&[("m", 5), ("w", 3)])))
+    );
+}
+
+#[test]
+fn minimums_of_replicated_jobs_add_up() {
+    let entries = [("m", 3), ("w", 2)];
+    assert_eq!(
+        admitted(&set(&["m", "w"], None, &entries)),
+        Ok((5, listed(&entries)))
+    );
+    // One that is not listed starts with all its pods.
+    assert_eq!(
+        admitted(&set(&["m", "w"], None, &[("m", 3)])),
+        Ok((6, listed(&[("m", 3), ("w", 3)])))
+    );
+}
+
+#[test]
+fn a_single_replicated_job_takes_the_minimum_of_the_jobset() {
+    assert_eq!(admitted(&set(&["m"], Some(3), &[])), Ok((3, listed(&[("m", 3)]))));
+}
+
+#[test]
+fn several_replicated_jobs_without_minimums_need_all_their_pods() {
+    assert_eq!(admitted(&set(&["m", "w"], Some(8), &[])), Ok((8, Vec::new())));
+    assert_eq!(
+        admitted(&set(&["m", "w"], Some(5), &[])),
+        Err(
+            "spec.gang.minAvailable: Invalid value: 5: must be 8, the pods of all 2 replicatedJobs, unless \
+             spec.gang.replicatedJobs states their minAvailable"
+                .to_owned()
+        )
+    );
+}
+
+#[test]
+fn the_minimum_of_the_jobset_is_the_sum_of_those_of_its_replicated_jobs() {
+    let entries = [("m", 3), ("w", 2)];
+    assert_eq!(
+        admitted(&set(&["m", "w"], Some(5), &entries)),
+        Ok((5, listed(&entries)))
+    );
+    assert_eq!(
+        admitted(&set(&["m", "w"], Some(6), &entries)),
+        Err("spec.gang.minAvailable: Invalid value: 6: must be 5, the sum of spec.gang.replicatedJobs[].minAvailable (a \
+             replicatedJob that is not listed counts with all its pods)"
+            .to_owned())
+    );
+}
+
+#[test]
+fn a_minimum_is_between_1_and_the_pods() {
+    let refused = |js: JobSet| admitted(&js).unwrap_err();
+    assert_eq!(
+        refused(set(&["m", "w"], None, &[("m", 6)])),
+        "spec.gang.replicatedJobs[0].minAvailable: Invalid value: 6: must be greater than 0 and not more than 5, the pods \
+         (replicas x parallelism) of replicatedJob m"
+    );
+    assert!(refused(set(&["m"], None, &[("m", 0)])).contains("greater than 0"));
+    assert!(refused(set(&["m"], Some(0), &[])).contains("spec.gang.minAvailable: Invalid value: 0"));
+    assert!(refused(set(&["m"], Some(6), &[])).contains("not more than 5"));
+    assert!(refused(set(&["m"], None, &[("x", 1)])).contains("must be the name of a replicatedJob"));
+    assert!(refused(set(&["m"], None, &[("m", 1), ("m", 1)])).contains("unique"));
+}
+
+#[test]
+fn jobsets_whose_replicated_jobs_wait_are_marked() {
+    let marked = |mut js: JobSet| {
+        admission::default(&mut js);
+        js.metadata
+            .annotations
+            .unwrap_or_default()
+            .get(annotations::DEPENDENT_JOB)
+            .cloned()
+    };
+    let waits = set(&["m", "w"], None, &[]).with(|js| {
+        js.spec.replicated_jobs[1] = js.spec.replicated_jobs[1].clone().depends_on("m", "Ready");
+    });
+    assert_eq!(marked(waits.clone()).as_deref(), Some("true"));
+    assert_eq!(marked(set(&["m", "w"], None, &[])), None);
+    assert_eq!(marked(waits.with(|js| js.spec.gang = None)), None);
+}
+
+#[test]
+fn a_gang_changes_while_the_jobset_is_suspended_only() {
+    let (old, new) = (set(&["m"], Some(3), &[]), set(&["m"], Some(2), &[]));
+    let refused = |old: &JobSet, new: &JobSet| {
+        let violations = admission::validate_update(old, new, &Features::default());
+        violations.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        refused(&old, &new),
+        ["spec.gang: field is immutable unless the JobSet is suspended"]
+    );
+    let suspended = (old.suspended(true), new.suspended(true));
+    assert!(refused(&suspended.0, &suspended.1).is_empty());
+    let wrong = set(&["m"], Some(9), &[]).suspended(true);
+    assert_eq!(refused(&suspended.0, &wrong).len(), 1);
+}
+
+proptest! {
+    /// What is admitted has one meaning: the parts add up to the whole, and none is more than its pods.
+    #[test]
+    fn what_is_admitted_adds_up(
+        minimum in prop::option::of(-1_i32..10),
+        m in prop::option::of(-1_i32..7),
+        w in prop::option::of(-1_i32..5),
+        both in any::<bool>(),
+    ) {
+        let names: &[&str] = if both { &["m", "w"] } else { &["m"] };
+        let mut entries = Vec::new();
+        entries.extend(m.map(|m| ("m", m)));
+        entries.extend(w.filter(|_| both).map(|w| ("w", w)));
+        let js = set(names, minimum, &entries);
+        if let Ok((total, _)) = admitted(&js) {
+            let gang = js.spec.gang.as_ref().unwrap();
+            let minimums = gang.minimums(&js.spec.replicated_jobs);
+            prop_assert_eq!(minimums.values().sum::<i32>(), total);
+            for job in &js.spec.replicated_jobs {
+                let minimum = minimums[job.name.as_str()];
+                prop_assert!(0 < minimum && minimum <= job.pods());
+            }
+        }
+    }
+}
