@@ -163,6 +163,12 @@ pub struct InPlaceRestartStatus {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub started: Vec<String>,
 
+    /// The pods above the minimum of their gang that have joined the set, as `<Job>/<completion index>`. Those that never
+    /// came are not waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub joined: Vec<String>,
+
     /// The dearest way that the latest restart has taken: `Process`, `Container`, `Pod` or `Recreate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rung: Option<RestartRung>,

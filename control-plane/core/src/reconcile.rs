@@ -267,6 +267,7 @@ fn recreate_group(in_place: &mut InPlaceRestartStatus, counts: bool) {
     in_place.generation += 1;
     in_place.restarts += i32::from(counts);
     in_place.started.clear();
+    in_place.joined.clear();
     in_place.phase = Some(InPlacePhase::Recreating);
     in_place.rung = Some(RestartRung::Recreate);
 }

@@ -118,6 +118,7 @@ fn whole(status: &InPlaceRestartStatus) -> serde_json::Value {
             "restarts",
             "epoch",
             "started",
+            "joined",
             "rung",
             "cause",
             "handledManualRequest",

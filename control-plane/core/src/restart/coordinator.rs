@@ -17,6 +17,7 @@ mod backoff;
 mod containers;
 mod escalation;
 mod evidence;
+mod extras;
 mod pods;
 mod ready;
 mod seats;
@@ -32,6 +33,8 @@ pub struct Coordinator {
     counter: u32,
     started: BTreeSet<String>,
     cause: Option<Cause>,
+    /// Extras that have run, by place.
+    joined: BTreeSet<String>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
     seats: BTreeMap<Identity, Incarnation>,
     /// Workers whose seat has a new incarnation, which has not been seen to run yet: the release names it.
@@ -94,6 +97,7 @@ impl Coordinator {
             released: durable.released,
             counter: durable.counter,
             started: durable.started.clone(),
+            joined: durable.joined.clone(),
             cause: durable.cause.clone(),
             seats: BTreeMap::new(),
             newcomers: BTreeSet::new(),
@@ -173,7 +177,8 @@ impl Coordinator {
             }
         }
 
-        let view = View::new(observed, &self.done);
+        self.forget_lost_extras(observed);
+        let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         self.done = view
             .slots
             .iter()
@@ -210,6 +215,7 @@ impl Coordinator {
         if !mutants::is(Mutant::KeepStartedOnRecreation) {
             self.started.clear();
         }
+        self.joined.clear();
         self.seats.clear();
         self.newcomers.clear();
         self.unseen.clear();

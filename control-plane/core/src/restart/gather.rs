@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
-use lockstep_api::{JobSet, ReplicatedJob, annotations, labels};
+use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, labels};
 
 use super::{EscalateAfter, Identity, PodFact, Policy, Rung, TerminalAction, TerminalRule, Worker};
+use crate::gang;
 use crate::in_place;
 use crate::pod::PodSummary;
 
@@ -52,7 +53,7 @@ pub fn gather<'a>(
         .filter_map(|job| Some((job.metadata.name.as_deref()?, job.as_ref())))
         .collect();
     for replicated in &jobset.spec.replicated_jobs {
-        stage(jobset, replicated, &current, &mut gathered);
+        stage(jobset, replicated, &current, recreations, &mut gathered);
     }
     for pod in pods {
         place(pod, recreations, &mut gathered);
@@ -98,6 +99,7 @@ fn stage(
     jobset: &JobSet,
     replicated: &ReplicatedJob,
     current: &BTreeMap<&str, &Job>,
+    recreations: i32,
     gathered: &mut Gathered,
 ) {
     let names: Vec<String> = (0..i64::from(replicated.replicas()))
@@ -106,14 +108,21 @@ fn stage(
     if !names.iter().any(|name| current.contains_key(name.as_str())) {
         return;
     }
+    // Nobody works before the gang is whole: until then it is as if the Jobs had not been made.
+    if !has_gang(jobset, replicated, recreations) {
+        return;
+    }
     let Some(spec) = replicated.template.spec.as_ref() else {
         return;
     };
+    let gang = jobset.spec.gang.as_ref();
+    let minimum = gang.map(|gang| gang.minimums(&jobset.spec.replicated_jobs));
+    let minimum = minimum.and_then(|minimums| minimums.get(replicated.name.as_str()).copied());
     let containers = in_place::workers(jobset, &spec.template);
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
     let rung = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
-    for name in &names {
+    for (job_index, name) in (0_i64..).zip(&names) {
         let job = current.get(name.as_str());
         let ending =
             job.is_some_and(|job| has_condition(job, "FailureTarget") || has_condition(job, "Failed"));
@@ -125,6 +134,7 @@ fn stage(
         // Its pods are what they were made as, whatever the JobSet says now.
         let rung = job.and_then(|job| mark(job)).unwrap_or(rung);
         for index in 0..u32::try_from(width).unwrap_or(0) {
+            let seat = job_index * i64::from(width) + i64::from(index);
             let done = completed.iter().any(|range| range.contains(&index));
             for container in &containers {
                 let identity = Identity {
@@ -138,6 +148,7 @@ fn stage(
                     completed: done,
                     ending,
                     back_off_ms,
+                    extra: minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
                     rung,
                 };
                 gathered.workers.insert(identity, worker);
@@ -151,6 +162,18 @@ fn stage(
     }) {
         gathered.finished_stages.insert(replicated.name.clone());
     }
+}
+
+/// Whether the workers of a replicatedJob may work: it has no gang to wait for, or the gang has been bound.
+fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bool {
+    if jobset.spec.gang.is_none() {
+        return true;
+    }
+    let name = gang::gang_name(jobset, &replicated.name);
+    let mut gangs = jobset.status.iter().flat_map(|status| &status.gangs);
+    gangs.any(|gang| {
+        gang.name == name && gang.restart_attempt == recreations && gang.phase == GangPhase::Scheduled
+    })
 }
 
 /// The Job controller's wait before it replaces a failed pod: 10 s, doubled at each failure, at most 10 min. It counts from the last success and

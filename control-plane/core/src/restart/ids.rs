@@ -42,6 +42,14 @@ pub struct Identity {
     pub container: String,
 }
 
+impl Identity {
+    /// Its pod's place, as the status names it: `<Job>/<completion index>`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{}/{}", self.job, self.index)
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]/{}", self.job, self.index, self.container)

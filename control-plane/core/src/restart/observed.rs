@@ -43,6 +43,8 @@ pub struct Worker {
     pub ending: bool,
     /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.
     pub back_off_ms: u64,
+    /// Whether it is above the minimum of its gang: it may never come, and joins when it does.
+    pub extra: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
     pub rung: Rung,
 }
@@ -140,6 +142,8 @@ pub struct Durable {
     pub counter: u32,
     /// Stages all of whose workers have run since they were (re)created.
     pub started: BTreeSet<String>,
+    /// The extras that have run since they were (re)created, as [`Identity::place`] names them. Others are not waited for.
+    pub joined: BTreeSet<String>,
     /// Phase at the time of the write.
     pub phase: DurablePhase,
     /// Cause of the last restart.

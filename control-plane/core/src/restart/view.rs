@@ -26,11 +26,17 @@ pub(super) struct Slot<'a> {
     pub(super) done_in: Option<String>,
     /// Whether the stage (replicatedJob) has finished.
     pub(super) finished: bool,
+    /// An extra that has not joined: nobody waits for it.
+    pub(super) absent: bool,
 }
 
 impl<'a> View<'a> {
-    /// Joins what is observed. `done` are the identities known to be done from before.
-    pub(super) fn new(observed: &'a Observed, done: &BTreeMap<Identity, String>) -> Self {
+    /// Joins what is observed. `done` are the identities known to be done from before; `has_joined` tells which extras have joined.
+    pub(super) fn new(
+        observed: &'a Observed,
+        done: &BTreeMap<Identity, String>,
+        has_joined: impl Fn(&Identity) -> bool,
+    ) -> Self {
         let mut slots: BTreeMap<&Identity, Slot<'_>> = observed
             .workers
             .iter()
@@ -51,6 +57,7 @@ impl<'a> View<'a> {
                     done: worker.completed || done_in.is_some(),
                     done_in,
                     finished: observed.finished_stages.contains(&worker.stage),
+                    absent: worker.extra && !has_joined(identity),
                 };
                 (identity, slot)
             })
@@ -127,7 +134,7 @@ fn is_replaced(worker: &Worker, pod_uid: &str) -> bool {
 impl Slot<'_> {
     /// Whether the worker takes part in a barrier at all.
     pub(super) fn counts(&self) -> bool {
-        !(self.done || self.finished) || mutants::is(Mutant::ForgetDoneWorkers)
+        !self.absent && (!(self.done || self.finished) || mutants::is(Mutant::ForgetDoneWorkers))
     }
 
     /// Parked at exactly this generation. Without an agent: nothing of an earlier generation runs.

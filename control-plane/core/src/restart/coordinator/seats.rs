@@ -19,10 +19,16 @@ impl Coordinator {
                 continue;
             };
             let container = slot.worker.rung == Rung::Container;
+            // Whoever joins late does so when nobody is waited for.
+            if slot.absent && (slot.done || slot.finished || self.state != State::InSync) {
+                continue;
+            }
             let starts = match report.phase {
                 Phase::Fresh => {
-                    slot.counts()
-                        && (!self.started.contains(&slot.worker.stage) || container && self.is_releasing())
+                    slot.absent
+                        || slot.counts()
+                            && (!self.started.contains(&slot.worker.stage)
+                                || container && self.is_releasing())
                 }
                 Phase::Starting | Phase::Running | Phase::Parked => report.generation == self.generation,
                 _ => false,
@@ -35,6 +41,9 @@ impl Coordinator {
             }
             if matches!(report.phase, Phase::Starting | Phase::Running) {
                 self.newcomers.remove(*identity);
+                if slot.worker.extra && report.generation == self.generation {
+                    self.joined.insert(identity.place());
+                }
             }
             if !matches!(report.phase, Phase::Parked | Phase::Unlinked) {
                 self.unseen.remove(*identity);
@@ -67,7 +76,7 @@ impl Coordinator {
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
             let seated = self.seats.contains_key(*identity);
-            let runs = slot.done || (seen && seated && slot.running_at(self.generation));
+            let runs = slot.done || slot.absent || (seen && seated && slot.running_at(self.generation));
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
         }
         self.started.extend(

@@ -172,6 +172,7 @@ impl Coordinator {
             released: self.released,
             counter: self.counter,
             started: self.started.clone(),
+            joined: self.joined.clone(),
             phase,
             cause: self.cause.clone(),
             handled_request: self.handled_request.clone(),
@@ -187,6 +188,7 @@ impl Coordinator {
             && wanted.released == durable.released
             && wanted.counter == durable.counter
             && wanted.started == durable.started
+            && wanted.joined == durable.joined
             && wanted.handled_request == durable.handled_request
             && wanted.rung == durable.rung
             && (!epoch_matters || durable.epoch == self.epoch);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockstep_api::{RestartStrategy, annotations};
+use lockstep_api::{Gang, GangPhase, GangStatus, JobSet, RestartStrategy, annotations};
 
 use crate::features::Features;
 use crate::in_place::Agents;
@@ -24,5 +24,42 @@ fn workers_restart_as_their_pods_were_made_whatever_the_jobset_says_now() {
         let workers = gather(now, &[job], [], 0).workers;
         let rungs: Vec<Rung> = workers.values().map(|worker| worker.rung).collect();
         assert_eq!(rungs, [rung; 2]);
+    }
+}
+
+#[test]
+fn nobody_works_before_the_gang_is_bound() {
+    let mut js = jobset([replicated_job("a", 3)])
+        .restarting(RestartStrategy::InPlaceRestart, 3)
+        .with(|js| {
+            js.spec.gang = Some(Gang {
+                min_available: Some(2),
+                ..Gang::default()
+            });
+        });
+    let workers = |js: &JobSet| {
+        let jobs = Jobs::new(js, Features::default(), &Agents::ByNode);
+        let jobs: Vec<_> = (0..3)
+            .map(|index| Arc::new(jobs.make(&js.spec.replicated_jobs[0], index)))
+            .collect();
+        let workers = gather(js, &jobs, [], 0).workers;
+        workers.values().map(|worker| worker.extra).collect::<Vec<_>>()
+    };
+    assert!(workers(&js).is_empty());
+    for (phase, restart_attempt, works) in [
+        (GangPhase::Scheduling, 0, false),
+        (GangPhase::Scheduled, 1, false),
+        (GangPhase::Scheduled, 0, true),
+    ] {
+        js = js.status(|status| {
+            status.gangs = vec![GangStatus {
+                name: "a".to_owned(),
+                phase: phase.clone(),
+                restart_attempt,
+                ..GangStatus::default()
+            }];
+        });
+        let expected: &[bool] = if works { &[false, false, true] } else { &[] };
+        assert_eq!(workers(&js), expected);
     }
 }

@@ -2,6 +2,7 @@ mod alive;
 mod blocked;
 mod containers;
 mod escalation;
+mod extras;
 mod gather;
 mod histories;
 mod nodes;
