@@ -46,6 +46,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "failure-policy-workers-1",
         ],
     ),
+    ("gang", &["gang-workers-0", "gang-workers-1"]),
     (
         "groups",
         &[
