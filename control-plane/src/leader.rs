@@ -151,7 +151,6 @@ impl Leader {
                 Arc::clone(registry),
                 announcer,
                 Means {
-                    pod_groups: false,
                     agents: self.settings.agents.clone(),
                     replaces_pods: self.settings.replace_lost_pods,
                 },
