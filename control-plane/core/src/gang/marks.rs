@@ -87,10 +87,9 @@ impl Marks {
         let spec = template.spec.get_or_insert_default();
         match &marks.pod_group {
             None => gate(spec),
-            Some(_) if marks.minimum == 0 => gate(spec),
             Some(name) if marks.minimum == marks.parallelism => group(spec, name),
-            // The webhook knows the index.
-            Some(_) => {}
+            // Where the pods differ the webhook, which knows their index, opens the gate of those below the minimum: without it none is let go alone.
+            Some(_) => gate(spec),
         }
     }
 
@@ -148,7 +147,10 @@ pub fn mutate(pod: &Pod) -> Option<Pod> {
     let spec = changed.spec.get_or_insert_default();
     if spec.scheduling_group.is_none() {
         match index {
-            Some(index) if index < minimum => group(spec, name),
+            Some(index) if index < minimum => {
+                ungate(spec);
+                group(spec, name);
+            }
             _ => gate(spec),
         }
     }
@@ -162,6 +164,15 @@ fn gate(spec: &mut PodSpec) {
             name: labels::GANG_GATE.to_owned(),
         });
     }
+}
+
+fn ungate(spec: &mut PodSpec) {
+    let gates = spec.scheduling_gates.take().unwrap_or_default();
+    let others: Vec<_> = gates
+        .into_iter()
+        .filter(|gate| gate.name != labels::GANG_GATE)
+        .collect();
+    spec.scheduling_gates = (!others.is_empty()).then_some(others);
 }
 
 fn group(spec: &mut PodSpec, name: &str) {

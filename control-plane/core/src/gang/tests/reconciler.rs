@@ -54,7 +54,7 @@ fn all_pods_have_the_gate_where_the_controller_starts_the_gang() {
     assert_eq!(minimums, ["2", "1", "0"]);
 }
 
-/// The Job template has the group where all its pods do, and the gate where none does. Otherwise the webhook sets them.
+/// The Job template has the group where all its pods do, else the gate, which the webhook takes from pods below the minimum.
 #[test]
 fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), true);
@@ -62,7 +62,7 @@ fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     assert!(name.starts_with("a-w-0-3-"), "{name}");
     assert!(!is_gated(template(&jobs[0])));
     assert!(is_gated(template(&jobs[2])) && group(template(&jobs[2])).is_none());
-    assert!(!is_gated(template(&jobs[1])) && group(template(&jobs[1])).is_none());
+    assert!(is_gated(template(&jobs[1])) && group(template(&jobs[1])).is_none());
     let pod = |job: &Job, index: &str| {
         let mut pod = k8s_openapi::api::core::v1::Pod {
             metadata: template(job).metadata.clone().unwrap(),
