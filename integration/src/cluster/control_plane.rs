@@ -24,6 +24,13 @@ use super::{ClusterError, Mode};
 use crate::tools::Tools;
 use crate::wait::until;
 
+/// What kube-scheduler needs to schedule gangs (Kubernetes KEP-4671). The Job controller is not to make groups of its own
+/// (`WorkloadWithJob`): a pod can be in one only.
+const GANG_GATES: &str = "GenericWorkload=true,GangScheduling=true";
+/// What the controller that lets go of deleted groups needs.
+const GROUP_GATE: &str = "GenericWorkload=true";
+const GANG_API: &str = "scheduling.k8s.io/v1alpha2=true";
+
 /// Where the control plane's parts listen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
@@ -131,47 +138,89 @@ impl ControlPlane<'_> {
             Mode::ApiServer { .. } => flags.extend([
                 // A loopback address cannot be an endpoint of a Service.
                 flag("--endpoint-reconciler-type", "none"),
-                // Pods are only looked at, and nobody may be there to make their ServiceAccount.
-                flag("--disable-admission-plugins", "ServiceAccount"),
+                // Pods are only looked at, and nobody may be there to make their ServiceAccount. Nodes are what a test says they are.
+                flag(
+                    "--disable-admission-plugins",
+                    "ServiceAccount,TaintNodesByCondition",
+                ),
             ]),
+        }
+        if self.has_scheduler() {
+            flags.extend([
+                flag("--feature-gates", GANG_GATES),
+                flag("--runtime-config", GANG_API),
+            ]);
         }
         Ok(vec![etcd, self.start("kube-apiserver", flags)?])
     }
 
-    /// Starts the controllers, and with nodes the scheduler and DNS.
+    /// Starts the controllers and the scheduler, and with nodes DNS.
     pub(super) fn start_controllers(&self) -> Result<Vec<Daemon>, ClusterError> {
         let mut started = Vec::new();
-        if self.mode == (Mode::ApiServer { controllers: false }) {
-            return Ok(started);
-        }
         let pki = Pki::of(self.state_dir);
-        let mut flags = vec![
-            flag("--kubeconfig", pki.kubeconfig(&User::ControllerManager)),
-            flag("--service-account-private-key-file", pki.path("sa.key")),
-            flag("--root-ca-file", pki.path("ca.crt")),
-            flag("--leader-elect", "false"),
-        ];
-        if self.mode != Mode::Nodes {
-            flags.extend([flag("--bind-address", "127.0.0.1"), flag("--secure-port", "0")]);
+        if self.has_controllers() {
+            let mut flags = vec![
+                flag("--kubeconfig", pki.kubeconfig(&User::ControllerManager)),
+                flag("--service-account-private-key-file", pki.path("sa.key")),
+                flag("--root-ca-file", pki.path("ca.crt")),
+                flag("--leader-elect", "false"),
+            ];
+            if self.has_scheduler() {
+                flags.push(flag("--feature-gates", GROUP_GATE));
+            }
+            if self.mode != Mode::Nodes {
+                // No kubelet says that a node is well.
+                flags.push(flag("--controllers", "*,-node-lifecycle-controller"));
+            }
+            if self.soon_lost {
+                flags.extend([
+                    flag("--node-monitor-period", "1s"),
+                    flag("--node-monitor-grace-period", "12s"),
+                ]);
+            }
+            flags.extend(self.without_nodes());
+            started.push(self.start("kube-controller-manager", flags)?);
         }
-        if self.soon_lost {
-            flags.extend([
-                flag("--node-monitor-period", "1s"),
-                flag("--node-monitor-grace-period", "12s"),
-            ]);
+        if self.has_scheduler() {
+            let mut flags = vec![
+                flag("--kubeconfig", pki.kubeconfig(&User::Scheduler)),
+                flag("--leader-elect", "false"),
+                flag("--feature-gates", GANG_GATES),
+            ];
+            flags.extend(self.without_nodes());
+            started.push(self.start("kube-scheduler", flags)?);
         }
-        started.push(self.start("kube-controller-manager", flags)?);
         if self.mode == Mode::Nodes {
-            started.push(self.start(
-                "kube-scheduler",
-                [
-                    flag("--kubeconfig", pki.kubeconfig(&User::Scheduler)),
-                    flag("--leader-elect", "false"),
-                ],
-            )?);
             started.push(self.start_dns()?);
         }
         Ok(started)
+    }
+
+    /// What parts that run beside the caller are told.
+    fn without_nodes(&self) -> Vec<OsString> {
+        if self.mode == Mode::Nodes {
+            return Vec::new();
+        }
+        let mut flags = vec![flag("--bind-address", "127.0.0.1"), flag("--secure-port", "0")];
+        if self.has_scheduler() {
+            // By default they make 20 and bind 50 pods a second, which is all that a test would see.
+            flags.extend([flag("--kube-api-qps", "1000"), flag("--kube-api-burst", "2000")]);
+        }
+        flags
+    }
+
+    fn has_controllers(&self) -> bool {
+        match self.mode {
+            Mode::Nodes => true,
+            Mode::ApiServer { controllers, .. } => controllers,
+        }
+    }
+
+    fn has_scheduler(&self) -> bool {
+        match self.mode {
+            Mode::Nodes => true,
+            Mode::ApiServer { scheduler, .. } => scheduler,
+        }
     }
 
     /// CoreDNS runs as a process beside the API server: it needs no image and is there before the

@@ -32,7 +32,10 @@ impl Spec {
     /// An API server and nothing else, under a name that nobody else has. Needs no root.
     pub fn api_server() -> Self {
         let name = format!("api-{:08x}", rand::random::<u32>());
-        let mode = Mode::ApiServer { controllers: false };
+        let mode = Mode::ApiServer {
+            controllers: false,
+            scheduler: false,
+        };
         Self {
             mode,
             nodes: 0,
@@ -44,8 +47,18 @@ impl Spec {
     /// With an API server: also runs kube-controller-manager.
     #[must_use]
     pub fn with_controllers(mut self) -> Self {
-        if self.mode != Mode::Nodes {
-            self.mode = Mode::ApiServer { controllers: true };
+        if let Mode::ApiServer { controllers, .. } = &mut self.mode {
+            *controllers = true;
+        }
+        self
+    }
+
+    /// With an API server: also runs kube-scheduler, and serves the API of its gang scheduling
+    /// (`scheduling.k8s.io/v1alpha2`, Kubernetes KEP-4671).
+    #[must_use]
+    pub fn with_scheduler(mut self) -> Self {
+        if let Mode::ApiServer { scheduler, .. } = &mut self.mode {
+            *scheduler = true;
         }
         self
     }

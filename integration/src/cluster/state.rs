@@ -19,6 +19,9 @@ pub enum Mode {
     ApiServer {
         /// Whether kube-controller-manager runs too (Jobs make pods, garbage is collected).
         controllers: bool,
+        /// Whether kube-scheduler runs too (pods are bound to the nodes that a test makes up).
+        #[serde(default)]
+        scheduler: bool,
     },
 }
 

@@ -6,6 +6,11 @@ use super::process::{Enter, ProcessId, parse_stat};
 use super::state::{Daemon, Mode, State};
 use super::{Spec, cgroup};
 
+const API_SERVER: Mode = Mode::ApiServer {
+    controllers: true,
+    scheduler: true,
+};
+
 #[test]
 fn no_two_instances_share_an_address() {
     let mut seen = BTreeSet::new();
@@ -80,7 +85,7 @@ fn a_program_enters_only_the_namespaces_asked_for() {
 fn the_record_is_read_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     assert!(State::load(dir.path()).is_none());
-    let mut state = State::new(Mode::ApiServer { controllers: true }, ProcessId::own());
+    let mut state = State::new(API_SERVER, ProcessId::own());
     state.slot = Some(3);
     state.daemons.push(Daemon {
         name: "etcd".to_owned(),
@@ -144,7 +149,7 @@ fn names_that_would_lead_elsewhere_are_refused() {
     for name in ["", "../up", "a/b", "A", "a b", &"x".repeat(41)] {
         assert!(
             Spec {
-                mode: Mode::ApiServer { controllers: false },
+                mode: API_SERVER,
                 ..Spec::new(name)
             }
             .check()

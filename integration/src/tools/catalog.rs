@@ -164,7 +164,13 @@ pub const MODULES: &[Module] = &[
 ];
 
 /// Programs for a cluster that is an API server and nothing else.
-pub const API_SERVER_TOOLS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+pub const API_SERVER_TOOLS: &[&str] = &[
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+];
 
 /// The module and the entry of a program.
 pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
