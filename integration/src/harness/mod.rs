@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod group;
+pub mod hollow;
 pub mod manifest;
 pub mod poll;
 pub mod process;
