@@ -14,6 +14,7 @@ use lockstep_core::observed::Setting;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::gang;
 use crate::group::{Announcer, Manager, Means};
 use crate::hub::{self, Registry, StaticToken};
 use crate::lease::Leadership;
@@ -41,6 +42,7 @@ pub(crate) struct Leader {
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) placement_changes: Notified<JobUid>,
+    pub(crate) gang_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -108,6 +110,12 @@ impl Leader {
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) -> anyhow::Result<()> {
+        // Pods of one Job on both sides of the minimum need the webhook for pods.
+        let pod_groups = self.settings.webhooks.is_some()
+            && end
+                .run_until_cancelled(gang::serves_pod_groups(&self.client))
+                .await
+                .unwrap_or_default();
         let has_daemons = match (self.settings.hub.address, &self.settings.hub.token_file) {
             (Some(address), Some(file)) => {
                 let token = std::fs::read_to_string(file)
@@ -171,6 +179,16 @@ impl Leader {
             placement.await;
             Ok(())
         });
+        let gangs = gang::Controller::new(
+            self.client.clone(),
+            self.stores.clone(),
+            Arc::clone(&self.metrics),
+        );
+        let gangs = gangs.run(self.gang_changes, end.clone());
+        parts.spawn(async move {
+            gangs.await;
+            Ok(())
+        });
         let reconcile = reconcile::run(
             self.client,
             self.stores,
@@ -178,7 +196,7 @@ impl Leader {
             Setting {
                 features: self.settings.features,
                 has_daemons,
-                pod_groups: false,
+                pod_groups,
                 agents: self.settings.agents,
             },
             self.reconciler_changes,

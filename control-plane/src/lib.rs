@@ -5,6 +5,7 @@ pub mod args;
 mod client;
 pub mod config;
 mod crd;
+mod gang;
 pub mod group;
 pub mod hub;
 mod leader;

@@ -3,9 +3,10 @@
 //! Promises: every task is owned here, told to end by the same token, and awaited; a task that fails ends the process with its error.
 //!
 //! ```text
-//! watches ──> Stores ──> Reconciler ──> API server
-//!    │           └─────> group::Manager ─┬─> API server (status.inPlaceRestart)
-//!    └─ keys ─> both                     └─> hub ──> node daemons
+//! watches ──> Stores ─┬─> Reconciler ─────────> API server
+//!    │                ├─> group::Manager ─┬──> API server (status.inPlaceRestart)
+//!    │                │                   └──> hub ──> node daemons
+//!    └─ keys ─> all   └─> gang::Controller ──> API server (status.gangs, gates, PodGroups)
 //! ```
 
 use std::sync::Arc;
@@ -43,10 +44,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (reconciler, reconciler_changes) = notify::channel();
     let (groups, group_changes) = notify::channel();
     let (placement, placement_changes) = notify::channel();
+    let (gangs, gang_changes) = notify::channel();
     let watchers = Watchers {
         reconciler,
         groups,
         placement,
+        gangs,
     };
     let mut watches = JoinSet::new();
     let crd = Crd::new(client.clone());
@@ -116,6 +119,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         reconciler_changes,
         group_changes,
         placement_changes,
+        gang_changes,
         shutdown: shutdown.clone(),
     };
     parts.spawn(leader.lead());

@@ -22,7 +22,7 @@ const PARALLELISM: usize = 8;
 type News = (ObjectReference, plan::Event);
 
 /// Where events are put.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     news: mpsc::Sender<News>,
 }
 
@@ -33,7 +33,7 @@ pub struct Publisher {
 }
 
 /// Makes a connected pair.
-pub(super) fn queue(client: Client) -> (Queue, Publisher) {
+pub(crate) fn queue(client: Client) -> (Queue, Publisher) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     (
         Queue { news: sender },
@@ -45,7 +45,7 @@ pub(super) fn queue(client: Client) -> (Queue, Publisher) {
 }
 
 impl Queue {
-    pub(super) fn add(&self, regarding: ObjectReference, event: plan::Event) {
+    pub(crate) fn add(&self, regarding: ObjectReference, event: plan::Event) {
         if let Err(error) = self.news.try_send((regarding, event)) {
             tracing::warn!(%error, "too many events are waiting, this one is dropped");
         }

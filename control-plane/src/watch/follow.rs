@@ -200,13 +200,13 @@ impl<K: Kept> Follow<K> {
 
 /// Says once that a watch is in trouble, and how.
 #[derive(Default)]
-struct Health {
+pub(crate) struct Health {
     trouble: Option<String>,
     listed: bool,
 }
 
 impl Health {
-    fn failed(&mut self, kind: &'static str, error: &watcher::Error) {
+    pub(crate) fn failed(&mut self, kind: &'static str, error: &watcher::Error) {
         let missing = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
         let trouble = match error {
             watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)
@@ -225,7 +225,7 @@ impl Health {
         }
     }
 
-    fn recovered(&mut self, kind: &'static str, objects: usize) {
+    pub(crate) fn recovered(&mut self, kind: &'static str, objects: usize) {
         if self.trouble.take().is_some() || !self.listed {
             tracing::info!(kind, objects, "watch is up");
             self.listed = true;
@@ -234,7 +234,7 @@ impl Health {
 }
 
 /// Waits between attempts of a watch that fails: short at first, for a control plane often starts before what it needs.
-pub(super) fn backoff() -> watcher::ExponentialBackoff {
+pub(crate) fn backoff() -> watcher::ExponentialBackoff {
     backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(500))
         .with_max_delay(Duration::from_secs(10))

@@ -6,7 +6,7 @@
 //! - A watch that breaks is resumed, or made anew with a full list, for as long as the process runs; a missing CRD is waited for.
 //! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
 
-mod follow;
+pub(crate) mod follow;
 mod job;
 mod kept;
 pub(crate) mod lean;
@@ -54,6 +54,8 @@ pub struct Watchers {
     pub groups: Notifier<ObjectRef<JobSet>>,
     /// Told of Jobs with exclusive placement whose pods have changed.
     pub placement: Notifier<JobUid>,
+    /// Told of JobSets and of their Jobs.
+    pub gangs: Notifier<ObjectRef<JobSet>>,
 }
 
 /// The caches. Cheap to clone; all clones read the same.
@@ -165,6 +167,24 @@ impl Stores {
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
 
+    /// A JobSet with gangs and its Jobs, own writes included; `None`: there is none, or it has no gangs, or has finished.
+    #[must_use]
+    pub fn gang(&self, key: &ObjectRef<JobSet>) -> Option<(Arc<JobSet>, Vec<Arc<Job>>)> {
+        let caches = &*self.caches;
+        let seen = vec![self.jobsets.get(&packed(key))?];
+        let (jobset, _) = caches.jobsets.recent.complete(key, seen);
+        let jobset = jobset.first()?;
+        if !jobset.may_have_gangs() {
+            return None;
+        }
+        let jobset = jobset.unpack().ok()?;
+        if jobset.spec.gang.is_none() || jobset.is_finished() {
+            return None;
+        }
+        let (jobs, _) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
+        Some((Arc::new(jobset), unpacked(jobs)))
+    }
+
     /// A JobSet, as the watch shows it.
     #[must_use]
     pub fn jobset(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
@@ -246,7 +266,9 @@ pub fn start(
         cache: jobsets,
         writer: jobset_writer,
         owner: |jobset| Some(jobset.key()),
-        told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
+        told: [&watchers.reconciler, &watchers.groups, &watchers.gangs]
+            .map(Told::all)
+            .into(),
     };
     let events = readable::jobsets(client).boxed();
     let until = shutdown.clone();
@@ -261,7 +283,9 @@ pub fn start(
         cache: jobs,
         writer: job_writer,
         owner: PackedJob::jobset,
-        told: vec![Told::all(&watchers.reconciler), Told::all(&watchers.groups)],
+        told: [&watchers.reconciler, &watchers.groups, &watchers.gangs]
+            .map(Told::all)
+            .into(),
     };
     tasks.spawn(follow.run(
         children::<Job>(client).map_ok(job::packed).boxed(),

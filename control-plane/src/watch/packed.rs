@@ -75,6 +75,12 @@ impl PackedJobSet {
         key.within(meta.namespace.as_deref().unwrap_or_default())
     }
 
+    /// False: it has no gangs. Most have none, and to tell costs less than to read them.
+    pub(super) fn may_have_gangs(&self) -> bool {
+        const FIELD: &[u8] = b"\"gang\":";
+        self.text.windows(FIELD.len()).any(|text| text == FIELD)
+    }
+
     /// Reads it.
     ///
     /// # Errors

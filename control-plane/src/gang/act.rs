@@ -1,0 +1,189 @@
+//! Carries out decisions about gangs: `status.gangs`, and the gates of pods.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, Resource};
+use lockstep_api::{GangStatus, JobSet, labels};
+use lockstep_core::gang::{Announcement, PodGroupRef, PodRef, Word, Write};
+use lockstep_core::plan::{self, Severity};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::groups;
+use super::metrics::GangMetrics;
+use super::seen::SeenPod;
+use super::watch::Watched;
+use crate::apply::events::Queue;
+use crate::metrics::Metrics;
+use crate::watch::Stores;
+
+/// Pods of one gang that are written at the same time.
+const AT_ONCE: usize = 50;
+
+/// Why something was not done.
+#[derive(Debug, Error)]
+pub(super) enum ActError {
+    /// Somebody else wrote in between: decide anew on what is there now.
+    #[error("the JobSet has changed")]
+    Conflict,
+    /// The API server has dropped what it does not know.
+    #[error("the API server drops status.gangs: install Lockstep's CustomResourceDefinition of JobSets")]
+    Pruned,
+    /// The API server did not answer, or refused.
+    #[error("{what}: {error}")]
+    Api {
+        /// What was to be written.
+        what: String,
+        /// What it said.
+        error: kube::Error,
+    },
+}
+
+/// Writes to the API server.
+pub(super) struct Hand {
+    pub(super) client: Client,
+    pub(super) stores: Stores,
+    pub(super) watched: Watched,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) gangs: GangMetrics,
+    pub(super) news: Queue,
+}
+
+impl Hand {
+    /// Writes `status.gangs` on top of exactly `known`, then tells what has happened.
+    ///
+    /// # Errors
+    /// [`ActError`]. After a conflict `Stores` shows the JobSet as it is now.
+    pub(super) async fn write(&self, known: &JobSet, write: Write) -> Result<(), ActError> {
+        let api: Api<JobSet> = Api::namespaced(self.client.clone(), known.ns());
+        let what = || format!("status of JobSet {}/{}", known.ns(), known.name());
+        let failed = |error| ActError::Api { what: what(), error };
+        self.metrics.wrote("JobSet", "status");
+        let patch = status_patch(known, &write.gangs);
+        let patched = api
+            .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        match patched {
+            Ok(jobset) => {
+                self.stores.wrote_jobset(&jobset);
+                let gangs = jobset.status.as_ref().map_or(0, |status| status.gangs.len());
+                if gangs < write.gangs.len() {
+                    return Err(ActError::Pruned);
+                }
+                for announcement in &write.announcements {
+                    self.tell(&jobset, announcement);
+                }
+                Ok(())
+            }
+            Err(error) if code(&error) == 404 => Ok(()),
+            Err(error) if code(&error) == 409 => {
+                if let Some(now) = api.get_opt(known.name()).await.map_err(failed)? {
+                    self.stores.wrote_jobset(&now);
+                }
+                Err(ActError::Conflict)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Takes the gate away from pods, in this order as far as they are not written at the same time.
+    ///
+    /// # Errors
+    /// That of the first pod that it cannot be taken from; the others have been tried.
+    pub(super) async fn ungate(&self, jobset: &ObjectRef<JobSet>, pods: Vec<PodRef>) -> Result<(), ActError> {
+        let namespace = jobset.namespace.as_deref().unwrap_or_default();
+        let api: Api<SeenPod> = Api::namespaced(self.client.clone(), namespace);
+        let api = &api;
+        let mut all = stream::iter(pods)
+            .map(|pod| async move {
+                self.metrics.wrote("Pod", "patch");
+                let patch = Patch::Strategic(gate_patch(&pod));
+                (api.patch(&pod.name, &PatchParams::default(), &patch).await, pod)
+            })
+            .buffered(AT_ONCE);
+        let mut result = Ok(());
+        while let Some((patched, pod)) = all.next().await {
+            match patched {
+                Ok(seen) => self.watched.with(|cluster| cluster.wrote_pod(&seen)),
+                // It is gone, and another one may have its name.
+                Err(error) if [404, 409].contains(&code(&error)) => {}
+                Err(error) => {
+                    let what = format!("gate of pod {namespace}/{}", pod.name);
+                    result = result.and(Err(ActError::Api { what, error }));
+                }
+            }
+        }
+        result
+    }
+
+    /// Has kube-scheduler know of a gang.
+    ///
+    /// # Errors
+    /// What the API server says, but that it is known.
+    pub(super) async fn make(&self, jobset: &JobSet, group: &PodGroupRef) -> Result<(), ActError> {
+        let made = groups::create(&self.client, &self.metrics, jobset, group).await;
+        made.map_err(|error| ActError::Api {
+            what: format!("PodGroup {}/{}", jobset.ns(), group.name),
+            error,
+        })
+    }
+
+    fn tell(&self, jobset: &JobSet, announcement: &Announcement) {
+        let Announcement {
+            gang,
+            backend,
+            word,
+            message,
+        } = announcement;
+        match word {
+            Word::Scheduled(took) => self.gangs.bound((*took).try_into().unwrap_or_default()),
+            Word::TimedOut => self.gangs.timed_out(),
+            Word::Waiting | Word::Scheduling | Word::NotUnderstood => {}
+        }
+        let (reason, warning) = word.reason();
+        tracing::info!(
+            namespace = jobset.ns(),
+            jobset = jobset.name(),
+            gang,
+            ?backend,
+            reason,
+            message
+        );
+        let event = plan::Event {
+            severity: if warning {
+                Severity::Warning
+            } else {
+                Severity::Normal
+            },
+            reason: reason.to_owned(),
+            message: message.clone(),
+        };
+        self.news.add(jobset.object_ref(&()), event);
+    }
+}
+
+/// The merge patch of a JobSet's status. A list is replaced as a whole.
+fn status_patch(known: &JobSet, gangs: &[GangStatus]) -> Value {
+    json!({
+        "metadata": {"uid": known.metadata.uid, "resourceVersion": known.metadata.resource_version},
+        "status": {"gangs": gangs},
+    })
+}
+
+/// The strategic merge patch of a pod. Gates are told apart by their names, so it does nothing where the gate is gone already.
+fn gate_patch(pod: &PodRef) -> Value {
+    json!({
+        "metadata": {"uid": pod.uid},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": labels::GANG_GATE}]},
+    })
+}
+
+fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    }
+}

@@ -1,0 +1,360 @@
+//! The task that decides about all gangs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Client;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use lockstep_core::gang::{self, Decision, World};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::act::{ActError, Hand};
+use super::metrics::GangMetrics;
+use super::watch::Watched;
+use crate::apply::events;
+use crate::metrics::Metrics;
+use crate::retry::delay;
+use crate::watch::Stores;
+use crate::watch::notify::Notified;
+
+/// Between two decisions: what comes meanwhile is decided about at once.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How often a status is written of which only the message has changed.
+const REPEAT: Duration = Duration::from_secs(10);
+/// The longest wait after failures of one JobSet's writes.
+const LONGEST: Duration = Duration::from_secs(30);
+/// How often a PodGroup is made that is not known to be gone.
+const MAKE_AGAIN: Duration = Duration::from_secs(300);
+/// JobSets that are written at the same time.
+const AT_ONCE: usize = 32;
+
+/// Starts gangs.
+pub(crate) struct Controller {
+    hand: Hand,
+    publisher: events::Publisher,
+    sight: Sight,
+}
+
+/// What is known of JobSets with gangs.
+struct Sight {
+    stores: Stores,
+    jobsets: BTreeMap<Key, Known>,
+    /// When the message of a JobSet was last written.
+    written: HashMap<Key, Instant>,
+    /// The PodGroups of a JobSet that were made, by name, and when.
+    groups: HashMap<Key, HashMap<String, Instant>>,
+    /// JobSets of which a write has failed: nothing is done for them for a while.
+    failures: HashMap<Key, Failures>,
+}
+
+struct Failures {
+    in_a_row: u32,
+    until: Instant,
+}
+
+/// Namespace and name of a JobSet.
+type Key = (String, String);
+
+struct Known {
+    jobset: Arc<JobSet>,
+    jobs: Vec<Arc<Job>>,
+}
+
+impl Controller {
+    pub(crate) fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> Self {
+        let (news, publisher) = events::queue(client.clone());
+        let gangs = GangMetrics::register(&metrics);
+        Self {
+            sight: Sight {
+                stores: stores.clone(),
+                jobsets: BTreeMap::new(),
+                written: HashMap::new(),
+                groups: HashMap::new(),
+                failures: HashMap::new(),
+            },
+            hand: Hand {
+                client,
+                stores,
+                watched: Watched::default(),
+                metrics,
+                gangs,
+                news,
+            },
+            publisher,
+        }
+    }
+
+    /// Starts the gangs of the JobSets that `changes` names, until `shutdown` is cancelled; then finishes what is under way.
+    pub(crate) async fn run(self, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
+        let Self {
+            hand,
+            publisher,
+            sight,
+        } = self;
+        let decide = async move {
+            let mut watches = JoinSet::new();
+            let end = shutdown.child_token();
+            follow(&hand, sight, changes, &mut watches, &end).await;
+            end.cancel();
+            while watches.join_next().await.is_some() {}
+        };
+        tokio::join!(decide, publisher.run());
+    }
+}
+
+async fn follow(
+    hand: &Hand,
+    mut sight: Sight,
+    mut changes: Notified<ObjectRef<JobSet>>,
+    watches: &mut JoinSet<()>,
+    end: &CancellationToken,
+) {
+    let mut wake: Option<Instant> = None;
+    loop {
+        let timer = async {
+            match wake {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = end.cancelled() => return,
+            key = changes.next() => match key {
+                Some(key) => sight.look(&key),
+                None => return,
+            },
+            () = hand.watched.changed.notified() => {}
+            () = timer => {}
+        }
+        while let Some(Some(key)) = changes.next().now_or_never() {
+            sight.look(&key);
+        }
+        if sight.jobsets.is_empty() {
+            hand.gangs.waiting(0);
+            wake = None;
+            continue;
+        }
+        if watches.is_empty() {
+            hand.watched.start(&hand.client, watches, end);
+        }
+        let Some(decided) = sight.decide(hand) else {
+            wake = None;
+            continue;
+        };
+        let done = act(hand, &mut sight, decided.jobsets).await;
+        // What was written may let something else be done, which the watches need not tell first.
+        let again = done.then_some(Duration::ZERO);
+        wake = [decided.wake, sight.next_message(), sight.next_retry(), again]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|after| Instant::now() + after);
+        if end.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// What is to be done, and how soon to look again.
+struct Decided {
+    jobsets: Vec<Decision>,
+    wake: Option<Duration>,
+}
+
+impl Sight {
+    /// Looks at a JobSet again.
+    fn look(&mut self, object: &ObjectRef<JobSet>) {
+        let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
+        match self.stores.gang(object) {
+            Some((jobset, jobs)) => {
+                self.jobsets.insert(key, Known { jobset, jobs });
+            }
+            None => {
+                self.jobsets.remove(&key);
+                self.written.remove(&key);
+                self.groups.remove(&key);
+                self.failures.remove(&key);
+            }
+        }
+    }
+
+    /// Decides about all gangs; `None`: not all of the cluster is known yet.
+    fn decide(&self, hand: &Hand) -> Option<Decided> {
+        let world = hand.watched.with(|cluster| {
+            cluster.is_ready().then(|| {
+                let members = |known: &Known| {
+                    let uid = known.jobset.metadata.uid.as_deref().unwrap_or_default();
+                    gang::members(&known.jobset, &known.jobs, &cluster.members(uid))
+                };
+                World {
+                    nodes: cluster.nodes().clone(),
+                    jobsets: self.jobsets.values().filter_map(members).collect(),
+                }
+            })
+        })?;
+        let now = Timestamp::now();
+        let decisions = gang::decide(&world, now);
+        hand.gangs.waiting(decisions.waiting);
+        let wake = decisions
+            .wake_at
+            .map(|at| now.duration_until(at).max(jiff::SignedDuration::ZERO));
+        Some(Decided {
+            jobsets: decisions.jobsets,
+            wake: wake.and_then(|wake| wake.try_into().ok()),
+        })
+    }
+
+    /// How soon a message may be written again that may have been held back.
+    fn next_message(&self) -> Option<Duration> {
+        let ages = self.written.values().map(Instant::elapsed);
+        ages.filter_map(|age| REPEAT.checked_sub(age)).min()
+    }
+
+    /// How soon something is tried again that has failed.
+    fn next_retry(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let waits = self.failures.values().map(|failures| failures.until);
+        waits.filter(|until| *until > now).min().map(|until| until - now)
+    }
+}
+
+/// What is to be done about one JobSet.
+struct Task {
+    key: Key,
+    jobset: Arc<JobSet>,
+    decision: Decision,
+}
+
+/// What came of it.
+struct Done {
+    key: Key,
+    groups: Vec<String>,
+    failed: bool,
+}
+
+impl Sight {
+    /// What of a decision is to be done now: not again what was done, and messages not all the time.
+    fn task(&mut self, mut decision: Decision) -> Option<Task> {
+        let key = (decision.namespace.clone(), decision.name.clone());
+        let known = self.jobsets.get(&key)?;
+        let now = Instant::now();
+        if self
+            .failures
+            .get(&key)
+            .is_some_and(|failures| failures.until > now)
+        {
+            return None;
+        }
+        if decision.write.as_ref().is_some_and(|write| !write.urgent) {
+            let before = self.written.get(&key);
+            if before.is_some_and(|at| at.elapsed() < REPEAT) {
+                decision.write = None;
+            } else {
+                self.written.insert(key.clone(), now);
+            }
+        }
+        let made = self.groups.entry(key.clone()).or_default();
+        made.retain(|name, at| {
+            let is_asked_for = decision.groups.iter().any(|group| group.name == *name);
+            is_asked_for && at.elapsed() < MAKE_AGAIN
+        });
+        decision.groups.retain(|group| !made.contains_key(&group.name));
+        if decision.write.is_none() && decision.ungate.is_empty() && decision.groups.is_empty() {
+            return None;
+        }
+        let jobset = Arc::clone(&known.jobset);
+        Some(Task {
+            key,
+            jobset,
+            decision,
+        })
+    }
+
+    fn done(&mut self, done: Done) {
+        let now = Instant::now();
+        if done.failed {
+            let before = self
+                .failures
+                .get(&done.key)
+                .map_or(0, |failures| failures.in_a_row);
+            let in_a_row = before.saturating_add(1);
+            let until = now + delay(in_a_row).min(LONGEST);
+            self.failures
+                .insert(done.key.clone(), Failures { in_a_row, until });
+        } else {
+            self.failures.remove(&done.key);
+        }
+        if let Some(made) = self.groups.get_mut(&done.key) {
+            made.extend(done.groups.into_iter().map(|name| (name, now)));
+        }
+        // What was written is decided on next, whether or not the watch shows it yet.
+        let (namespace, name) = &done.key;
+        self.look(&ObjectRef::new(name).within(namespace));
+    }
+}
+
+/// Carries out decisions. True: something was done.
+async fn act(hand: &Hand, sight: &mut Sight, decisions: Vec<Decision>) -> bool {
+    let tasks: Vec<Task> = decisions.into_iter().filter_map(|one| sight.task(one)).collect();
+    let done: Vec<Done> = stream::iter(tasks)
+        .map(|task| carry_out(hand, task))
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let any = !done.is_empty();
+    for done in done {
+        sight.done(done);
+    }
+    any
+}
+
+async fn carry_out(hand: &Hand, task: Task) -> Done {
+    let Task {
+        key,
+        jobset,
+        decision,
+    } = task;
+    let object = ObjectRef::from_obj(&*jobset);
+    let write = async {
+        match decision.write {
+            Some(write) => hand.write(&jobset, write).await,
+            None => Ok(()),
+        }
+    };
+    let make = async {
+        for group in &decision.groups {
+            hand.make(&jobset, group).await?;
+        }
+        Ok(())
+    };
+    let ungate = hand.ungate(&object, decision.ungate);
+    let (written, made, ungated) = tokio::join!(write, make, ungate);
+    let groups = if made.is_ok() { decision.groups } else { Vec::new() };
+    let errors = [written, made, ungated].into_iter().filter_map(Result::err);
+    let errors = errors.inspect(|error| told(&object, error));
+    let failed = errors
+        .filter(|error| !matches!(error, ActError::Conflict))
+        .count()
+        > 0;
+    Done {
+        key,
+        groups: groups.into_iter().map(|group| group.name).collect(),
+        failed,
+    }
+}
+
+fn told(jobset: &ObjectRef<JobSet>, error: &ActError) {
+    let (namespace, name) = (jobset.namespace.as_deref(), &jobset.name);
+    if matches!(error, ActError::Conflict) {
+        tracing::debug!(namespace, jobset = name, %error, "will decide anew");
+    } else {
+        tracing::warn!(namespace, jobset = name, %error, "gang not started, will retry");
+    }
+}
