@@ -1,10 +1,11 @@
-//! Admission of pods: exclusive placement.
+//! Admission of pods: exclusive placement, and PodGroups of gangs.
 //!
 //! Promises: pods that do not ask for it pass, whatever else is in them.
 
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::{annotations, labels};
+use lockstep_core::gang;
 use serde_json::Value;
 
 use super::patch;
@@ -12,12 +13,14 @@ use super::refusal::Refusal;
 use super::review::{Operation, Request};
 use crate::placement::{Placement, PlacementError};
 
-/// Brings a pod that is created to its place.
+/// Brings a pod that is created to its place, and into the PodGroup of its gang or behind its gate.
 pub(super) async fn mutate(request: &Request, placement: &Placement) -> Result<Patch, Refusal> {
     let Some(before) = read(request)? else {
         return Ok(Patch::default());
     };
-    let Some(after) = placement.mutate(&before).await? else {
+    let placed = placement.mutate(&before).await?;
+    let grouped = gang::mutate(placed.as_ref().unwrap_or(&before));
+    let Some(after) = grouped.or(placed) else {
         return Ok(Patch::default());
     };
     patch::diff(&request.object, &before, &after).map_err(|error| Refusal::Internal(error.to_string()))
@@ -40,9 +43,10 @@ fn read(request: &Request) -> Result<Option<Pod>, Refusal> {
     if request.operation != Operation::Create || !annotated(labels::JOBSET_NAME) {
         return Ok(None);
     }
+    let asks = [annotations::EXCLUSIVE_TOPOLOGY, annotations::GANG_POD_GROUP];
     let mut pod: Pod = match serde_path_to_error::deserialize(&request.object) {
         Ok(pod) => pod,
-        Err(error) if annotated(annotations::EXCLUSIVE_TOPOLOGY) => {
+        Err(error) if asks.into_iter().any(annotated) => {
             let message = format!("Pod: {}: {}", error.path(), error.inner());
             return Err(Refusal::Unreadable(message));
         }

@@ -45,6 +45,11 @@ objectSelector:
 has(object.metadata.annotations) && 'alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.annotations
 {{- end }}
 
+{{/* Whether a pod of a gang is to be put into its PodGroup, if it is below the minimum, or held back. */}}
+{{- define "lockstep.toBeGrouped" -}}
+has(object.metadata.annotations) && 'lockstep.dev/gang-pod-group' in object.metadata.annotations && !has(object.spec.schedulingGroup)
+{{- end }}
+
 {{/* Whether a JobSet is new, or its spec changes. */}}
 {{- define "lockstep.newSpec" -}}
 oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec

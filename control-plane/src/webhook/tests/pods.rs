@@ -136,3 +136,25 @@ async fn other_pods_pass_whatever_is_in_them() {
         assert_eq!(answer["allowed"], true);
     }
 }
+
+#[tokio::test]
+async fn a_pod_below_the_minimum_joins_its_pod_group_and_one_above_waits_behind_the_gate() {
+    let of_gang = |index: &str| {
+        let mut pod = pod(index);
+        let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.remove(annotations::EXCLUSIVE_TOPOLOGY);
+        annotations.insert(annotations::GANG_MINIMUM.to_owned(), json!("2"));
+        annotations.insert(annotations::GANG_POD_GROUP.to_owned(), json!("group"));
+        pod
+    };
+    let below = placed(with_leader(None), &of_gang("1")).await;
+    assert_eq!(below["spec"]["schedulingGroup"], json!({"podGroupName": "group"}));
+    assert_eq!(below["spec"]["schedulingGates"], json!(null));
+    assert_eq!(below["spec"]["containers"], of_gang("1")["spec"]["containers"]);
+    let above = placed(with_leader(None), &of_gang("2")).await;
+    assert_eq!(above["spec"]["schedulingGroup"], json!(null));
+    assert_eq!(
+        above["spec"]["schedulingGates"],
+        json!([{"name": labels::GANG_GATE}])
+    );
+}
