@@ -94,7 +94,7 @@ install: images ## Install Lockstep on the cluster, with its Helm chart
 
 .PHONY: test
 test: ## Run everything: what CI runs
-	@.ci/test deps fmt clippy unit examples binaries chart api-test node-test deny
+	@.ci/test deps fmt clippy unit examples binaries chart api-test gang-test node-test deny
 
 .PHONY: fmt
 fmt: ## Check the format
@@ -121,6 +121,10 @@ chart: testbed ## Check the Helm chart
 .PHONY: api-test
 api-test: deps ## Run the tests against a real API server
 	$(CARGO) test --locked -p lockstep-integration --test jobset_api
+
+.PHONY: gang-test
+gang-test: deps ## Run the tests of gang start, with a real scheduler on nodes without machines
+	$(CARGO) test --locked -p lockstep-integration --test gang
 
 .PHONY: node-test
 node-test: binaries ## Run the tests on a real node

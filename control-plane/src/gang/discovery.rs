@@ -17,7 +17,7 @@ pub(crate) async fn serves_pod_groups(client: &Client) -> bool {
         match client.list_api_group_resources(API).await {
             Ok(served) => {
                 let is_served = |kind: &&str| served.resources.iter().any(|resource| resource.name == **kind);
-                return KINDS.iter().all(|kind| is_served(kind));
+                return KINDS.iter().all(is_served);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return false,
             Err(error) => {

@@ -67,8 +67,8 @@ struct World {
 }
 
 impl World {
-    async fn make() -> Result<Self> {
-        let cluster = Cluster::up(Spec::api_server().with_controllers()).await?;
+    async fn make(spec: Spec) -> Result<Self> {
+        let cluster = Cluster::up(spec).await?;
         let access = Access {
             client: cluster.client().await?,
             kubectl: cluster.tools().path("kubectl")?.to_owned(),
@@ -152,8 +152,8 @@ async fn definition(access: &Access) -> Result<String> {
     access.kubectl(&crd, "").await
 }
 
-/// The whole run.
-pub(crate) fn run(mut cases: Vec<Case>) -> ExitCode {
+/// The whole run, on such a cluster.
+pub(crate) fn run(mut cases: Vec<Case>, spec: Spec) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     cases.sort_by_key(|case| case.alone);
@@ -165,7 +165,7 @@ pub(crate) fn run(mut cases: Vec<Case>) -> ExitCode {
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let world = match runtime.block_on(World::make()) {
+    let world = match runtime.block_on(World::make(spec)) {
         Ok(world) => Arc::new(world),
         Err(error) => {
             eprintln!("cannot set the API server up: {error:#}");

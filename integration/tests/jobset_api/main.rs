@@ -25,6 +25,8 @@ mod takeover;
 mod valkey;
 mod webhooks;
 
+use lockstep_integration::cluster::Spec;
+
 fn main() -> std::process::ExitCode {
     let cases = [
         agents::cases(),
@@ -47,5 +49,6 @@ fn main() -> std::process::ExitCode {
         valkey::cases(),
         webhooks::cases(),
     ];
-    fixture::run(cases.into_iter().flatten().collect())
+    let spec = Spec::api_server().with_controllers();
+    fixture::run(cases.into_iter().flatten().collect(), spec)
 }

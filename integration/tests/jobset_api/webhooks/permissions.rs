@@ -13,7 +13,7 @@ const NAMESPACE: &str = "lockstep-system";
 const NOT_GIVEN: &str = "is not given the CA";
 
 /// A kubeconfig for the chart's ServiceAccount.
-async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
+pub(crate) async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
     let access = &scene.namespace.access;
     let create = [
         "--namespace",
@@ -31,7 +31,7 @@ async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
 }
 
 /// Gives the ServiceAccount what the chart gives it with these values.
-async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
+pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     let templates = [
         "templates/control-plane/rbac.yaml",
         "templates/control-plane/serviceaccount.yaml",

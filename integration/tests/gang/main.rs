@@ -1,0 +1,24 @@
+//! Gang start with a real API server, Job controller and kube-scheduler, on hollow nodes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[expect(dead_code, reason = "shared with other tests")]
+#[path = "../jobset_api/control_plane.rs"]
+mod control_plane;
+mod crowd;
+#[path = "../jobset_api/fixture.rs"]
+mod fixture;
+mod pool;
+#[expect(dead_code, reason = "shared with other tests")]
+#[path = "../jobset_api/scene.rs"]
+mod scene;
+mod start;
+mod watcher;
+mod webhooks;
+
+use lockstep_integration::cluster::Spec;
+
+fn main() -> std::process::ExitCode {
+    let cases = [start::cases(), crowd::cases()];
+    let spec = Spec::api_server().with_controllers().with_scheduler();
+    fixture::run(cases.into_iter().flatten().collect(), spec)
+}

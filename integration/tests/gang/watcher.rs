@@ -1,0 +1,120 @@
+//! Sees every pod of a namespace come, be bound and go, and says which gangs held nodes in part for too long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
+use lockstep_api::labels;
+use tokio::task::JoinHandle;
+
+use crate::pool::{Set, node};
+
+/// What has been seen of one gang.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// When its whole minimum was bound for the first time.
+    pub(crate) started: Option<Instant>,
+    /// The longest time that a part of the minimum was bound before the whole was.
+    pub(crate) longest_partial: Duration,
+    partial_since: Option<Instant>,
+    /// The whole minimum was bound, and some of that is still there.
+    whole: bool,
+}
+
+#[derive(Default)]
+struct State {
+    minimums: HashMap<String, usize>,
+    seen: BTreeMap<String, Seen>,
+    /// The pods that are bound or have succeeded, by JobSet and UID, and whether they hold their node still.
+    bound: HashMap<String, HashMap<String, bool>>,
+}
+
+/// Watches for as long as it is kept.
+pub(crate) struct Watcher {
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+impl Watcher {
+    /// Watches these sets, of which no pod is extra.
+    pub(crate) fn start(pods: Api<Pod>, sets: &[Set]) -> Self {
+        let state = Arc::new(Mutex::new(State {
+            minimums: sets.iter().map(|set| (set.name.clone(), set.minimum())).collect(),
+            ..State::default()
+        }));
+        let shared = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(pods, watcher::Config::default()));
+            while let Some(event) = events.next().await {
+                let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                match event {
+                    Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
+                        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                        let holds = node(&pod).map(|_| phase != Some("Succeeded"));
+                        state.saw(&pod, holds.filter(|_| phase != Some("Failed")));
+                    }
+                    Ok(Event::Delete(pod)) => state.saw(&pod, None),
+                    Ok(Event::Init | Event::InitDone) => {}
+                    Err(error) => eprintln!("the watcher: {error}"),
+                }
+            }
+        });
+        Self { state, task }
+    }
+
+    /// What has been seen until now, by set.
+    pub(crate) fn seen(&self) -> BTreeMap<String, Seen> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for seen in state.seen.values_mut() {
+            seen.add_partial();
+        }
+        state.seen.clone()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Seen {
+    fn add_partial(&mut self) {
+        let partial = self.partial_since.map(|since| since.elapsed());
+        self.longest_partial = self.longest_partial.max(partial.unwrap_or_default());
+    }
+}
+
+impl State {
+    fn saw(&mut self, pod: &Pod, holds: Option<bool>) {
+        let Some(set) = pod.labels().get(labels::JOBSET_NAME) else {
+            return;
+        };
+        let Some(minimum) = self.minimums.get(set) else {
+            return;
+        };
+        let bound = self.bound.entry(set.clone()).or_default();
+        let uid = pod.uid().unwrap_or_default();
+        match holds {
+            Some(holds) => bound.insert(uid, holds),
+            None => bound.remove(&uid),
+        };
+        let seen = self.seen.entry(set.clone()).or_default();
+        if bound.len() >= *minimum {
+            seen.add_partial();
+            seen.whole = true;
+            seen.partial_since = None;
+            seen.started.get_or_insert_with(Instant::now);
+        } else if !bound.values().any(|holds| *holds) {
+            seen.add_partial();
+            seen.whole = false;
+            seen.partial_since = None;
+        } else if !seen.whole {
+            seen.partial_since.get_or_insert_with(Instant::now);
+        }
+    }
+}
