@@ -152,3 +152,7 @@ bench-restart: install ## Measure restarts: in place on one node and on three, r
 .PHONY: bench-controller
 bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 pods watched; writes target/bench/controller.json
 	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- controller
+
+.PHONY: bench-gang
+bench-gang: binaries testbed ## Measure the start of 1,000 pods on 1,000 nodes, with a gang and without; writes target/bench/gang.json
+	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- gang

@@ -86,7 +86,7 @@ async fn round(args: &Args) -> Result<Round> {
         .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
     let log = target().join("bench/control-plane.log");
     std::fs::create_dir_all(target().join("bench"))?;
-    let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log).await?;
+    let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, false).await?;
     let access = Access {
         client: cluster.client().await?,
         kubectl: cluster.tools().path("kubectl")?.to_owned(),

@@ -1,6 +1,7 @@
 //! `lockstep-bench`: measures the product.
 
 mod controller;
+mod gang;
 mod pods;
 mod process;
 mod restart;
@@ -28,6 +29,9 @@ enum Action {
     /// Many JobSets are created at once on an API server without nodes: the time until all their Jobs exist, and what the control plane takes
     /// for it. Writes target/bench/controller.json
     Controller(controller::Args),
+    /// A JobSet of 1,000 pods on 1,000 nodes without machines: the time until all its pods are bound, with a gang and without. Writes
+    /// target/bench/gang.json
+    Gang(gang::Args),
 }
 
 #[tokio::main]
@@ -35,6 +39,7 @@ async fn main() -> Result<()> {
     match Args::parse().command {
         Action::Restart(args) => restart::run(args).await,
         Action::Controller(args) => controller::run(args).await,
+        Action::Gang(args) => gang::run(args).await,
     }
 }
 

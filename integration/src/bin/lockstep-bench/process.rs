@@ -34,14 +34,19 @@ pub(crate) struct Usage {
 }
 
 impl ControlPlane {
-    /// Starts it, and waits until it is ready. Its log goes to `log`.
-    pub(crate) async fn start(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
-        let (health, metrics) = free_addresses()?;
+    /// Starts it, with webhooks that nobody calls or without any, and waits until it is ready. Its log goes to `log`.
+    pub(crate) async fn start(program: &Path, kubeconfig: &Path, log: &Path, webhooks: bool) -> Result<Self> {
+        let [health, metrics, webhook] = free_addresses()?;
+        let webhook = if webhooks {
+            format!("--webhook-port={}", webhook.port())
+        } else {
+            "--disable-webhooks".to_owned()
+        };
         let log = File::create(log)?;
         let child = Command::new(program)
             .args(["--health-probe-bind-address", &health.to_string()])
             .args(["--metrics-bind-address", &metrics.to_string()])
-            .args(["--hub-bind-address", "0", "--disable-webhooks"])
+            .args(["--hub-bind-address", "0", &webhook])
             .env("KUBECONFIG", kubeconfig)
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
@@ -99,11 +104,11 @@ impl ControlPlane {
     }
 }
 
-fn free_addresses() -> Result<(SocketAddr, SocketAddr)> {
-    // Both at once, or the kernel could give the same port twice.
+fn free_addresses() -> Result<[SocketAddr; 3]> {
+    // All at once, or the kernel could give the same port twice.
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let (one, other) = (listen()?, listen()?);
-    Ok((one.local_addr()?, other.local_addr()?))
+    let [one, other, third] = [listen()?, listen()?, listen()?];
+    Ok([one.local_addr()?, other.local_addr()?, third.local_addr()?])
 }
 
 /// The answer to a plain HTTP request, headers included.
