@@ -59,7 +59,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
     let mut ahead: Vec<Ahead> = Vec::new();
     for entry in &mut entries {
         if entry.gang.pod_group.is_some() {
-            entry.ask_for_group(&mut empty, &mut ahead);
+            entry.ask_for_group(&mut empty, &mut ahead, now);
             continue;
         }
         if entry.waits_for_room() {
@@ -185,9 +185,14 @@ impl<'a> Entry<'a> {
     }
 
     /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher priority that were created earlier are bound.
-    fn ask_for_group(&mut self, empty: &mut Room<'a>, ahead: &mut Vec<Ahead>) {
+    fn ask_for_group(&mut self, empty: &mut Room<'a>, ahead: &mut Vec<Ahead>, now: Timestamp) {
         let waits = *self.progress.phase() == GangPhase::Waiting;
-        if waits && ahead.iter().any(|ahead| self.is_behind(ahead)) {
+        if !self.has_pods() {
+            // Until a pod tells its priority it is first in the queue, but not for ever.
+            if self.grace_ends().is_none_or(|end| end <= now) {
+                return;
+            }
+        } else if waits && ahead.iter().any(|ahead| self.is_behind(ahead)) {
             self.progress.lacks(message::behind());
         } else {
             self.group.clone_from(&self.gang.pod_group);
@@ -198,6 +203,10 @@ impl<'a> Entry<'a> {
         if is_on_its_way && empty.fits(&groups).is_ok() {
             ahead.push(self.as_ahead());
         }
+    }
+
+    fn has_pods(&self) -> bool {
+        self.gang.parts.iter().any(|part| !part.pods.is_empty())
     }
 
     /// Whether it may not start before this one.
@@ -311,7 +320,8 @@ impl<'a> Entry<'a> {
     }
 
     fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let waits = self.waits_for_room() && self.below().any(|seat| is_awaited(self.gang, seat));
+        let lacks_pods = self.waits_for_room() && self.below().any(|seat| is_awaited(self.gang, seat));
+        let waits = lacks_pods || self.gang.pod_group.is_some() && !self.has_pods();
         let grace = self.grace_ends().filter(|_| waits);
         let until = self.progress.until();
         grace.into_iter().chain(until).filter(|at| *at > now).min()
