@@ -110,12 +110,6 @@ impl Leader {
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) -> anyhow::Result<()> {
-        // Pods of one Job on both sides of the minimum need the webhook for pods.
-        let pod_groups = self.settings.webhooks.is_some()
-            && end
-                .run_until_cancelled(gang::serves_pod_groups(&self.client))
-                .await
-                .unwrap_or_default();
         let has_daemons = match (self.settings.hub.address, &self.settings.hub.token_file) {
             (Some(address), Some(file)) => {
                 let token = std::fs::read_to_string(file)
@@ -189,21 +183,22 @@ impl Leader {
             gangs.await;
             Ok(())
         });
-        let reconcile = reconcile::run(
-            self.client,
-            self.stores,
-            self.metrics,
-            Setting {
+        let end = end.clone();
+        parts.spawn(async move {
+            // Pods of one Job on both sides of the minimum need the webhook for pods. Restarts do not wait for the answer.
+            let pod_groups = self.settings.webhooks.is_some()
+                && end
+                    .run_until_cancelled(gang::serves_pod_groups(&self.client))
+                    .await
+                    .unwrap_or_default();
+            let setting = Setting {
                 features: self.settings.features,
                 has_daemons,
                 pod_groups,
                 agents: self.settings.agents,
-            },
-            self.reconciler_changes,
-            end.clone(),
-        );
-        parts.spawn(async move {
-            reconcile.await;
+            };
+            let changes = self.reconciler_changes;
+            reconcile::run(self.client, self.stores, self.metrics, setting, changes, end).await;
             Ok(())
         });
         Ok(())
