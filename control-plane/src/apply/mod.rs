@@ -69,7 +69,8 @@ impl ApplyError {
     }
 }
 
-fn is_status(error: &kube::Error, code: u16) -> bool {
+/// Whether the API server has answered with this HTTP status.
+pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 

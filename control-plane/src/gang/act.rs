@@ -8,7 +8,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
 use lockstep_api::{GangStatus, JobSet, labels};
 use lockstep_core::gang::{Announcement, PodGroupRef, PodRef, Word, Write};
-use lockstep_core::plan::{self, Severity};
+use lockstep_core::plan;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -17,6 +17,7 @@ use super::metrics::GangMetrics;
 use super::seen::SeenPod;
 use super::watch::Watched;
 use crate::apply::events::Queue;
+use crate::apply::is_status;
 use crate::metrics::Metrics;
 use crate::watch::Stores;
 
@@ -78,8 +79,8 @@ impl Hand {
                 }
                 Ok(())
             }
-            Err(error) if code(&error) == 404 => Ok(()),
-            Err(error) if code(&error) == 409 => {
+            Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) if is_status(&error, 409) => {
                 if let Some(now) = api.get_opt(known.name()).await.map_err(failed)? {
                     self.stores.wrote_jobset(&now);
                 }
@@ -109,7 +110,7 @@ impl Hand {
             match patched {
                 Ok(seen) => self.watched.with(|cluster| cluster.wrote_pod(&seen)),
                 // It is gone, and another one may have its name.
-                Err(error) if [404, 409].contains(&code(&error)) => {}
+                Err(error) if is_status(&error, 404) || is_status(&error, 409) => {}
                 Err(error) => {
                     let what = format!("gate of pod {namespace}/{}", pod.name);
                     result = result.and(Err(ActError::Api { what, error }));
@@ -143,7 +144,7 @@ impl Hand {
             Word::TimedOut => self.gangs.timed_out(),
             Word::Waiting | Word::Scheduling | Word::NotUnderstood => {}
         }
-        let (reason, warning) = word.reason();
+        let (reason, severity) = word.reason();
         tracing::info!(
             namespace = jobset.ns(),
             jobset = jobset.name(),
@@ -153,11 +154,7 @@ impl Hand {
             message
         );
         let event = plan::Event {
-            severity: if warning {
-                Severity::Warning
-            } else {
-                Severity::Normal
-            },
+            severity,
             reason: reason.to_owned(),
             message: message.clone(),
         };
@@ -179,11 +176,4 @@ fn gate_patch(pod: &PodRef) -> Value {
         "metadata": {"uid": pod.uid},
         "spec": {"schedulingGates": [{"$patch": "delete", "name": labels::GANG_GATE}]},
     })
-}
-
-fn code(error: &kube::Error) -> u16 {
-    match error {
-        kube::Error::Api(status) => status.code,
-        _ => 0,
-    }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kube::Client;
 
+use crate::apply::is_status;
+
 /// Where Workloads and PodGroups are served (Kubernetes KEP-4671).
 const API: &str = "scheduling.k8s.io/v1alpha2";
 /// What is needed of it.
@@ -19,7 +21,7 @@ pub(crate) async fn serves_pod_groups(client: &Client) -> bool {
                 let is_served = |kind: &&str| served.resources.iter().any(|resource| resource.name == **kind);
                 return KINDS.iter().all(is_served);
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => return false,
+            Err(error) if is_status(&error, 404) => return false,
             Err(error) => {
                 tracing::warn!(%error, api = API, "cannot tell whether it is served, asking again");
                 tokio::time::sleep(TRY_AGAIN).await;

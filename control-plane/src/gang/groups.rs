@@ -13,6 +13,7 @@ use kube::{Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND};
 use lockstep_core::gang::PodGroupRef;
 
+use crate::apply::is_status;
 use crate::metrics::Metrics;
 
 #[cfg(test)]
@@ -49,7 +50,7 @@ pub(super) async fn create(
 
 fn or_there<K>(created: Result<K, kube::Error>) -> Result<(), kube::Error> {
     match created {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) if is_status(&error, 409) => Ok(()),
         created => created.map(drop),
     }
 }

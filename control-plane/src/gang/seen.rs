@@ -1,7 +1,6 @@
 //! What is read of the cluster's nodes and pods: what there is to have, what is taken of it, and what is needed. Images, environments and commands,
 //! which is most of what the API server says, are skipped while it is parsed.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
@@ -10,11 +9,14 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
+
+use crate::watch::kept::same_kind_as;
+use crate::watch::lean::Meta;
 
 #[cfg(test)]
 mod tests;
@@ -26,33 +28,6 @@ pub(super) struct SeenPod(pub(super) Pod);
 /// A node as far as scheduling is concerned. What is not read is missing.
 #[derive(Clone, Debug)]
 pub(super) struct SeenNode(pub(super) Node);
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Meta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-}
-
-impl From<Meta> for ObjectMeta {
-    fn from(seen: Meta) -> Self {
-        Self {
-            name: seen.name,
-            namespace: seen.namespace,
-            uid: seen.uid,
-            resource_version: seen.resource_version,
-            deletion_timestamp: seen.deletion_timestamp,
-            labels: seen.labels,
-            annotations: seen.annotations,
-            ..Self::default()
-        }
-    }
-}
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -217,21 +192,7 @@ macro_rules! read_from {
             type DynamicType = ();
             type Scope = $scope;
 
-            fn kind(kind: &()) -> Cow<'_, str> {
-                <$kind>::kind(kind)
-            }
-
-            fn group(kind: &()) -> Cow<'_, str> {
-                <$kind>::group(kind)
-            }
-
-            fn version(kind: &()) -> Cow<'_, str> {
-                <$kind>::version(kind)
-            }
-
-            fn plural(kind: &()) -> Cow<'_, str> {
-                <$kind>::plural(kind)
-            }
+            same_kind_as!($kind);
 
             fn meta(&self) -> &ObjectMeta {
                 &self.0.metadata

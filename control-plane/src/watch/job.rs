@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::batch::v1::Job;
-use kube::Resource;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
 use super::follow::jobset_of;
-use super::kept::Kept;
+use super::kept::{Kept, mapped, same_kind_as};
 use super::lean::Lean;
 use super::recent::version;
 
@@ -53,13 +52,7 @@ impl PackedJob {
 
 /// The same event, of what is kept.
 pub(super) fn packed(event: Event<Job>) -> Event<PackedJob> {
-    match event {
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
-        Event::InitApply(job) => Event::InitApply(PackedJob::of(&job)),
-        Event::Apply(job) => Event::Apply(PackedJob::of(&job)),
-        Event::Delete(job) => Event::Delete(PackedJob::of(&job)),
-    }
+    mapped(event, |job| PackedJob::of(&job))
 }
 
 impl Kept for PackedJob {
@@ -71,21 +64,7 @@ impl Kept for PackedJob {
 impl Lookup for PackedJob {
     type DynamicType = ();
 
-    fn kind(kind: &()) -> Cow<'_, str> {
-        <Job as Resource>::kind(kind)
-    }
-
-    fn group(kind: &()) -> Cow<'_, str> {
-        <Job as Resource>::group(kind)
-    }
-
-    fn version(kind: &()) -> Cow<'_, str> {
-        <Job as Resource>::version(kind)
-    }
-
-    fn plural(kind: &()) -> Cow<'_, str> {
-        <Job as Resource>::plural(kind)
-    }
+    same_kind_as!(Job);
 
     fn name(&self) -> Option<Cow<'_, str>> {
         Some(Cow::Borrowed(&self.name))

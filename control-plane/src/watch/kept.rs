@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use kube::Resource;
 use kube::runtime::reflector::Lookup;
+use kube::runtime::watcher::Event;
 
 use super::recent::version;
 
@@ -26,3 +27,36 @@ where
         version(self.meta())
     }
 }
+
+/// The same event, of something else.
+pub(super) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(object) => Event::InitApply(of(object)),
+        Event::Apply(object) => Event::Apply(of(object)),
+        Event::Delete(object) => Event::Delete(of(object)),
+    }
+}
+
+/// The names by which the API server knows the kind that a type was read from: of `Resource`, and of `Lookup`.
+macro_rules! same_kind_as {
+    ($kind:ty) => {
+        fn kind(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::kind(kind)
+        }
+
+        fn group(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::group(kind)
+        }
+
+        fn version(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::version(kind)
+        }
+
+        fn plural(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::plural(kind)
+        }
+    };
+}
+pub(crate) use same_kind_as;

@@ -3,7 +3,6 @@
 //! Most of what the API server says of an object is of no interest to the control plane: who manages which field, the containers of a Job's
 //! pods, their environment. A [`Lean`] object skips that while it is parsed, which takes a fraction of the time, and of the memory.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -18,6 +17,8 @@ use lockstep_api::{annotations, labels};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::kept::{mapped, same_kind_as};
+
 #[cfg(test)]
 mod tests;
 
@@ -27,13 +28,7 @@ pub(crate) struct Lean<K>(pub(crate) K);
 
 /// The same event, of the object itself.
 pub(super) fn whole<K>(event: Event<Lean<K>>) -> Event<K> {
-    match event {
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
-        Event::InitApply(Lean(object)) => Event::InitApply(object),
-        Event::Apply(Lean(object)) => Event::Apply(object),
-        Event::Delete(Lean(object)) => Event::Delete(object),
-    }
+    mapped(event, |Lean(object)| object)
 }
 
 /// A kind that is read in part.
@@ -58,21 +53,7 @@ impl<K: Slim> Resource for Lean<K> {
     type DynamicType = ();
     type Scope = K::Scope;
 
-    fn kind(kind: &()) -> Cow<'_, str> {
-        K::kind(kind)
-    }
-
-    fn group(kind: &()) -> Cow<'_, str> {
-        K::group(kind)
-    }
-
-    fn version(kind: &()) -> Cow<'_, str> {
-        K::version(kind)
-    }
-
-    fn plural(kind: &()) -> Cow<'_, str> {
-        K::plural(kind)
-    }
+    same_kind_as!(K);
 
     fn meta(&self) -> &ObjectMeta {
         self.0.meta()

@@ -8,7 +8,7 @@
 
 pub(crate) mod follow;
 mod job;
-mod kept;
+pub(crate) mod kept;
 pub(crate) mod lean;
 pub mod members;
 pub mod notify;

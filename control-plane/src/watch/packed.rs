@@ -1,6 +1,5 @@
 //! JobSets as they are kept: the metadata at hand, spec and status as text, a fifth of the memory of what they say.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -12,6 +11,7 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error as ThisError;
 
+use super::kept::same_kind_as;
 use super::lean::{LAST_APPLIED, Meta};
 
 #[cfg(test)]
@@ -166,21 +166,7 @@ impl Resource for PackedJobSet {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
-    fn kind(kind: &()) -> Cow<'_, str> {
-        JobSet::kind(kind)
-    }
-
-    fn group(kind: &()) -> Cow<'_, str> {
-        JobSet::group(kind)
-    }
-
-    fn version(kind: &()) -> Cow<'_, str> {
-        JobSet::version(kind)
-    }
-
-    fn plural(kind: &()) -> Cow<'_, str> {
-        JobSet::plural(kind)
-    }
+    same_kind_as!(JobSet);
 
     fn meta(&self) -> &ObjectMeta {
         &self.metadata

@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 use lockstep_core::pod::PodSummary;
 
 use super::follow::jobset_of;
-use super::kept::Kept;
+use super::kept::{Kept, mapped, same_kind_as};
 use super::recent::version;
 
 #[cfg(test)]
@@ -45,13 +44,7 @@ impl WatchedPod {
 
 /// The same event, of what is kept.
 pub(super) fn watched(event: Event<Pod>) -> Event<WatchedPod> {
-    match event {
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
-        Event::InitApply(pod) => Event::InitApply(WatchedPod::of(&pod)),
-        Event::Apply(pod) => Event::Apply(WatchedPod::of(&pod)),
-        Event::Delete(pod) => Event::Delete(WatchedPod::of(&pod)),
-    }
+    mapped(event, |pod| WatchedPod::of(&pod))
 }
 
 impl Kept for WatchedPod {
@@ -63,21 +56,7 @@ impl Kept for WatchedPod {
 impl Lookup for WatchedPod {
     type DynamicType = ();
 
-    fn kind(kind: &()) -> Cow<'_, str> {
-        <Pod as Resource>::kind(kind)
-    }
-
-    fn group(kind: &()) -> Cow<'_, str> {
-        <Pod as Resource>::group(kind)
-    }
-
-    fn version(kind: &()) -> Cow<'_, str> {
-        <Pod as Resource>::version(kind)
-    }
-
-    fn plural(kind: &()) -> Cow<'_, str> {
-        <Pod as Resource>::plural(kind)
-    }
+    same_kind_as!(Pod);
 
     fn name(&self) -> Option<Cow<'_, str>> {
         Some(Cow::Borrowed(&self.summary.name))

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1 as k8s;
 use lockstep_api::{GangStatus, labels};
 
 use super::{Needs, Resources};
+use crate::plan::Severity;
 
 /// All nodes and all gangs of a cluster.
 ///
@@ -260,15 +261,15 @@ impl Gang {
 }
 
 impl Word {
-    /// Reason of the event, and whether it is a warning.
+    /// Reason and severity of the event.
     #[must_use]
-    pub fn reason(&self) -> (&'static str, bool) {
+    pub fn reason(&self) -> (&'static str, Severity) {
         match self {
-            Self::Waiting => ("GangWaiting", false),
-            Self::Scheduling => ("GangScheduling", false),
-            Self::NotUnderstood => ("GangFitUnknown", true),
-            Self::Scheduled(_) => ("GangScheduled", false),
-            Self::TimedOut => ("GangTimeout", true),
+            Self::Waiting => ("GangWaiting", Severity::Normal),
+            Self::Scheduling => ("GangScheduling", Severity::Normal),
+            Self::NotUnderstood => ("GangFitUnknown", Severity::Warning),
+            Self::Scheduled(_) => ("GangScheduled", Severity::Normal),
+            Self::TimedOut => ("GangTimeout", Severity::Warning),
         }
     }
 }
