@@ -8,6 +8,7 @@ mod archive;
 mod base;
 mod product;
 mod python;
+mod ray;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 pub use base::{PAUSE, busybox, pause};
 pub use product::{control_plane, node_daemon};
 pub use python::python;
+pub use ray::ray;
 
 use crate::command::CommandError;
 

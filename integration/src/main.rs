@@ -88,6 +88,12 @@ enum Named {
     ControlPlane,
     NodeDaemon,
     Python,
+    Ray,
+}
+
+impl Named {
+    /// Lockstep's own, and those of the examples.
+    const USUAL: [Self; 3] = [Self::ControlPlane, Self::NodeDaemon, Self::Python];
 }
 
 #[derive(Debug, clap::Args)]
@@ -148,16 +154,13 @@ fn down(name: String, all: bool) -> anyhow::Result<()> {
 async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
     let progress = Progress::new();
     let cluster = Cluster::attach(name).await?;
-    let wanted = if wanted.is_empty() {
-        Named::value_variants()
-    } else {
-        wanted
-    };
+    let wanted = if wanted.is_empty() { &Named::USUAL } else { wanted };
     for named in wanted {
         let image = match named {
             Named::ControlPlane => image::control_plane()?,
             Named::NodeDaemon => image::node_daemon()?,
             Named::Python => image::python().await?,
+            Named::Ray => image::ray().await?,
         };
         cluster.load_image(&image).await?;
         progress.say(format_args!("{} is on every node", image.name));

@@ -19,16 +19,18 @@ const LEFT_OUT: [&str; 7] = [
     "dist-packages",
 ];
 
-/// Debian's `/usr/bin/python3` with its standard library and the shared libraries that both need, and
-/// busybox for a shell.
-pub async fn python() -> Result<Image, ImageError> {
+/// Debian's `/usr/bin/python3`.
+pub(super) fn interpreter() -> Result<PathBuf, ImageError> {
     let local = Path::new("/usr/bin/python3");
-    let Ok(interpreter) = local.canonicalize() else {
-        return Err(ImageError::Missing {
-            path: local.to_owned(),
-            how: "apt-get install python3".to_owned(),
-        });
-    };
+    local.canonicalize().map_err(|_| ImageError::Missing {
+        path: local.to_owned(),
+        how: "apt-get install python3".to_owned(),
+    })
+}
+
+/// [`interpreter`] with its standard library and the shared libraries that both need, and busybox for a shell.
+pub async fn python() -> Result<Image, ImageError> {
+    let interpreter = interpreter()?;
     let asked = run(
         &interpreter,
         [
@@ -49,35 +51,48 @@ pub async fn python() -> Result<Image, ImageError> {
         .symlink("/usr/bin/python", "python3");
     image = with_busybox(image)?;
     let mut binaries = vec![interpreter];
-    add_tree(&mut image, &library, &mut binaries)?;
-    for shared in shared_libraries(&binaries)? {
-        let source = shared.canonicalize().map_err(io(&shared))?;
-        image.add_file(shared, source)?;
-    }
+    add_tree(&mut image, &library, &library, &LEFT_OUT, &mut binaries)?;
+    add_libraries(&mut image, &binaries)?;
     Ok(image)
 }
 
-/// Adds a folder at the place where it is here. Extension modules are also put on `binaries`.
-fn add_tree(image: &mut Image, dir: &Path, binaries: &mut Vec<PathBuf>) -> Result<(), ImageError> {
+/// Adds a folder as `at`. Extension modules are also put on `binaries`.
+pub(super) fn add_tree(
+    image: &mut Image,
+    dir: &Path,
+    at: &Path,
+    left_out: &[&str],
+    binaries: &mut Vec<PathBuf>,
+) -> Result<(), ImageError> {
     for entry in fs::read_dir(dir).map_err(io(dir))? {
         let entry = entry.map_err(io(dir))?;
         let (path, name) = (entry.path(), entry.file_name());
+        let at = at.join(&name);
         let name = name.to_string_lossy();
-        if LEFT_OUT.contains(&name.as_ref()) || name.starts_with("config-") {
+        if left_out.contains(&name.as_ref()) || name.starts_with("config-") {
             continue;
         }
         let kind = entry.file_type().map_err(io(&path))?;
         if kind.is_dir() {
-            add_tree(image, &path, binaries)?;
+            add_tree(image, &path, &at, left_out, binaries)?;
         } else if kind.is_symlink() {
             let target = fs::read_link(&path).map_err(io(&path))?;
-            image.files.insert(path, Entry::Symlink(target));
+            image.files.insert(at, Entry::Symlink(target));
         } else {
             if name.ends_with(".so") {
                 binaries.push(path.clone());
             }
-            image.add_file(path.clone(), path)?;
+            image.add_file(at, path)?;
         }
+    }
+    Ok(())
+}
+
+/// Adds the shared libraries that `binaries` need, each where it is here.
+pub(super) fn add_libraries(image: &mut Image, binaries: &[PathBuf]) -> Result<(), ImageError> {
+    for shared in shared_libraries(binaries)? {
+        let source = shared.canonicalize().map_err(io(&shared))?;
+        image.add_file(shared, source)?;
     }
     Ok(())
 }

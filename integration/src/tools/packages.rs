@@ -47,6 +47,11 @@ const NEEDS: &[(Purpose, &str, Need)] = &[
             "/usr/lib/aarch64-linux-gnu/libc.a",
         ]),
     ),
+    (
+        Purpose::Run,
+        "python3-pip",
+        Need::File(&["/usr/lib/python3/dist-packages/pip/__init__.py"]),
+    ),
     (Purpose::Run, "iproute2", Need::Program("ip")),
     (Purpose::Run, "util-linux", Need::Program("nsenter")),
     (Purpose::Run, "util-linux", Need::Program("unshare")),
