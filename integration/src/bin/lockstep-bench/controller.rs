@@ -1,6 +1,6 @@
 //! Many JobSets at once on an API server without nodes, and many pods to watch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -23,18 +23,17 @@ use crate::{target, write};
 const JOBS: usize = 4;
 /// Objects that the benchmark creates at the same time.
 const CREATORS: usize = 16;
+/// The definition of JobSets, for a controller that does not bring it.
+const CRD: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"
+);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long what is under way may take in the end. (The Job controller goes on making pods for minutes, and statuses follow.)
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(300);
-
-/// The upstream controller (08dfbdf) on this testbed: 500 JobSets of 4 Jobs, its defaults.
-const UPSTREAM_JOBS_PER_SECOND: f64 = 2000.0 / 16.8;
-const UPSTREAM_WRITES: f64 = 7.0;
-const UPSTREAM_CPU_MILLIS: f64 = 3400.0 / 500.0;
-const UPSTREAM_PEAK_MIB: f64 = 115.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -50,73 +49,135 @@ pub(crate) struct Args {
     /// The control plane [default: the release build]
     #[arg(long)]
     program: Option<PathBuf>,
+    /// The upstream controller, to be measured beside ours: built from its own repository
+    #[arg(long)]
+    upstream: Option<PathBuf>,
+}
+
+/// Who makes the Jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker<'a> {
+    Lockstep(&'a Path),
+    Upstream(&'a Path),
+    /// The benchmark itself, with nobody between: what the API server alone takes.
+    Nobody,
 }
 
 /// What one round has shown.
+#[derive(Default)]
 struct Round {
+    /// Until all Jobs exist.
     seconds: f64,
-    writes: f64,
-    requests: f64,
     cpu: f64,
     peak: f64,
     /// With all pods there.
     rss: f64,
+    /// Of Lockstep alone.
+    writes: f64,
+    requests: f64,
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     ensure!(args.rounds > 0 && args.jobsets > 0, "nothing to measure");
     let progress = Progress::new();
-    let mut rounds = Vec::new();
-    for number in 1..=args.rounds {
-        let round = round(&args).await?;
-        progress.say(format_args!(
-            "round {number} of {}: {:.2} s",
-            args.rounds, round.seconds
-        ));
-        rounds.push(round);
-    }
-    report(&args, &rounds)
-}
-
-async fn round(args: &Args) -> Result<Round> {
-    let cluster = Cluster::up(Spec::api_server().with_controllers()).await?;
     let program = args
         .program
         .clone()
         .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
-    let log = target().join("bench/control-plane.log");
-    std::fs::create_dir_all(target().join("bench"))?;
-    let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, false).await?;
+    let makers = [
+        Some(Maker::Lockstep(&program)),
+        args.upstream.as_deref().map(Maker::Upstream),
+        Some(Maker::Nobody),
+    ];
+    let mut contest: Vec<(Maker<'_>, Vec<Round>)> = makers
+        .into_iter()
+        .flatten()
+        .map(|maker| (maker, Vec::new()))
+        .collect();
+    for number in 1..=args.rounds {
+        for (maker, rounds) in &mut contest {
+            let round = round(&args, *maker).await?;
+            let name = maker.name();
+            progress.say(format_args!(
+                "round {number} of {}, {name}: {:.2} s",
+                args.rounds, round.seconds
+            ));
+            rounds.push(round);
+        }
+    }
+    report(&args, &contest)
+}
+
+impl Maker<'_> {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lockstep(_) => "Lockstep",
+            Self::Upstream(_) => "upstream",
+            Self::Nobody => "Jobs alone",
+        }
+    }
+
+    async fn start(self, cluster: &Cluster, access: &Access) -> Result<Option<ControlPlane>> {
+        std::fs::create_dir_all(target().join("bench"))?;
+        let (kubeconfig, log) = (cluster.kubeconfig(), target().join("bench/control-plane.log"));
+        Ok(match self {
+            Self::Lockstep(program) => Some(ControlPlane::start(program, &kubeconfig, &log, false).await?),
+            Self::Upstream(program) => {
+                access.kubectl(&["apply", "--server-side", "-f", CRD], "").await?;
+                Some(ControlPlane::start_upstream(program, &kubeconfig, &log).await?)
+            }
+            Self::Nobody => None,
+        })
+    }
+}
+
+async fn round(args: &Args, maker: Maker<'_>) -> Result<Round> {
+    let cluster = Cluster::up(Spec::api_server().with_controllers()).await?;
     let access = Access {
         client: cluster.client().await?,
         kubectl: cluster.tools().path("kubectl")?.to_owned(),
         kubeconfig: cluster.kubeconfig(),
     };
+    let controller = maker.start(&cluster, &access).await?;
     let namespace = access.namespace("bench").await?.name;
-    let before = control_plane.usage()?.cpu;
-    let (requests_before, started) = (control_plane.counter(REQUESTS, "").await?, Instant::now());
-
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"));
-    let jobsets: Api<DynamicObject> = Api::namespaced_with(access.client.clone(), &namespace, &kind);
     let jobs: Api<Job> = Api::namespaced(access.client.clone(), &namespace);
     let all = args.jobsets * JOBS;
+    let Some(controller) = controller else {
+        let started = Instant::now();
+        create(&jobs, (0..all).map(job)).await?;
+        return Ok(Round {
+            seconds: started.elapsed().as_secs_f64(),
+            ..Round::default()
+        });
+    };
+    let ours = matches!(maker, Maker::Lockstep(_));
+    let counter = async |name| {
+        if ours {
+            controller.counter(name, "").await
+        } else {
+            Ok(0.0)
+        }
+    };
+    let (before, requests) = (controller.usage()?.cpu, counter(REQUESTS).await?);
+    let started = Instant::now();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"));
+    let jobsets: Api<DynamicObject> = Api::namespaced_with(access.client.clone(), &namespace, &kind);
     let ((), ()) = tokio::try_join!(create(&jobsets, (0..args.jobsets).map(jobset)), until(&jobs, all))?;
     let seconds = started.elapsed().as_secs_f64();
     tokio::time::sleep(SETTLE).await;
-    let after = control_plane.usage()?;
-    let writes = control_plane.counter(WRITES, "").await?;
-    let requests = control_plane.counter(REQUESTS, "").await? - requests_before;
+    let after = controller.usage()?;
+    let (writes, requests) = (counter(WRITES).await?, counter(REQUESTS).await? - requests);
 
-    let rss = watched(&control_plane, access.client, &namespace, args).await?;
-    control_plane.stop().await?;
+    let rss = watched(&controller, access.client, &namespace, args).await?;
+    controller.stop().await?;
     let count = args.jobsets as f64;
     Ok(Round {
         seconds,
-        writes: writes / count,
-        requests: requests / count,
         cpu: after.cpu - before,
         peak: after.peak,
         rss,
+        writes: writes / count,
+        requests: requests / count,
     })
 }
 
@@ -181,15 +242,19 @@ fn jobset(number: usize) -> Value {
             "replicatedJobs": [{
                 "name": "workers",
                 "replicas": JOBS,
-                "template": {"spec": {
-                    "parallelism": 1,
-                    "completions": 1,
-                    "backoffLimit": 0,
-                    "template": {"spec": pod_spec()},
-                }},
+                "template": {"spec": job_spec()},
             }],
         },
     })
+}
+
+/// One of a JobSet's Jobs, without the JobSet.
+fn job(number: usize) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": format!("job-{number}")}, "spec": job_spec()})
+}
+
+fn job_spec() -> Value {
+    json!({"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": {"spec": pod_spec()}})
 }
 
 fn pod(number: usize, jobsets: usize) -> Value {
@@ -233,62 +298,62 @@ fn pod_spec() -> Value {
     })
 }
 
-fn report(args: &Args, rounds: &[Round]) -> Result<()> {
-    let median = |of: fn(&Round) -> f64| {
-        let times: Vec<Duration> = rounds
-            .iter()
-            .map(|round| Duration::from_secs_f64(of(round)))
-            .collect();
-        stopwatch::median(&times).as_secs_f64()
-    };
+fn report(args: &Args, contest: &[(Maker<'_>, Vec<Round>)]) -> Result<()> {
     let count = args.jobsets as f64;
-    let rate = count * JOBS as f64 / median(|round| round.seconds);
-    let cpu = median(|round| round.cpu) / count * 1e3;
-    let (writes, peak) = (median(|round| round.writes), median(|round| round.peak));
     println!(
-        "\n{} JobSets of {JOBS} Jobs, created at once by {CREATORS} clients; medians of {} rounds",
-        args.jobsets,
-        rounds.len()
+        "\n{} JobSets of {JOBS} Jobs, created at once by {CREATORS} clients; medians of {} rounds, in turn",
+        args.jobsets, args.rounds
     );
-    println!("{:<36}{:>12}{:>12}{:>10}", "", "Lockstep", "upstream", "ratio");
-    let row = |what: &str, ours: f64, theirs: f64| {
-        println!("{what:<36}{ours:>12.1}{theirs:>12.1}{:>10.2}", ours / theirs);
+    print!("{:<32}", "");
+    for (maker, _) in contest {
+        print!("{:>12}", maker.name());
+    }
+    println!();
+    let row = |what: &str, of: &dyn Fn(&Round) -> f64| {
+        print!("{what:<32}");
+        for (_, rounds) in contest {
+            match median(rounds, of) {
+                0.0 => print!("{:>12}", ""),
+                median => print!("{median:>12.1}"),
+            }
+        }
+        println!();
     };
-    row("Jobs per second, until all exist", rate, UPSTREAM_JOBS_PER_SECOND);
-    row("writes per JobSet", writes, UPSTREAM_WRITES);
-    row("CPU ms per JobSet", cpu, UPSTREAM_CPU_MILLIS);
-    row("peak memory, MiB", peak, UPSTREAM_PEAK_MIB);
-    println!(
-        "{:<36}{:>12.2}",
-        "seconds until all Jobs exist",
-        median(|round| round.seconds)
-    );
-    println!(
-        "{:<36}{:>12.1}",
-        "API requests per JobSet",
-        median(|round| round.requests)
-    );
-    println!(
-        "{:<36}{:>12.1}",
-        format!("MiB with {} pods watched", args.pods),
-        median(|round| round.rss)
-    );
-    println!(
-        "upstream: measured on this testbed with 500 JobSets. etcd runs without fsync here, and everything shares one machine."
-    );
-    let all = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
-    write(
-        "controller",
-        &json!({
-            "jobsets": args.jobsets,
-            "jobs": args.jobsets * JOBS,
-            "pods": args.pods,
+    row("seconds until all Jobs exist", &|round| round.seconds);
+    row("Jobs per second", &|round| count * JOBS as f64 / round.seconds);
+    row("CPU ms per JobSet", &|round| round.cpu / count * 1e3);
+    row("peak memory, MiB", &|round| round.peak);
+    row(&format!("MiB with {} pods watched", args.pods), &|round| {
+        round.rss
+    });
+    row("writes per JobSet", &|round| round.writes);
+    row("API requests per JobSet", &|round| round.requests);
+    println!("etcd runs without fsync here, and everything shares one machine.");
+    let of_maker = |rounds: &[Round]| {
+        let all = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
+        json!({
             "secondsUntilAllJobsExist": all(|round| round.seconds),
-            "writesPerJobSet": all(|round| round.writes),
-            "requestsPerJobSet": all(|round| round.requests),
             "cpuSeconds": all(|round| round.cpu),
             "peakMiB": all(|round| round.peak),
             "MiBWithPodsWatched": all(|round| round.rss),
-        }),
+            "writesPerJobSet": all(|round| round.writes),
+            "requestsPerJobSet": all(|round| round.requests),
+        })
+    };
+    let makers: serde_json::Map<_, _> = contest
+        .iter()
+        .map(|(maker, rounds)| (maker.name().to_owned(), of_maker(rounds)))
+        .collect();
+    write(
+        "controller",
+        &json!({"jobsets": args.jobsets, "jobs": args.jobsets * JOBS, "pods": args.pods, "rounds": makers}),
     )
+}
+
+fn median(rounds: &[Round], of: &dyn Fn(&Round) -> f64) -> f64 {
+    let times: Vec<Duration> = rounds
+        .iter()
+        .map(|round| Duration::from_secs_f64(of(round)))
+        .collect();
+    stopwatch::median(&times).as_secs_f64()
 }

@@ -10,6 +10,8 @@ use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
+use serde_json::json;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -17,11 +19,13 @@ use tokio::process::{Child, Command};
 /// How long it may take to become ready, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A control plane outside the cluster.
+/// A controller of JobSets outside the cluster.
 pub(crate) struct ControlPlane {
     child: Child,
     pid: u32,
     metrics: SocketAddr,
+    /// What it reads while it runs.
+    _files: Option<TempDir>,
 }
 
 /// What the kernel says of a process.
@@ -42,11 +46,49 @@ impl ControlPlane {
         } else {
             "--disable-webhooks".to_owned()
         };
-        let log = File::create(log)?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["--health-probe-bind-address", &health.to_string()])
             .args(["--metrics-bind-address", &metrics.to_string()])
-            .args(["--hub-bind-address", "0", &webhook])
+            .args(["--hub-bind-address", "0", &webhook]);
+        Self::ready(command, kubeconfig, log, [health, metrics], None).await
+    }
+
+    /// Starts the upstream controller with its defaults, but for ports, and for certificates of its webhooks, which nobody calls.
+    pub(crate) async fn start_upstream(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
+        let [health, metrics, webhook] = free_addresses()?;
+        let files = tempfile::tempdir()?;
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+        fs::write(files.path().join("tls.crt"), pair.cert.pem())?;
+        fs::write(files.path().join("tls.key"), pair.signing_key.serialize_pem())?;
+        let config = json!({
+            "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+            "kind": "Configuration",
+            "leaderElection": {"leaderElect": false},
+            "internalCertManagement": {"enable": false},
+            "webhook": {"port": webhook.port(), "certDir": files.path()},
+            "metrics": {"certDir": files.path()},
+        });
+        let path = files.path().join("config.yaml");
+        fs::write(&path, config.to_string())?;
+        let mut command = Command::new(program);
+        command
+            .arg("--config")
+            .arg(path)
+            .args(["--health-probe-bind-address", &health.to_string()])
+            .args(["--metrics-bind-address", &metrics.to_string()]);
+        Self::ready(command, kubeconfig, log, [health, metrics], Some(files)).await
+    }
+
+    async fn ready(
+        mut command: Command,
+        kubeconfig: &Path,
+        log: &Path,
+        [health, metrics]: [SocketAddr; 2],
+        files: Option<TempDir>,
+    ) -> Result<Self> {
+        let log = File::create(log)?;
+        let child = command
             .env("KUBECONFIG", kubeconfig)
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
@@ -54,15 +96,20 @@ impl ControlPlane {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {}; is it built?", program.display()))?;
+            .with_context(|| format!("start {:?}; is it built?", command.as_std().get_program()))?;
         let pid = child.id().context("it has ended")?;
-        eventually("the control plane is ready", PATIENCE, async || {
+        eventually("the controller is ready", PATIENCE, async || {
             let answer = get(health, "/readyz").await?;
             ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             Ok(())
         })
         .await?;
-        Ok(Self { child, pid, metrics })
+        Ok(Self {
+            child,
+            pid,
+            metrics,
+            _files: files,
+        })
     }
 
     /// The sum of a counter over the labels that contain `label`.
