@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::{Access, stopwatch};
+use lockstep_integration::harness::{Access, eventually, stopwatch};
 use lockstep_integration::progress::Progress;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -124,6 +124,10 @@ impl Maker<'_> {
             Self::Lockstep(program) => Some(ControlPlane::start(program, &kubeconfig, &log, false).await?),
             Self::Upstream(program) => {
                 access.kubectl(&["apply", "--server-side", "-f", CRD], "").await?;
+                eventually("JobSets are served", LIMIT, async || {
+                    access.kubectl(&["get", "jobsets"], "").await.map(drop)
+                })
+                .await?;
                 Some(ControlPlane::start_upstream(program, &kubeconfig, &log).await?)
             }
             Self::Nobody => None,
