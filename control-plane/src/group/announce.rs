@@ -208,7 +208,7 @@ fn to_json(timeline: &Timeline, cause: &Cause, rung: Rung) -> serde_json::Value 
         "causePod": cause.pod,
         "failedAt": timeline.failed_at.0,
         "detectedAt": timeline.detected_at.0,
-        "stopPushedAt": timeline.detected_at.0,
+        "stopPushedAt": timeline.pushed_at.0,
         "writtenAt": timeline.written_at.0,
         "stoppedAt": timeline.stopped_at.0,
         "parkedAt": timeline.parked_at.0,

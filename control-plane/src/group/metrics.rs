@@ -75,8 +75,8 @@ impl RestartMetrics {
             );
             registry.register(
                 "lockstep_restart_phase_seconds",
-                "Time of each phase of a restart in place: detect (failure to decision), write (decision to durable), stop (decision to last \
-                 worker stopped), park (last worker stopped to known here), release, run (release to last worker started), and total",
+                "Time of each phase of a restart in place: detect (failure to decision), push (decision to handed to the streams of all nodes), \
+                 write (decision to durable), stop (decision to last worker stopped), park (last worker stopped to known here), release, run (release to last worker started), and total",
                 restarts.phases.clone(),
             );
         });

@@ -15,6 +15,7 @@ pub(super) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<>
     let Timeline {
         failed_at: failed,
         detected_at: detected,
+        pushed_at: pushed,
         written_at: written,
         stopped_at: stopped,
         parked_at: parked,
@@ -26,6 +27,7 @@ pub(super) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<>
     } = *timeline;
     [
         ("detect", failed, detected),
+        ("push", detected, pushed),
         ("write", detected, written),
         ("stop", detected, stopped),
         ("park", stopped, parked),

@@ -8,7 +8,7 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::in_place::{self, Agents};
-use lockstep_core::restart::{Coordinator, Durable, LostPods};
+use lockstep_core::restart::{Announcement, Coordinator, Durable, LostPods, UnixNanos};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +81,7 @@ impl Task {
         let mut executor = Executor::new(self.context.client.clone());
         let mut pause = RETRY.0;
         let mut state = "";
+        let mut pushed = (durable.generation, UnixNanos::default());
         let post = self.context.board.post(known.ns(), known.name());
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
@@ -97,9 +98,18 @@ impl Task {
                 tracing::info!(state, generation = %coordinator.generation(), "group state");
             }
             if let Some(desired) = out.desired {
+                let generation = desired.generation;
                 self.link.publish(&observe::published(&view, desired));
+                if generation > pushed.0 {
+                    pushed = (generation, self.context.clock.now());
+                }
             }
-            for announcement in out.announcements {
+            for mut announcement in out.announcements {
+                if let Announcement::Restarted { timeline, .. } = &mut announcement
+                    && timeline.generation == pushed.0
+                {
+                    timeline.pushed_at = pushed.1;
+                }
                 self.context.announcer.announce(&known, announcement);
             }
             let change = Change {

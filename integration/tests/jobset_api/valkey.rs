@@ -194,7 +194,7 @@ fn each_restart_is_a_trace(
             .filter(|span| span.parent_span_id == root.span_id && span.trace_id == root.trace_id)
             .map(|span| span.name.as_str())
             .collect();
-        let all = ["detect", "write", "stop", "park", "release", "run"];
+        let all = ["detect", "push", "write", "stop", "park", "release", "run"];
         ensure!(phases == all.into(), "{phases:?}");
     }
     Ok(())

@@ -104,6 +104,8 @@ pub struct Timeline {
     pub failed_at: UnixNanos,
     /// The control plane decided to restart.
     pub detected_at: UnixNanos,
+    /// The streams of all nodes had been handed the new generation; whoever does that fills it in.
+    pub pushed_at: UnixNanos,
     /// The new generation was confirmed durable.
     pub written_at: UnixNanos,
     /// The last worker process was gone (its node's clock).

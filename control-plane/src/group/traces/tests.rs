@@ -38,6 +38,7 @@ fn timeline() -> Timeline {
         generation: Generation(5),
         failed_at: at(0),
         detected_at: at(1_000_001),
+        pushed_at: at(1_200_007),
         written_at: at(15_000_002),
         stopped_at: at(17_000_003),
         parked_at: at(18_000_004),
@@ -91,6 +92,7 @@ async fn a_restart_is_one_trace_with_its_phases_to_the_nanosecond() {
         times(&spans),
         [
             ("detect", 0, 1_000_001),
+            ("push", 1_000_001, 1_200_007),
             ("write", 1_000_001, 15_000_002),
             ("stop", 1_000_001, 17_000_003),
             ("park", 17_000_003, 18_000_004),
@@ -140,6 +142,7 @@ async fn what_is_not_known_is_left_out_and_no_span_ends_before_it_begins() {
     let timeline = Timeline {
         // The node's clock is ahead.
         detected_at: UnixNanos(FAILED - 5),
+        pushed_at: UnixNanos::default(),
         written_at: UnixNanos::default(),
         stopped_at: UnixNanos::default(),
         ..timeline()
