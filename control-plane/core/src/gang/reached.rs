@@ -25,6 +25,10 @@ pub struct GangPod {
     pub running: bool,
     /// Whether it is bound to a node and has not ended.
     pub bound: bool,
+    /// Whether it has ended well.
+    pub succeeded: bool,
+    /// Whether it has ended badly.
+    pub failed: bool,
 }
 
 impl GangPod {
@@ -36,6 +40,8 @@ impl GangPod {
             job,
             running: pod.running,
             bound: pod.node.is_some() && !pod.is_terminal(),
+            succeeded: pod.agent.succeeded,
+            failed: pod.agent.failed,
         })
     }
 }
@@ -63,7 +69,8 @@ pub(crate) fn reached(
         }
         let jobs = jobs_of(children, replicated_job);
         let left = replicated_job.replicas() - counts.failed;
-        if has_succeeded(jobset, replicated_job, &jobs, minimum) && !is_at_work(&jobs, pods) {
+        let is_done = has_succeeded(jobset, replicated_job, &jobs, minimum);
+        if is_done && has_unstarted(&children.active, replicated_job, pods) && !is_at_work(&jobs, pods) {
             counts.succeeded = left;
             counts.ready = 0;
         } else if ready(replicated_job, &jobs) >= minimum && !jobs.is_empty() {
@@ -95,6 +102,31 @@ fn has_succeeded(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job],
         return (0..part.minimum).all(|rank| part.done.contains(&rank));
     }
     succeeded(jobs) >= minimum
+}
+
+/// Whether work is left that no pod has ever begun, and the Job controller has counted all pods that have ended. A Job whose last pod has ended is
+/// complete a moment later, by the Job controller's word.
+fn has_unstarted(active: &[&Job], replicated_job: &ReplicatedJob, pods: &[GangPod]) -> bool {
+    let ours = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
+    let mut left = false;
+    for job in active.iter().filter(ours) {
+        let ended = |how: fn(&GangPod) -> bool| count(pods, job, how);
+        let status = job.status.clone().unwrap_or_default();
+        let (succeeded, failed) = (status.succeeded.unwrap_or(0), status.failed.unwrap_or(0));
+        if ended(|pod| pod.succeeded) > succeeded || ended(|pod| pod.failed) > failed {
+            return false;
+        }
+        let completions = job.spec.as_ref().and_then(|spec| spec.completions);
+        left |= completions.is_none_or(|completions| succeeded < completions);
+    }
+    left
+}
+
+/// The pods of a Job of which this holds.
+fn count(pods: &[GangPod], job: &Job, holds: impl Fn(&GangPod) -> bool) -> i32 {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let counted = pods.iter().filter(|pod| pod.job == name && holds(pod)).count();
+    i32::try_from(counted).unwrap_or(i32::MAX)
 }
 
 fn is_at_work(jobs: &[&Job], pods: &[GangPod]) -> bool {
@@ -135,14 +167,13 @@ pub(crate) fn report(jobset: &JobSet, children: &Children<'_>, pods: &[GangPod],
             continue;
         }
         let needed = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
-        let is_ours = |pod: &&GangPod| {
-            jobs.iter()
-                .any(|job| job.metadata.name.as_deref() == Some(pod.job.as_str()))
-        };
-        let running = pods.iter().filter(|pod| pod.running).filter(is_ours).count();
-        let running = i32::try_from(running).unwrap_or(i32::MAX);
         minimum += needed;
-        all_run &= running.saturating_add(succeeded(&jobs)) >= needed;
+        // The Job controller counts a pod that has succeeded a while after that.
+        let reached = jobs.iter().map(|job| {
+            let counted = count(pods, job, |pod| pod.succeeded).max(succeeded(&[*job]));
+            count(pods, job, |pod| pod.running).saturating_add(counted)
+        });
+        all_run &= reached.fold(0, i32::saturating_add) >= needed;
     }
     let timed_out = draft
         .status
@@ -201,4 +232,37 @@ pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_
         .filter(|gang| suspended.get(gang.name.as_str()) == Some(&true))
         .map(|gang| gang.name.clone())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::batch::v1::JobStatus;
+
+    use super::*;
+    use crate::testing::{Fate, ReplicatedJobBuild, child, jobset, replicated_job};
+
+    /// Whether a Job of four, of which the Job controller has counted so many, has work that nobody began.
+    fn unstarted(counted: i32, pods: &[GangPod]) -> bool {
+        let four = replicated_job("a", 1).job_spec(|spec| spec.completions = Some(4));
+        let mut job = child(&jobset([four.clone()]), "a", 0, Fate::Ready);
+        job.status = Some(JobStatus {
+            succeeded: Some(counted),
+            ..JobStatus::default()
+        });
+        has_unstarted(&[&job], &four, pods)
+    }
+
+    #[test]
+    fn a_job_whose_pods_have_all_ended_is_left_to_the_job_controller() {
+        let pod = |succeeded| GangPod {
+            job: "js-a-0".to_owned(),
+            succeeded,
+            ..GangPod::default()
+        };
+        let ended = [pod(true), pod(true), pod(true), pod(true)];
+        assert!(!unstarted(0, &ended) && !unstarted(3, &ended) && !unstarted(4, &ended));
+        let waiting = [pod(true), pod(true), pod(true), pod(false)];
+        assert!(!unstarted(2, &waiting), "one is not counted yet");
+        assert!(unstarted(3, &waiting));
+    }
 }
