@@ -41,6 +41,9 @@ mod tests;
 /// Reason of the event that says why a JobSet restarts by container and not by process.
 pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
 
+/// Reason of the event that tells of annotations that are wrong, and of which the JobSet has no need.
+pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
+
 /// Decides what is to be done about a JobSet.
 #[must_use]
 pub fn plan(observed: &Observed) -> Plan {
@@ -74,7 +77,19 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     let jobset = &*observed.jobset;
     // A JobSet that runs was found valid before, if perhaps by other rules.
     if children.owned == 0 {
-        let violations = validation::validate(jobset, &observed.features);
+        let mut violations = validation::validate(jobset, &observed.features);
+        // Annotations can be changed while it runs, and it has no need of any.
+        if draft.status.in_place_restart.is_some() {
+            let needless = validation::in_place::annotations(jobset);
+            if !needless.is_empty() {
+                draft.event(
+                    Severity::Warning,
+                    INVALID_ANNOTATION,
+                    validation::message(&needless),
+                );
+            }
+            violations.retain(|violation| !needless.contains(violation));
+        }
         if !violations.is_empty() {
             draft.fail(validation::INVALID_JOBSET, &validation::message(&violations));
             return;

@@ -14,7 +14,7 @@ mod coordinator;
 mod execution_policy;
 mod failure_policy;
 pub(crate) mod gang;
-mod in_place;
+pub(crate) mod in_place;
 mod managed_by;
 mod syntax;
 pub(crate) mod volume_claims;

@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PodSchedulingGate, Toleration, VolumeMount};
 use lockstep_api::{
-    ExecutionPolicy, FailurePolicyAction as Action, ReplicatedJob, RetentionPolicy, VolumeClaimPolicy,
-    VolumeClaimTemplate,
+    ExecutionPolicy, FailurePolicyAction as Action, ReplicatedJob, RestartStrategy, RetentionPolicy,
+    VolumeClaimPolicy, VolumeClaimTemplate, annotations,
 };
 
 use super::*;
@@ -184,7 +184,7 @@ fn gates_decide_what_may_be_asked_for() {
         in_place_restart: false,
         ..Features::default()
     };
-    let in_place = base().restarting(lockstep_api::RestartStrategy::InPlaceRestart, 1);
+    let in_place = base().restarting(RestartStrategy::InPlaceRestart, 1);
     assert_eq!(validate_create(&in_place, &Features::default()), []);
     assert_eq!(
         messages(&validate_create(&in_place, &off)),
@@ -236,7 +236,7 @@ fn execution_policy_excludes_other_orders() {
         js.spec.replicated_jobs[1] = replicated_job("b", 1).depends_on("a", "Ready");
     });
     assert!(found(&depends)[0].contains("DependsOn APIs are mutually exclusive"));
-    let in_place = in_order.restarting(lockstep_api::RestartStrategy::InPlaceRestart, 1);
+    let in_place = in_order.restarting(RestartStrategy::InPlaceRestart, 1);
     assert!(found(&in_place)[0].contains("replicatedJobsStatus"));
 }
 
@@ -342,4 +342,18 @@ fn a_claim_that_exists_must_fit_and_be_retained() {
         found[0].contains("spec does not match existing PVC data-js in namespace ns"),
         "{found:?}"
     );
+}
+
+#[test]
+fn an_annotation_that_becomes_wrong_is_refused_and_one_that_was_wrong_is_no_obstacle() {
+    let js = base().restarting(RestartStrategy::InPlaceRestart, 1);
+    let wrong = js.clone().annotated(annotations::RESTART_GRACE, "5");
+    let refusals = refused(&js, &wrong);
+    assert!(
+        refusals.len() == 1 && refusals[0].starts_with("metadata.annotations[lockstep.dev/restart-grace]"),
+        "{refusals:?}"
+    );
+    let other = wrong.clone().annotated(annotations::MAX_BACKOFF, "1s");
+    assert_eq!(refused(&wrong, &other), [""; 0]);
+    assert_eq!(refused(&wrong, &js), [""; 0]);
 }

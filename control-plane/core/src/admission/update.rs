@@ -44,6 +44,10 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     if new.spec.gang != old.spec.gang || features.elastic_jobset {
         validation::gang::validate(new, &mut violations);
     }
+    // What was wrong before is no reason to refuse what is right.
+    let before = validation::in_place::annotations(old);
+    let annotations = validation::in_place::annotations(new).into_iter();
+    violations.extend(annotations.filter(|violation| !before.contains(violation)));
     // The schema's rules do not see that a field comes or goes.
     let presence = [(
         "spec.executionPolicy",

@@ -2,7 +2,9 @@ mod in_place;
 mod properties;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use lockstep_api::{FailurePolicyAction as Action, TerminalState};
+use lockstep_api::{
+    FailurePolicyAction as Action, InPlaceRestartStatus, RestartStrategy, TerminalState, annotations,
+};
 
 use super::*;
 use crate::testing::{
@@ -292,6 +294,25 @@ fn a_jobset_that_runs_already_is_not_failed_by_stricter_rules() {
     ]);
     let plan = plan(&observe(&js, [child(&js, "a", 0, Fate::Ready)]));
     assert_eq!(plan.finished, None);
+}
+
+#[test]
+fn a_wrong_annotation_does_not_fail_a_jobset_whose_jobs_are_made_anew() {
+    let mut js = jobset([replicated_job("a", 1)])
+        .restarting(RestartStrategy::InPlaceRestart, 1)
+        .annotated(annotations::RESTART_GRACE, "5");
+    js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus::default());
+    let plan = plan(&observe(&js, []));
+    assert_eq!((plan.finished, plan.create_jobs.len()), (None, 1));
+    let told = plan
+        .events
+        .iter()
+        .find(|event| event.reason == INVALID_ANNOTATION);
+    assert!(
+        told.is_some_and(|event| event.message.contains(annotations::RESTART_GRACE)),
+        "{:?}",
+        plan.events
+    );
 }
 
 #[test]

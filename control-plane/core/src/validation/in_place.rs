@@ -23,6 +23,15 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
         job(index, replicated_job, violations);
     }
+    violations.extend(annotations(jobset));
+}
+
+/// What is wrong with the annotations that tune a restart in place. A JobSet can run without each of them.
+pub(crate) fn annotations(jobset: &JobSet) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if !jobset.in_place() {
+        return violations;
+    }
     violations.extend(
         jobset
             .in_place_timeout()
@@ -61,9 +70,10 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     );
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
-        Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, violations),
+        Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, &mut violations),
         Ok(Some(Supervise::Nothing) | None) => {}
     }
+    violations
 }
 
 fn annotation_path(key: &str) -> String {

@@ -90,7 +90,7 @@ fn a_group_that_gave_up_fails_with_its_last_cause() {
 
 #[test]
 fn why_a_group_is_not_supervised_is_said_once() {
-    let mut cluster = Cluster::new(group().annotated(lockstep_api::annotations::SUPERVISE, "none"));
+    let mut cluster = Cluster::new(group().annotated(annotations::SUPERVISE, "none"));
     cluster.settle();
     report_all(&mut cluster, Fate::Ready);
     cluster.settle();
