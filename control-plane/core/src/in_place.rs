@@ -5,7 +5,7 @@
 //! be made anew.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
-use lockstep_api::{InPlaceKind, JobSet, annotations::Supervise};
+use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
 
 use crate::restart::Rung;
 
@@ -54,6 +54,14 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     if wish == Some(Supervise::Nothing) {
         reasons.push("the JobSet is annotated lockstep.dev/supervise: none".to_owned());
     }
+    let mut unindexed = jobset
+        .spec
+        .replicated_jobs
+        .iter()
+        .filter(|job| is_unindexed(job))
+        .peekable();
+    let are_told_apart = unindexed.peek().is_none();
+    reasons.extend(unindexed.map(|job| format!("replicatedJob {} has completionMode NonIndexed", job.name)));
     for (name, pod) in templates() {
         if pod.share_process_namespace == Some(true) {
             reasons.push(format!("replicatedJob {name} sets shareProcessNamespace"));
@@ -84,10 +92,16 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     let (kind, rung) = if reasons.is_empty() {
         (InPlaceKind::Supervised, Some(Rung::Process))
     } else {
-        let restartable = templates().all(|(_, pod)| is_started_again(pod));
+        let restartable = are_told_apart && templates().all(|(_, pod)| is_started_again(pod));
         (InPlaceKind::Plain, restartable.then_some(Rung::Container))
     };
     Some(Group { kind, reasons, rung })
+}
+
+/// Whether nobody can tell which of the Job's workers a pod is. Unset means Indexed in a JobSet.
+fn is_unindexed(job: &ReplicatedJob) -> bool {
+    let spec = job.template.spec.as_ref();
+    spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
 }
 
 /// Whether kubelet starts each container again that is killed, and none that has succeeded.

@@ -187,3 +187,17 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
         SUPERVISED
     );
 }
+
+#[test]
+fn workers_that_nobody_can_tell_apart_are_not_restarted_in_place() {
+    let unindexed = jobset([
+        replicated_job("a", 1),
+        replicated_job("b", 1).job_spec(|spec| spec.completion_mode = Some("NonIndexed".to_owned())),
+    ])
+    .restarting(RestartStrategy::InPlaceRestart, 1);
+    assert_eq!(
+        kind(&unindexed),
+        plain("replicatedJob b has completionMode NonIndexed")
+    );
+    assert_eq!(group(&unindexed, &Agents::ByNode).unwrap().rung, None);
+}
