@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{InPlaceKind, InPlaceRestartStatus, JobSet};
 use lockstep_core::restart::{Durable, DurablePhase};
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::convert;
@@ -84,7 +84,7 @@ pub(super) async fn write(
 
 /// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
 #[must_use]
-pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> serde_json::Value {
+pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
     let before = known
         .status
         .as_ref()
@@ -109,7 +109,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> serde_jso
 }
 
 /// Every field of the status, the absent ones as null: a merge patch leaves alone what it does not name.
-fn whole(status: &InPlaceRestartStatus) -> serde_json::Value {
+fn whole(status: &InPlaceRestartStatus) -> Value {
     let mut value = json!(status);
     if let Some(fields) = value.as_object_mut() {
         for name in [
@@ -123,8 +123,44 @@ fn whole(status: &InPlaceRestartStatus) -> serde_json::Value {
             "cause",
             "handledManualRequest",
         ] {
-            fields.entry(name).or_insert(serde_json::Value::Null);
+            fields.entry(name).or_insert(Value::Null);
+        }
+        if let Some(cause) = fields.get_mut("cause").and_then(Value::as_object_mut) {
+            for name in ["pod", "container", "node", "exitCode", "signal"] {
+                cause.entry(name).or_insert(Value::Null);
+            }
         }
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_core::restart::{Cause, Reason};
+
+    use super::*;
+
+    #[test]
+    fn a_cause_keeps_nothing_of_the_one_before() {
+        let cause = Cause {
+            reason: Reason::ManualRequest,
+            identity: None,
+            pod: String::new(),
+            node: String::new(),
+            exit: None,
+            at: None,
+        };
+        let change = Change {
+            durable: Some(Durable {
+                cause: Some(cause),
+                ..Durable::default()
+            }),
+            ..Change::default()
+        };
+        let patch = patch(&JobSet::default(), &change, jiff::Timestamp::UNIX_EPOCH);
+        let cause = &patch["status"]["inPlaceRestart"]["cause"];
+        for name in ["pod", "container", "node", "exitCode", "signal"] {
+            assert!(cause.get(name).is_some_and(Value::is_null), "{name}: {cause}");
+        }
+    }
 }
