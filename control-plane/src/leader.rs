@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
@@ -112,11 +112,7 @@ impl Leader {
     ) -> anyhow::Result<()> {
         let has_daemons = match (self.settings.hub.address, &self.settings.hub.token_file) {
             (Some(address), Some(file)) => {
-                let token = std::fs::read_to_string(file)
-                    .with_context(|| format!("--hub-token-file {}", file.display()))?;
-                let token = token.trim();
-                anyhow::ensure!(!token.is_empty(), "--hub-token-file {} is empty", file.display());
-                let authenticator = Arc::new(StaticToken::new(token));
+                let authenticator = Arc::new(StaticToken::read(file)?);
                 let identity = self.identity.get().await?;
                 parts.spawn(hub::serve(
                     address,

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client;
 use crate::crd::Crd;
+use crate::hub::StaticToken;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::placement::Placement;
@@ -42,6 +43,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();
+    // A follower that could not lead is of no use: it says so now, and not when it is needed.
+    if let Some(file) = &settings.hub.token_file {
+        StaticToken::read(file)?;
+    }
     let (groups, group_changes) = notify::channel();
     let (placement, placement_changes) = notify::channel();
     let (gangs, gang_changes) = notify::channel();

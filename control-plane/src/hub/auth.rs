@@ -1,5 +1,8 @@
 //! Who is speaking. Behind a trait, so that projected ServiceAccount tokens can replace the static token without touching the hub.
 
+use std::path::Path;
+
+use anyhow::Context as _;
 use async_trait::async_trait;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -53,6 +56,18 @@ impl StaticToken {
     #[must_use]
     pub fn new(token: impl Into<String>) -> Self {
         Self { token: token.into() }
+    }
+
+    /// Accepts the token that a file holds, but for white space around it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is empty.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let token =
+            std::fs::read_to_string(file).with_context(|| format!("--hub-token-file {}", file.display()))?;
+        let token = token.trim();
+        anyhow::ensure!(!token.is_empty(), "--hub-token-file {} is empty", file.display());
+        Ok(Self::new(token))
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
 use lockstep_proto::node::v1::{self as pb, node_message::Kind};
 use tokio::net::TcpListener;
@@ -118,7 +119,9 @@ pub async fn serve(
     authenticator: Arc<dyn Authenticator>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let listener = listen(address).await?;
+    let listener = listen(address)
+        .await
+        .with_context(|| format!("--hub-bind-address {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "hub listens");
     serve_on(listener, identity, registry, authenticator, shutdown).await
 }
