@@ -32,8 +32,8 @@ pub const SUPERVISE: &str = "lockstep.dev/supervise";
 /// On a JobSet: how long a worker may take to end after SIGTERM when it is restarted in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 
-/// On a JobSet: the longest wait before a restart in place where the same worker fails again and again, each time within seconds of
-/// its release. `0s`: nobody ever waits.
+/// On a JobSet: the longest wait before a restart in place where the same worker fails again and again, or workers end by
+/// themselves again and again, each time within seconds of the release. `0s`: nobody ever waits.
 pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
 /// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as the time). It is not counted.
 pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";

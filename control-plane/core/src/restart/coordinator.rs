@@ -398,7 +398,7 @@ impl Coordinator {
             // Kubelet makes containers wait itself.
             _ => 0,
         };
-        self.backoff.failed(cause.identity.as_ref(), longest, now);
+        self.backoff.failed(&cause, longest, now);
         self.escalate(&cause, observed, view, now, out);
         self.stop(cause, observed, view, now, out);
     }

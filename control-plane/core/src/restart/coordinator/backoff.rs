@@ -1,19 +1,23 @@
-//! Keeps a group whose same worker fails as soon as it is released from doing nothing else.
+//! Keeps a group that fails as soon as it is released from doing nothing else.
 
-use super::super::{Identity, UnixNanos};
+use super::super::{Cause, Identity, UnixNanos};
 
 /// A failure within this time of the release counts as quick, nanoseconds.
 const QUICK: i64 = 5_000_000_000;
 /// The first wait, milliseconds.
 const FIRST_MS: u64 = 1_000;
-/// So many quick failures in a row cost nothing.
+/// So many quick failures of one worker in a row cost nothing.
 const FREE: u32 = 1;
+/// The same of whichever workers that end by themselves: what all of them need is away then. Who kills workers has reasons of its own.
+const FREE_OF_ALL: u32 = 5;
 
 /// Counts quick failures, and says how long to wait.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Backoff {
     released_at: Option<UnixNanos>,
+    /// Quick failures in a row, of the last worker to fail and of all.
     quick: u32,
+    quick_of_all: u32,
     worker: Option<Identity>,
     until: Option<UnixNanos>,
 }
@@ -25,9 +29,10 @@ impl Backoff {
         self.until = None;
     }
 
-    /// A failure that begins a restart. From the second quick one of a worker in a row on, the release has to wait. Failures of one worker
-    /// after the other are somebody else's fault, and nobody waits.
-    pub(super) fn failed(&mut self, worker: Option<&Identity>, longest_ms: u64, now: UnixNanos) {
+    /// A failure that begins a restart. From the second quick one of a worker in a row on, and from the sixth of whichever workers that ended by
+    /// themselves, the release has to wait.
+    pub(super) fn failed(&mut self, cause: &Cause, longest_ms: u64, now: UnixNanos) {
+        let worker = cause.identity.as_ref();
         let quick = self
             .released_at
             .is_some_and(|released| now.0.saturating_sub(released.0) <= QUICK);
@@ -37,8 +42,14 @@ impl Backoff {
             (true, false) => 1,
             (false, _) => 0,
         };
+        self.quick_of_all = match quick && has_ended_by_itself(cause) {
+            true => self.quick_of_all.saturating_add(1),
+            false => 0,
+        };
         self.worker = worker.cloned();
-        self.until = self.quick.checked_sub(FREE + 1).map(|times| {
+        let of_one = self.quick.checked_sub(FREE + 1);
+        let of_all = self.quick_of_all.checked_sub(FREE_OF_ALL + 1);
+        self.until = of_one.max(of_all).map(|times| {
             let wait = FIRST_MS.saturating_mul(2_u64.saturating_pow(times));
             now.plus_millis(wait.min(longest_ms))
         });
@@ -55,15 +66,32 @@ impl Backoff {
     }
 }
 
+/// Whether it was neither killed nor asked to end.
+fn has_ended_by_itself(cause: &Cause) -> bool {
+    const FROM_OUTSIDE: [i32; 2] = [9, 15];
+    cause
+        .exit
+        .is_some_and(|exit| !FROM_OUTSIDE.contains(&exit.signal))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::super::{Exit, Reason};
     use super::*;
 
-    fn worker(index: u32) -> Identity {
-        Identity {
-            job: "js-a-0".to_owned(),
-            index,
-            container: "worker".to_owned(),
+    /// What a worker's end with a code, or by a signal, is to a group.
+    fn ended(index: u32, code: i32, signal: i32) -> Cause {
+        Cause {
+            reason: Reason::WorkerExited,
+            identity: Some(Identity {
+                job: "js-a-0".to_owned(),
+                index,
+                container: "worker".to_owned(),
+            }),
+            pod: String::new(),
+            node: String::new(),
+            exit: Some(Exit { code, signal }),
+            at: None,
         }
     }
 
@@ -73,17 +101,17 @@ mod tests {
 
     /// The waits after failures that each come so long after the release before.
     fn waits(after_ms: &[u64], longest_ms: u64) -> Vec<u64> {
-        waits_of(after_ms, longest_ms, |_| 0)
+        waits_of(after_ms, longest_ms, |_| ended(0, 1, 0))
     }
 
-    fn waits_of(after_ms: &[u64], longest_ms: u64, victim: fn(usize) -> u32) -> Vec<u64> {
+    fn waits_of(after_ms: &[u64], longest_ms: u64, failure: fn(u32) -> Cause) -> Vec<u64> {
         let mut backoff = Backoff::default();
         let mut now = 1_000_000;
         let mut waits = Vec::new();
         for (round, after) in after_ms.iter().enumerate() {
             backoff.released(at(now));
             now += after;
-            backoff.failed(Some(&worker(victim(round))), longest_ms, at(now));
+            backoff.failed(&failure(u32::try_from(round).unwrap()), longest_ms, at(now));
             let until = backoff.over_at().unwrap_or(at(now));
             waits.push(u64::try_from(until.0 - at(now).0).unwrap() / 1_000_000);
             assert_eq!(backoff.is_over(at(now)), until == at(now));
@@ -108,9 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_different_workers_do_not_wait() {
-        let turns = |round| u32::try_from(round % 2).unwrap();
-        assert_eq!(waits_of(&[100; 6], 60_000, turns), [0; 6]);
+    fn failures_of_different_workers_wait_from_the_sixth_on() {
+        let quick = [100; 8];
+        let turns = |round| ended(round % 2, 1, 0);
+        assert_eq!(waits_of(&quick, 60_000, turns), [0, 0, 0, 0, 0, 1000, 2000, 4000]);
+        let now_and_then = [100, 100, 100, 100, 5001, 100, 100, 100];
+        assert_eq!(waits_of(&now_and_then, 60_000, turns), [0; 8]);
+    }
+
+    #[test]
+    fn workers_that_are_killed_one_after_the_other_do_not_wait() {
+        let killed = |round| ended(round % 2, 137, 9);
+        assert_eq!(waits_of(&[100; 9], 60_000, killed), [0; 9]);
     }
 
     #[test]
