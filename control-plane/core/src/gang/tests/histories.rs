@@ -46,7 +46,8 @@ fn random(seed: u64, pod_groups: bool, most_lost: usize) -> Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    // Each case is a whole history: a quarter as many of them as of other properties.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn all_gangs_finish_by_gates(seed in any::<u64>()) {
@@ -63,14 +64,14 @@ proptest! {
     /// A gang of higher priority starts before those of lower priority that were created after it.
     #[test]
     fn priority_is_kept(seed in any::<u64>(), pod_groups in any::<bool>()) {
-        let mut model = random(seed, pod_groups, 0);
+        let mut model = random(seed, pod_groups, 40);
         model.finish(3000);
         let timed_out = model.words.iter().any(|(_, _, word, _)| *word == Word::TimedOut);
         prop_assume!(!timed_out);
+        // By when its pods were bound: what is written about it may be lost, and come later.
         let started = |jobset: &str| {
-            let mut words = model.words.iter();
-            let word = words.find(|(_, name, word, _)| name == jobset && matches!(word, Word::Scheduled(_)));
-            word.map(|(at, ..)| *at)
+            let mut bound = model.bound_at.iter();
+            bound.find(|((of, _), _)| of == jobset).map(|(_, at)| *at)
         };
         let created = |jobset: &str| model.clusters[jobset].jobset.metadata.creation_timestamp.as_ref().unwrap().0;
         for high in model.clusters.keys() {

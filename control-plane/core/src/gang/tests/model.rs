@@ -76,6 +76,8 @@ pub(super) struct Model {
     pub(super) priorities: BTreeMap<String, i32>,
     /// What the gangs were told of, with the JobSet.
     pub(super) words: Vec<(Timestamp, String, Word, String)>,
+    /// When the whole minimum of a gang was first bound, by JobSet and gang.
+    pub(super) bound_at: BTreeMap<(String, String), Timestamp>,
     /// How long a pod runs, seconds.
     pub(super) run_time: i64,
     /// How many of the writes of the gang controller get lost, percent.
@@ -100,6 +102,7 @@ impl Model {
             groups: BTreeMap::new(),
             priorities: BTreeMap::new(),
             words: Vec::new(),
+            bound_at: BTreeMap::new(),
             run_time: 10,
             loss: 0,
             now: at(0),
@@ -499,10 +502,15 @@ impl Model {
                 let phase = self.phase(&jobset.name, &gang.name);
                 let minimum: u32 = gang.parts.iter().map(|part| part.minimum).sum();
                 let mut bound = 0;
+                let mut ended = 0;
                 for part in &gang.parts {
-                    for pod in part.pods.iter().filter(|pod| !pod.is_terminal()) {
+                    for pod in &part.pods {
                         let seat = pod.job_index * part.parallelism + pod.index.unwrap();
                         let is_extra = seat >= part.minimum;
+                        if pod.is_terminal() {
+                            ended += u32::from(!is_extra);
+                            continue;
+                        }
                         bound += u32::from(pod.node.is_some() && !is_extra);
                         assert!(
                             phase == Some(GangPhase::Scheduled) || !is_extra || pod.gated,
@@ -511,6 +519,9 @@ impl Model {
                             self.describe()
                         );
                     }
+                }
+                if bound + ended >= minimum {
+                    self.bound_at.entry(key.clone()).or_insert(self.now);
                 }
                 let partial = bound > 0 && bound < minimum && phase != Some(GangPhase::Scheduled);
                 if !partial {
