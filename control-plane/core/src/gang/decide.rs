@@ -1,19 +1,19 @@
 //! Which gangs may start now.
 //!
 //! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits starts. One that does not fit keeps every node that
-//! it could use: those behind it may start where none of their pods can come to stand on such a node, and those of lower priority that were created
-//! after it may not start at all. So nobody passes at the cost of a gang that waits, and what passes uses only what would lie idle. A gang that would not
-//! fit the nodes even if no JobSet ran keeps nothing.
+//! it could use: who passes, and leaves enough for it, is said in [`super::queue`]. A gang that would not fit the nodes even if no JobSet ran keeps
+//! nothing.
 
 use std::cmp::Reverse;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use lockstep_api::GangPhase;
 
 use super::fit::{Fit, Group, Room};
 use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
+use super::queue::{Held, Place, Queue};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
 /// A gang while it is decided about.
@@ -25,12 +25,6 @@ struct Entry<'a> {
     progress: Progress<'a>,
     ungate: Vec<&'a Pod>,
     group: Option<PodGroupRef>,
-}
-
-/// A gang that waits, as far as it concerns those behind it.
-struct Ahead {
-    priority: i32,
-    created: Timestamp,
 }
 
 /// Decides about all gangs at once. With the same world and time it decides the same.
@@ -46,32 +40,32 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
         let place = (jobset.created, &jobset.namespace, &jobset.name, &jobset.uid);
         (Reverse(entry.priority), place)
     });
-    let mut room = Room::now(&world.nodes);
-    for entry in &entries {
-        room.promise(&groups(entry.gang, entry.on_their_way()));
+    let mut queue = Queue::new(&world.nodes);
+    let held: Vec<Held<'_>> = entries.iter().map(Entry::held).collect();
+    for held in &held {
+        queue.room.promise(&held.coming);
     }
     // Where pods of a gang are on their way to their nodes, nobody knows where they will stand.
     let mut settling = entries.iter().any(Entry::is_settling);
     for entry in &mut entries {
         entry.follow(now);
     }
-    let mut empty = Room::empty(&world.nodes);
-    let mut ahead: Vec<Ahead> = Vec::new();
-    for entry in &mut entries {
+    for (index, entry) in entries.iter_mut().enumerate() {
         if entry.gang.pod_group.is_some() {
-            entry.ask_for_group(&mut empty, &mut ahead, now);
+            entry.ask_for_group(&mut queue, now);
             continue;
         }
         if entry.waits_for_room() {
-            settling |= entry.try_to_start(&mut room, &mut empty, &mut ahead, settling, now);
+            let behind = held.iter().skip(index + 1);
+            settling |= entry.try_to_start(&mut queue, behind, settling, now);
         }
         // Its room is promised, but those behind it start after it.
         if *entry.progress.phase() == GangPhase::Scheduling {
-            ahead.push(entry.as_ahead());
+            queue.goes_before(entry.place(), &groups(entry.gang, entry.outstanding()));
         }
     }
     for entry in &mut entries {
-        entry.let_go(&mut room, settling);
+        entry.let_go(&mut queue.room, settling);
     }
     collect(entries, world, now)
 }
@@ -137,6 +131,27 @@ impl<'a> Entry<'a> {
         self.seats.iter().filter(|seat| seat.below)
     }
 
+    /// Seats below the minimum that need room still.
+    fn outstanding(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.below().filter(|seat| !seat.is_bound())
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            priority: self.priority,
+            created: self.jobset.created,
+        }
+    }
+
+    fn held(&self) -> Held<'a> {
+        let pods = self.gang.parts.iter().flat_map(|part| &part.pods);
+        let bound = pods.filter(|pod| pod.node.is_some() && !pod.is_terminal());
+        Held {
+            bound: bound.map(AsRef::as_ref).collect(),
+            coming: groups(self.gang, self.on_their_way()),
+        }
+    }
+
     /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go, and whoever has no gate.
     fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
         let let_go = self.progress.was_let_go();
@@ -185,23 +200,22 @@ impl<'a> Entry<'a> {
     }
 
     /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher priority that were created earlier are bound.
-    fn ask_for_group(&mut self, empty: &mut Room<'a>, ahead: &mut Vec<Ahead>, now: Timestamp) {
+    fn ask_for_group(&mut self, queue: &mut Queue<'a>, now: Timestamp) {
         let waits = *self.progress.phase() == GangPhase::Waiting;
+        let groups = groups(self.gang, self.outstanding());
         if !self.has_pods() {
             // Until a pod tells its priority it is first in the queue, but not for ever.
             if self.grace_ends().is_none_or(|end| end <= now) {
                 return;
             }
-        } else if waits && ahead.iter().any(|ahead| self.is_behind(ahead)) {
+        } else if waits && queue.is_behind(self.place(), &groups) {
             self.progress.lacks(message::behind());
         } else {
             self.group.clone_from(&self.gang.pod_group);
         }
-        let outstanding = self.seats.iter().filter(|seat| seat.below && !seat.is_bound());
-        let groups = groups(self.gang, outstanding);
         let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
-        if is_on_its_way && empty.fits(&groups).is_ok() {
-            ahead.push(self.as_ahead());
+        if is_on_its_way && queue.empty.fits(&groups).is_ok() {
+            queue.goes_before(self.place(), &groups);
         }
     }
 
@@ -209,29 +223,19 @@ impl<'a> Entry<'a> {
         self.gang.parts.iter().any(|part| !part.pods.is_empty())
     }
 
-    /// Whether it may not start before this one.
-    fn is_behind(&self, ahead: &Ahead) -> bool {
-        ahead.priority > self.priority && ahead.created <= self.jobset.created
-    }
-
-    fn as_ahead(&self) -> Ahead {
-        Ahead {
-            priority: self.priority,
-            created: self.jobset.created,
-        }
-    }
-
     /// Starts the gang, or says what is missing. Returns whether it has started.
-    fn try_to_start(
+    fn try_to_start<'h>(
         &mut self,
-        room: &mut Room<'a>,
-        empty: &mut Room<'a>,
-        ahead: &mut Vec<Ahead>,
+        queue: &mut Queue<'a>,
+        behind: impl Iterator<Item = &'h Held<'a>>,
         settling: bool,
         now: Timestamp,
-    ) -> bool {
-        let (seats, gang) = (self.seats.clone(), self.gang);
-        let groups = groups(gang, seats.iter().filter(|seat| seat.below && !seat.is_bound()));
+    ) -> bool
+    where
+        'a: 'h,
+    {
+        let (gang, place) = (self.gang, self.place());
+        let groups = groups(gang, self.outstanding());
         let uncreated = self.below().filter(|seat| is_awaited(gang, seat)).count();
         // Pods are on their way in the beginning. Whose pods never come keeps nothing for ever.
         if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
@@ -239,31 +243,37 @@ impl<'a> Entry<'a> {
             self.progress.lacks(message::uncreated(uncreated, of));
             return false;
         }
-        let may_pass = !ahead.iter().any(|ahead| self.is_behind(ahead)) && room.is_open_to(&groups);
-        let fit = room.fits(&groups);
+        let fit = queue.room.fits(&groups);
+        // Who has room, and waits for something else, is not passed by those that would take it: not by younger ones, or by none.
+        let mut goes_before = place;
         let message = match &fit {
-            Ok(_) if uncreated > 0 => None,
-            Ok(_) if !may_pass => Some(message::behind()),
-            Ok(Fit::Perhaps) if settling => Some(message::settling()),
+            Ok(_) if uncreated > 0 => {
+                goes_before.priority = i32::MAX;
+                None
+            }
+            Ok(_) if !queue.may_pass(place, &groups) => Some(message::behind()),
+            Ok(Fit::Perhaps) if settling => {
+                goes_before = Place::FIRST;
+                Some(message::settling())
+            }
             Ok(_) => {
                 let unknown = message::not_understood(&groups);
                 self.progress.schedule(gang, now);
                 if let Some(message) = unknown {
                     self.progress.announce(Word::NotUnderstood, message);
                 }
-                room.promise(&groups);
+                queue.starts(&groups);
                 return true;
             }
             Err(shortfall) => Some(message::short(&groups, shortfall)),
         };
-        let never = fit.is_err().then(|| empty.fits(&groups).err()).flatten();
+        let never = fit.is_err().then(|| queue.empty.fits(&groups).err()).flatten();
         if let Some(message) = message.filter(|_| uncreated == 0) {
             let never = never.as_ref().map(|never| message::never(&groups, never));
             self.progress.lacks(never.unwrap_or(message));
         }
         if never.is_none() {
-            room.close(&groups);
-            ahead.push(self.as_ahead());
+            queue.waits(goes_before, groups, behind);
         }
         false
     }
@@ -375,31 +385,4 @@ impl PodRef {
             uid: pod.uid.clone(),
         }
     }
-}
-
-/// The longest that a gang backs off, before it is spread.
-const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
-/// The shortest.
-const SHORTEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(5);
-
-/// How long a gang backs off after so many attempts: twice as long each time, and half as long to one and a half times as long by a hash of the JobSet's
-/// UID, so that two gangs which were in each other's way are not again.
-pub(super) fn back_off(jobset: &JobSetGangs, gang: &str, attempt: i32) -> SignedDuration {
-    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
-    let plain = SHORTEST_BACK_OFF
-        .checked_mul(2_i32.saturating_pow(doublings))
-        .unwrap_or(LONGEST_BACK_OFF)
-        .min(LONGEST_BACK_OFF);
-    // FNV-1a.
-    let bytes = jobset
-        .uid
-        .bytes()
-        .chain(gang.bytes())
-        .chain(attempt.to_le_bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    // The lowest bits of this hash are poor.
-    let thousandths = i64::try_from((hash >> 20) % 1000).unwrap_or(0);
-    SignedDuration::from_millis(i64::try_from(plain.as_millis()).unwrap_or(0) * (500 + thousandths) / 1000)
 }

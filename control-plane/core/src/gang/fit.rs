@@ -5,9 +5,13 @@
 //! nodes are what they seem.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use jiff::Timestamp;
 
 use super::eligible::is_eligible;
-use super::{Exclusive, Needs, Node, Resources};
+use super::queue::Place;
+use super::{Exclusive, Needs, Node, Pod, Resources};
 
 mod exclusive;
 
@@ -21,6 +25,7 @@ pub(super) struct Room<'a> {
 
 #[derive(Clone, Debug)]
 struct Slot<'a> {
+    name: &'a str,
     node: &'a Node,
     /// What is not requested by bound pods.
     unbound: Resources,
@@ -28,6 +33,8 @@ struct Slot<'a> {
     free: Resources,
     /// Kept for a gang that waits.
     closed: bool,
+    /// By priority, the oldest of the gangs that could use it and go before those of lower priority that are as old or younger.
+    first: BTreeMap<i32, Timestamp>,
     /// Whether the Jobs on the node count. They do not where it is reckoned as if it were empty.
     occupied: bool,
     /// The Jobs that are reckoned to come here.
@@ -80,14 +87,16 @@ impl<'a> Room<'a> {
     }
 
     fn of(nodes: &'a BTreeMap<String, Node>, occupied: bool) -> Self {
-        let slots = nodes.values().map(|node| {
+        let slots = nodes.iter().map(|(name, node)| {
             let mut free = node.allocatable.clone();
             free.take(if occupied { &node.requested } else { &node.lasting }, 1);
             Slot {
+                name,
                 node,
                 unbound: free.clone(),
                 free,
                 closed: false,
+                first: BTreeMap::new(),
                 occupied,
                 jobs: Vec::new(),
             }
@@ -100,7 +109,7 @@ impl<'a> Room<'a> {
 
     /// Whether all groups fit together, beside what is promised. Nothing is taken.
     pub(super) fn fits(&mut self, groups: &[Group<'a>]) -> Result<Fit, Shortfall> {
-        if self.fits_surely(groups) {
+        if self.fits_surely(groups, &[]) {
             return Ok(Fit::Surely);
         }
         let mut placed = Vec::new();
@@ -118,22 +127,60 @@ impl<'a> Room<'a> {
         }
     }
 
+    /// Reckons with a pod where it stands.
+    pub(super) fn occupy(&mut self, pod: &Pod) {
+        let name = pod.node.as_deref().unwrap_or_default();
+        let slot = self.slots.binary_search_by_key(&name, |slot| slot.name);
+        if let Some(slot) = slot.ok().and_then(|slot| self.slots.get_mut(slot)) {
+            slot.unbound.take(&pod.needs.requests, 1);
+            slot.free.take(&pod.needs.requests, 1);
+        }
+    }
+
+    /// Has a gang go before those of lower priority that are as old or younger, on all nodes that could take one of its pods.
+    pub(super) fn precede(&mut self, groups: &[Group<'a>], place: Place) {
+        for slot in &mut self.slots {
+            if slot.could_take_any(groups) {
+                let oldest = slot.first.entry(place.priority).or_insert(place.created);
+                *oldest = place.created.min(*oldest);
+            }
+        }
+    }
+
+    /// Whether any of these pods could come to stand on a node where another gang goes before this one.
+    pub(super) fn is_preceded(&self, groups: &[Group<'a>], place: Place) -> bool {
+        let above = (Bound::Excluded(place.priority), Bound::Unbounded);
+        let mut slots = self.slots.iter().filter(|slot| {
+            let mut first = slot.first.range(above);
+            first.any(|(_, created)| *created <= place.created)
+        });
+        slots.any(|slot| slot.could_take_any(groups))
+    }
+
+    /// Whether there is a node that could take pods of both.
+    pub(super) fn shares_nodes(&self, some: &[Group<'a>], others: &[Group<'a>]) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|slot| slot.could_take_any(some) && slot.could_take_any(others))
+    }
+
     /// Keeps all nodes that could take one of these pods.
     pub(super) fn close(&mut self, groups: &[Group<'a>]) {
         for slot in self.slots.iter_mut().filter(|slot| !slot.closed) {
-            slot.closed = groups.iter().any(|group| slot.could_take(group.needs));
+            slot.closed = slot.could_take_any(groups);
         }
     }
 
     /// Whether none of these pods can come to stand on a node that is kept.
     pub(super) fn is_open_to(&self, groups: &[Group<'a>]) -> bool {
         let mut closed = self.slots.iter().filter(|slot| slot.closed);
-        !closed.any(|slot| groups.iter().any(|group| slot.could_take(group.needs)))
+        !closed.any(|slot| slot.could_take_any(groups))
     }
 
+    /// Whether all groups fit beside what is promised and beside others, however these and those are placed.
+    ///
     /// A pod takes the room of no more than so many others on its node: the largest ratio of what both ask for, rounded up. What is left after
     /// all pods that can come between is left however they are placed.
-    fn fits_surely(&self, groups: &[Group<'a>]) -> bool {
+    pub(super) fn fits_surely(&self, groups: &[Group<'a>], beside: &[Group<'a>]) -> bool {
         groups.iter().enumerate().all(|(index, group)| {
             let needs = group.needs;
             if needs.exclusive.is_some() || !needs.unknown.is_empty() {
@@ -145,7 +192,7 @@ impl<'a> Room<'a> {
                 .map(|slot| u64::from(slot.unbound.holds(&needs.requests)))
                 .sum::<u64>();
             let others = groups.iter().enumerate().filter(|(other, _)| *other != index);
-            let others = others.map(|(_, other)| other).chain(&self.promised);
+            let others = others.map(|(_, other)| other).chain(&self.promised).chain(beside);
             let lost = others
                 .filter(|other| slots.iter().any(|slot| slot.could_take(other.needs)))
                 .map(|other| {
@@ -246,5 +293,9 @@ impl Slot<'_> {
     /// Whether the node takes such a pod when it has nothing else to do.
     fn could_take(&self, needs: &Needs) -> bool {
         self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
+    }
+    /// Whether it takes a pod of any of these then.
+    fn could_take_any(&self, groups: &[Group<'_>]) -> bool {
+        groups.iter().any(|group| self.could_take(group.needs))
     }
 }

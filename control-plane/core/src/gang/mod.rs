@@ -27,6 +27,7 @@ mod needs;
 mod order;
 mod progress;
 mod quantity;
+mod queue;
 mod reached;
 mod table;
 mod world;

@@ -4,7 +4,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus};
 
-use super::decide::back_off;
 use super::{Announcement, Backend, Gang, JobSetGangs, Word, Write, message};
 
 /// The state of one gang while it is decided about.
@@ -163,4 +162,31 @@ pub(super) fn write<'p, 'a: 'p>(
         gangs,
         announcements: all.flat_map(|progress| progress.announcements.clone()).collect(),
     })
+}
+
+/// The longest that a gang backs off, before it is spread.
+const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
+/// The shortest.
+const SHORTEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a gang backs off after so many attempts: twice as long each time, and half as long to one and a half times as long by a hash of the JobSet's
+/// UID, so that two gangs which were in each other's way are not again.
+fn back_off(jobset: &JobSetGangs, gang: &str, attempt: i32) -> SignedDuration {
+    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
+    let plain = SHORTEST_BACK_OFF
+        .checked_mul(2_i32.saturating_pow(doublings))
+        .unwrap_or(LONGEST_BACK_OFF)
+        .min(LONGEST_BACK_OFF);
+    // FNV-1a.
+    let bytes = jobset
+        .uid
+        .bytes()
+        .chain(gang.bytes())
+        .chain(attempt.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The lowest bits of this hash are poor.
+    let thousandths = i64::try_from((hash >> 20) % 1000).unwrap_or(0);
+    SignedDuration::from_millis(i64::try_from(plain.as_millis()).unwrap_or(0) * (500 + thousandths) / 1000)
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use proptest::prelude::*;
 
-use super::model::{Chance, Model, gang, part};
+use super::model::Chance;
 use crate::gang::eligible::is_eligible;
 use crate::gang::fit::{Fit, Group, Room};
 use crate::gang::{Exclusive, Needs, Node, Resources, message, quantity};
@@ -192,39 +192,6 @@ fn exclusive_jobs_take_a_domain_each() {
     nodes.get_mut("n2").unwrap().jobs.insert(("a".to_owned(), None));
     assert!(fits(&nodes, &[(&a, 7)]), "it may go where it is");
     assert!(!fits(&nodes, &[(&b, 1)]));
-}
-
-/// A gang that waits keeps the nodes that it could use, and no others.
-#[test]
-fn what_passes_cannot_be_missed() {
-    let mut model = Model::new(&[4, 4]);
-    model.run_time = 1000;
-    model.create(gang("first", vec![part("w", 1, 2, 2)], &[]), 0, false);
-    model.run(3);
-    // Needs all of both nodes.
-    model.create(gang("big", vec![part("w", 1, 8, 1)], &[]), 0, false);
-    model.run(1);
-    model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
-    model.run(10);
-    assert_eq!(
-        model.bound("small"),
-        0,
-        "it would keep the big one from its nodes"
-    );
-    let message = model.status("big", "w").unwrap().message.unwrap();
-    assert_eq!(message, "needs 8 pods x 1 cpu, 4 fit: 4 short of cpu");
-    // What would fit no nodes at all keeps nothing.
-    let mut model = Model::new(&[4, 4]);
-    model.create(gang("huge", vec![part("w", 1, 9, 1)], &[]), 5, false);
-    model.run(1);
-    model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
-    model.run(3);
-    assert_eq!(model.bound("small"), 1);
-    let message = model.status("huge", "w").unwrap().message.unwrap();
-    assert_eq!(
-        message,
-        "needs 9 pods x 1 cpu, 8 fit: 1 short of cpu, even if no JobSet ran"
-    );
 }
 
 proptest! {

@@ -3,5 +3,6 @@ mod fit;
 mod histories;
 mod model;
 mod order;
+mod queue;
 mod reconciler;
 mod table;

@@ -13,6 +13,7 @@ use lockstep_api::{
     Gang, GangPhase, GangReplicatedJob, GangStatus, JobSet, ReplicatedJob, conditions, labels,
 };
 
+use crate::gang::eligible::is_eligible;
 use crate::gang::{
     Decisions, Footprint, GangPod, Node, Pod, PodGroupRef, Word, World, decide, members, mutate,
 };
@@ -80,6 +81,8 @@ pub(super) struct Model {
     pub(super) bound_at: BTreeMap<(String, String), Timestamp>,
     /// How long a pod runs, seconds.
     pub(super) run_time: i64,
+    /// The same of a JobSet whose pods run otherwise.
+    pub(super) run_times: BTreeMap<String, i64>,
     /// How many of the writes of the gang controller get lost, percent.
     pub(super) loss: usize,
     pub(super) now: Timestamp,
@@ -104,6 +107,7 @@ impl Model {
             words: Vec::new(),
             bound_at: BTreeMap::new(),
             run_time: 10,
+            run_times: BTreeMap::new(),
             loss: 0,
             now: at(0),
             chance: Chance(0x1234_5678_9abc_def1),
@@ -460,7 +464,7 @@ impl Model {
             .filter(|(_, node)| {
                 let mut free = node.allocatable.clone();
                 free.take(&node.requested, 1);
-                free.holds(&pod.needs.requests) > 0
+                free.holds(&pod.needs.requests) > 0 && is_eligible(&pod.needs, node)
             })
             .map(|(name, _)| name)
             .collect();
@@ -473,11 +477,12 @@ impl Model {
     }
 
     fn kubelets(&mut self) {
-        let end = self.now + SignedDuration::from_secs(self.run_time);
         for (uid, pod) in &mut self.pods {
             if pod.spec.as_ref().unwrap().node_name.is_none() {
                 continue;
             }
+            let time = self.run_times.get(label(pod, labels::JOBSET_NAME));
+            let end = self.now + SignedDuration::from_secs(*time.unwrap_or(&self.run_time));
             let status = pod.status.as_mut().unwrap();
             let end = *self.ends.entry(uid.clone()).or_insert(end);
             if status.phase.as_deref() == Some("Pending") {

@@ -1,0 +1,203 @@
+//! Who may pass whom.
+
+use lockstep_api::ReplicatedJob;
+
+use super::model::{Chance, Model, gang, part};
+use crate::testing::ReplicatedJobBuild;
+
+/// What would leave too little for a gang that waits does not pass it. What can never start is passed.
+#[test]
+fn what_passes_cannot_be_missed() {
+    let mut model = Model::new(&[4, 4]);
+    model.run_time = 1000;
+    model.create(gang("first", vec![part("w", 1, 2, 2)], &[]), 0, false);
+    model.run(3);
+    // Needs all of both nodes.
+    model.create(gang("big", vec![part("w", 1, 8, 1)], &[]), 0, false);
+    model.run(1);
+    model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
+    model.run(10);
+    assert_eq!(
+        model.bound("small"),
+        0,
+        "it would keep the big one from its nodes"
+    );
+    let message = model.status("big", "w").unwrap().message.unwrap();
+    assert_eq!(message, "needs 8 pods x 1 cpu, 4 fit: 4 short of cpu");
+    // What would fit no nodes at all keeps nothing.
+    let mut model = Model::new(&[4, 4]);
+    model.create(gang("huge", vec![part("w", 1, 9, 1)], &[]), 5, false);
+    model.run(1);
+    model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
+    model.run(3);
+    assert_eq!(model.bound("small"), 1);
+    let message = model.status("huge", "w").unwrap().message.unwrap();
+    assert_eq!(
+        message,
+        "needs 9 pods x 1 cpu, 8 fit: 1 short of cpu, even if no JobSet ran"
+    );
+}
+
+/// Two nodes of 4 cores, of which 6 are taken for long, and a gang that waits for 6.
+fn one_waits() -> Model {
+    let mut model = Model::new(&[4, 4]);
+    model.run_time = 30;
+    model.create(gang("first", vec![part("w", 1, 6, 1)], &[]), 0, false);
+    model.run(3);
+    model.create(gang("waits", vec![part("w", 1, 6, 1)], &[]), 0, false);
+    model.run(1);
+    model
+}
+
+#[test]
+fn who_leaves_enough_passes() {
+    let mut model = one_waits();
+    for name in ["a", "b", "c"] {
+        model.create(gang(name, vec![part("w", 1, 1, 1)], &[]), 0, false);
+    }
+    model.run(6);
+    let bound = ["first", "waits", "a", "b", "c"].map(|name| model.bound(name));
+    assert_eq!(bound, [6, 0, 1, 1, 0], "{}", model.describe());
+    // The third has room, once the one that waited has.
+    model.create(gang("d", vec![part("w", 1, 1, 1)], &[]), 0, false);
+    model.run(24);
+    assert_eq!(model.bound("waits"), 6, "{}", model.describe());
+    model.finish(100);
+}
+
+/// Those of lower priority that are younger do not, even where they would be in nobody's way.
+#[test]
+fn lower_priorities_do_not_pass() {
+    let mut model = one_waits();
+    model.create(gang("low", vec![part("w", 1, 1, 1)], &[]), -1, false);
+    model.run(10);
+    assert_eq!(model.bound("low"), 0);
+    let message = model.status("low", "w").unwrap().message.unwrap();
+    assert!(
+        message.starts_with("waits for a gang of higher priority"),
+        "{message}"
+    );
+}
+
+/// But for nodes that the higher one could not use.
+#[test]
+fn lower_priorities_start_on_other_nodes() {
+    let on = |node: &str, part: ReplicatedJob| {
+        part.pod_spec(|spec| {
+            let name = (crate::gang::Node::NAME.to_owned(), node.to_owned());
+            spec.node_selector.get_or_insert_default().extend([name]);
+        })
+    };
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[4, 4]);
+        model.run_time = 1000;
+        let parts = |pods| vec![on("n0", part("w", 1, pods, 1))];
+        model.create(gang("first", parts(2), &[]), 0, pod_groups);
+        model.run(3);
+        model.create(gang("high", parts(4), &[]), 5, pod_groups);
+        model.run(3);
+        model.create(gang("beside", parts(1), &[]), 0, pod_groups);
+        model.create(
+            gang("apart", vec![on("n1", part("w", 1, 4, 1))], &[]),
+            0,
+            pod_groups,
+        );
+        model.run(6);
+        let bound = ["first", "high", "beside", "apart"].map(|name| model.bound(name));
+        assert_eq!(bound, [2, 0, 0, 4], "{}", model.describe());
+    }
+}
+
+/// However many come later: a gang that waits starts when those have ended that ran before.
+#[test]
+fn nobody_is_starved() {
+    for size in 1..=3 {
+        let mut model = one_waits();
+        for index in 0..30 {
+            model.create(
+                gang(&format!("g{index}"), vec![part("w", size, 1, 1)], &[]),
+                0,
+                false,
+            );
+            model.run(1);
+        }
+        model.run(3);
+        assert_eq!(model.bound("waits"), 6, "{}", model.describe());
+    }
+}
+
+/// Pods, cores of each, and how long they run.
+type Shape = (i32, i32, i64);
+
+/// On 10 nodes with 8 cores: some gangs need more than half of all.
+fn random_shape(chance: &mut Chance) -> Shape {
+    let mut between = |least: i32, most: i32| {
+        let span = usize::try_from(most - least + 1).unwrap();
+        least + i32::try_from(chance.below(span)).unwrap()
+    };
+    let (pods, cpu) = match between(0, 9) {
+        0 => (between(11, 13), 4),
+        1..=3 => (between(4, 10), between(1, 4)),
+        _ => (between(1, 4), between(1, 8)),
+    };
+    (pods, cpu, i64::from(between(10, 60)))
+}
+
+/// In the model each look, write and binding takes one step of a second.
+const REACTION: i64 = 2;
+
+/// How long gangs take on these nodes when each starts once all before it have started and it has room, with a scheduler that chooses as the
+/// model's does. A start takes as long as the model takes to see that there is room, to write that, and to bind.
+fn in_order(gangs: &[Shape], cores: &[i32], chance: &mut Chance) -> i64 {
+    let mut free = cores.to_vec();
+    let mut running: Vec<(i64, Vec<usize>, i32)> = Vec::new();
+    let mut now = 0;
+    for (pods, cpu, time) in gangs {
+        loop {
+            let mut after = free.clone();
+            let mut placed = Vec::new();
+            for _ in 0..*pods {
+                let open: Vec<usize> = (0..after.len()).filter(|node| after[*node] >= *cpu).collect();
+                if !open.is_empty() {
+                    let node = open[chance.below(open.len())];
+                    after[node] -= cpu;
+                    placed.push(node);
+                }
+            }
+            if placed.len() == usize::try_from(*pods).unwrap() {
+                free = after;
+                running.push((now + REACTION + time, placed, *cpu));
+                break;
+            }
+            now = running.iter().map(|(end, ..)| *end).min().unwrap();
+            for (_, placed, cpu) in running.extract_if(.., |(end, ..)| *end <= now) {
+                placed.iter().for_each(|node| free[*node] += cpu);
+            }
+        }
+    }
+    running.iter().map(|(end, ..)| *end).max().unwrap_or(now)
+}
+
+/// Node-seconds used of those there are: at least as many as in order of arrival.
+#[test]
+fn nodes_are_used_as_well_as_in_order_of_arrival() {
+    let cores = [8; 10];
+    let (mut ours, mut plain) = (0, 0);
+    for seed in 1..=6 {
+        let mut chance = Chance(seed * 0x9e37_79b9);
+        let gangs: Vec<Shape> = (0..30).map(|_| random_shape(&mut chance)).collect();
+        let mut model = Model::new(&cores);
+        for (index, (pods, cpu, time)) in gangs.iter().enumerate() {
+            let name = format!("g{index:02}");
+            model.run_times.insert(name.clone(), *time);
+            model.create(gang(&name, vec![part("w", 1, *pods, *cpu)], &[]), 0, false);
+        }
+        let start = model.now;
+        model.finish(10_000);
+        let took = model.now.duration_since(start).as_secs();
+        let in_order = in_order(&gangs, &cores, &mut chance);
+        ours += took;
+        plain += in_order;
+    }
+    assert!(ours <= plain, "{ours} s, in order {plain} s");
+}
