@@ -142,7 +142,7 @@ impl Hand {
         match word {
             Word::Scheduled(took) => self.gangs.bound((*took).try_into().unwrap_or_default()),
             Word::TimedOut => self.gangs.timed_out(),
-            Word::Waiting | Word::Scheduling | Word::NotUnderstood => {}
+            Word::Waiting | Word::Scheduling | Word::NotUnderstood | Word::Ungrouped => {}
         }
         let (reason, severity) = word.reason();
         tracing::info!(

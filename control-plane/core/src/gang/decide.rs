@@ -213,6 +213,11 @@ impl<'a> Entry<'a> {
         } else {
             self.group.clone_from(&self.gang.pod_group);
         }
+        if waits {
+            let is_gated = |seat: &Seat<'_>| seat.pod.is_some_and(|pod| pod.gated);
+            let is_ungrouped = self.below().any(is_gated);
+            self.progress.ungrouped(is_ungrouped);
+        }
         let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
         if is_on_its_way && queue.empty.fits(&groups).is_ok() {
             queue.goes_before(self.place(), &groups);

@@ -13,6 +13,11 @@ pub(super) fn behind() -> String {
     "waits for a gang of higher priority or of an older JobSet that could use the same nodes".to_owned()
 }
 
+pub(super) fn ungrouped() -> String {
+    "pods below the minimum are behind a gate and in no PodGroup, as the pod webhook was not asked when they were created: delete them once it is"
+        .to_owned()
+}
+
 pub(super) fn settling() -> String {
     "waits until the pods of other gangs are bound".to_owned()
 }

@@ -114,6 +114,18 @@ impl<'a> Progress<'a> {
         self.after.message = Some(message);
     }
 
+    /// Whether pods of the gang can never be bound as they are. It is told of each time that it becomes so.
+    pub(super) fn ungrouped(&mut self, is_so: bool) {
+        let message = Some(message::ungrouped());
+        let was_so = self.after.message == message;
+        if is_so && !was_so {
+            self.announce(Word::Ungrouped, message::ungrouped());
+            self.after.message = message;
+        } else if was_so && !is_so {
+            self.after.message = None;
+        }
+    }
+
     pub(super) fn announce(&mut self, word: Word, message: String) {
         self.announcements.push(Announcement {
             gang: self.after.name.clone(),

@@ -9,8 +9,8 @@ use lockstep_api::{
     labels,
 };
 
-use super::gang_name;
 use super::members::{is_indexed, part};
+use super::{gang_name, message};
 use crate::children::{Children, label};
 use crate::plan::Severity;
 use crate::pod::PodSummary;
@@ -190,8 +190,17 @@ pub(crate) fn report(jobset: &JobSet, children: &Children<'_>, pods: &[GangPod],
         let message = "the minimum of pods was not bound in time: they wait again after a while";
         (false, reasons::GANG_TIMEOUT, message.to_owned())
     } else {
-        let message = "the minimum of pods does not run yet";
-        (false, reasons::GANG_WAITING, message.to_owned())
+        let ungrouped = message::ungrouped();
+        let mut current = draft.status.gangs.iter();
+        let is_stuck = current.any(|gang| {
+            gang.restart_attempt == draft.status.restarts && gang.message.as_ref() == Some(&ungrouped)
+        });
+        let message = if is_stuck {
+            ungrouped
+        } else {
+            "the minimum of pods does not run yet".to_owned()
+        };
+        (false, reasons::GANG_WAITING, message)
     };
     draft.set_condition(&NewCondition {
         severity: if timed_out {

@@ -243,6 +243,8 @@ pub enum Word {
     Scheduling,
     /// It may be scheduled now although the fit check does not understand all that its pods ask for.
     NotUnderstood,
+    /// Pods below its minimum are in no PodGroup, as the pod webhook was not asked.
+    Ungrouped,
     /// Its minimum is bound, so long after its Jobs were let to run.
     Scheduled(SignedDuration),
     /// Its minimum was not bound in time.
@@ -267,6 +269,7 @@ impl Word {
         match self {
             Self::Waiting => ("GangWaiting", Severity::Normal),
             Self::Scheduling => ("GangScheduling", Severity::Normal),
+            Self::Ungrouped => ("GangPodsUngrouped", Severity::Warning),
             Self::NotUnderstood => ("GangFitUnknown", Severity::Warning),
             Self::Scheduled(_) => ("GangScheduled", Severity::Normal),
             Self::TimedOut => ("GangTimeout", Severity::Warning),

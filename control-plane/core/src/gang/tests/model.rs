@@ -85,6 +85,8 @@ pub(super) struct Model {
     pub(super) run_times: BTreeMap<String, i64>,
     /// How many of the writes of the gang controller get lost, percent.
     pub(super) loss: usize,
+    /// Whether pods that are created pass the webhook.
+    pub(super) has_webhook: bool,
     pub(super) now: Timestamp,
     pub(super) chance: Chance,
     ends: BTreeMap<String, Timestamp>,
@@ -109,6 +111,7 @@ impl Model {
             run_time: 10,
             run_times: BTreeMap::new(),
             loss: 0,
+            has_webhook: true,
             now: at(0),
             chance: Chance(0x1234_5678_9abc_def1),
             ends: BTreeMap::new(),
@@ -405,7 +408,8 @@ impl Model {
                 ..PodStatus::default()
             }),
         };
-        self.pods.insert(uid, mutate(&pod).unwrap_or(pod));
+        let marked = mutate(&pod).filter(|_| self.has_webhook);
+        self.pods.insert(uid, marked.unwrap_or(pod));
     }
 
     /// kube-scheduler, without any order of its own.

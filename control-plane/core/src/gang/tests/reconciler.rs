@@ -7,7 +7,7 @@ use lockstep_api::{
 };
 
 use super::model::{Model, gang, part};
-use crate::gang::{Backend, backend, mutate};
+use crate::gang::{Backend, Word, backend, mutate};
 use crate::plan::Change;
 use crate::reconcile::plan;
 use crate::testing::{JobSetBuild, ReplicatedJobBuild, observe};
@@ -83,6 +83,39 @@ fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     assert_eq!(pod(&jobs[1], "1"), (false, true));
     assert_eq!(pod(&jobs[0], "1"), (true, false));
     assert_eq!(pod(&jobs[2], "0"), (false, true));
+}
+
+/// Pods that the webhook should have put into the group, and was not asked about, are not bound by anybody: that is said, until they are replaced.
+#[test]
+fn pods_that_the_webhook_did_not_see_are_told_of() {
+    let mut model = Model::new(&[4]);
+    model.run_time = 1000;
+    model.has_webhook = false;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[("w", 3)]), 0, true);
+    model.run(5);
+    assert_eq!(model.bound("a"), 0);
+    let message = model.status("a", "w").unwrap().message.unwrap();
+    assert!(message.contains("webhook"), "{message}");
+    let condition = |model: &Model| {
+        let status = model.clusters["a"].jobset.status.clone().unwrap();
+        status
+            .condition(conditions::MIN_AVAILABLE)
+            .unwrap()
+            .message
+            .clone()
+    };
+    assert_eq!(condition(&model), message);
+    let told = model
+        .words
+        .iter()
+        .filter(|(_, _, word, _)| *word == Word::Ungrouped);
+    assert_eq!(told.count(), 1);
+    model.has_webhook = true;
+    let pods = model.pods_of("a");
+    pods.iter().for_each(|pod| model.lose(&pod.uid));
+    model.run(5);
+    assert_eq!(model.bound("a"), 4, "{}", model.describe());
+    assert!(!condition(&model).contains("webhook"));
 }
 
 #[test]
