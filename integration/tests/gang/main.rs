@@ -7,6 +7,7 @@ mod control_plane;
 mod crowd;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
+mod in_order;
 mod pool;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]

@@ -1,6 +1,6 @@
 //! Sees every pod of a namespace come, be bound and go, and says which gangs held nodes in part for too long.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,14 @@ use crate::pool::{Set, node};
 /// What has been seen of one gang.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
+    /// When as many pods had been created as its minimum.
+    pub(crate) created: Option<Instant>,
     /// When its whole minimum was bound for the first time.
     pub(crate) started: Option<Instant>,
     /// The longest time that a part of the minimum was bound before the whole was.
     pub(crate) longest_partial: Duration,
+    /// When the last of its pods gave its node back.
+    pub(crate) ended: Option<Instant>,
     partial_since: Option<Instant>,
     /// The whole minimum was bound, and some of that is still there.
     whole: bool,
@@ -29,6 +33,8 @@ pub(crate) struct Seen {
 struct State {
     minimums: HashMap<String, usize>,
     seen: BTreeMap<String, Seen>,
+    /// All pods that ever were, by JobSet and UID.
+    pods: HashMap<String, HashSet<String>>,
     /// The pods that are bound or have succeeded, by JobSet and UID, and whether they hold their node still.
     bound: HashMap<String, HashMap<String, bool>>,
 }
@@ -99,11 +105,20 @@ impl State {
         };
         let bound = self.bound.entry(set.clone()).or_default();
         let uid = pod.uid().unwrap_or_default();
-        match holds {
+        let pods = self.pods.entry(set.clone()).or_default();
+        pods.insert(uid.clone());
+        let has_come = pods.len() >= *minimum;
+        let before = match holds {
             Some(holds) => bound.insert(uid, holds),
             None => bound.remove(&uid),
         };
         let seen = self.seen.entry(set.clone()).or_default();
+        if has_come {
+            seen.created.get_or_insert_with(Instant::now);
+        }
+        if before == Some(true) && holds != Some(true) {
+            seen.ended = Some(Instant::now());
+        }
         if bound.len() >= *minimum {
             seen.add_partial();
             seen.whole = true;
