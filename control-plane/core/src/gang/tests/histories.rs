@@ -131,27 +131,9 @@ fn a_time_out_gives_all_back_and_the_gang_waits_again() {
         .map(|pod| pod.uid.clone());
     assert_eq!(first, None);
     let uid = model.pods_of("a")[0].uid.clone();
-    model
-        .clusters
-        .get_mut("a")
-        .unwrap()
-        .jobset
-        .status
-        .as_mut()
-        .unwrap()
-        .gangs[0]
-        .phase = GangPhase::Scheduling;
+    model.status_of("a").gangs[0].phase = GangPhase::Scheduling;
     let until = model.now + jiff::SignedDuration::from_secs(20);
-    model
-        .clusters
-        .get_mut("a")
-        .unwrap()
-        .jobset
-        .status
-        .as_mut()
-        .unwrap()
-        .gangs[0]
-        .until = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
+    model.status_of("a").gangs[0].until = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
     *model.nodes.get_mut("n0").unwrap() = 3;
     model.lose(&uid);
     model.run(21);

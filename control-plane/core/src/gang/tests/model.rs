@@ -1,24 +1,26 @@
 //! A model of a cluster with gangs: the reconciler and the gang controller as they are, around them an API server, a Job controller, a scheduler that
 //! chooses nodes at random, and kubelets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
-use k8s_openapi::api::core::v1::{Node as K8sNode, NodeStatus, Pod as K8sPod, PodSpec, PodStatus};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node as K8sNode, NodeStatus, Pod as K8sPod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use lockstep_api::{
-    Gang, GangPhase, GangReplicatedJob, GangStatus, JobSet, ReplicatedJob, conditions, labels,
+    Gang, GangPhase, GangReplicatedJob, GangStatus, JobSet, JobSetSpec, JobSetStatus, ReplicatedJob,
+    conditions, labels,
 };
 
-use crate::gang::eligible::is_eligible;
-use crate::gang::{
-    Decisions, Footprint, GangPod, Node, Pod, PodGroupRef, Word, World, decide, members, mutate,
-};
+use crate::gang::{Decisions, Footprint, GangPod, Node, Pod, PodGroupRef, Word, World, decide, members};
 use crate::pod::PodSummary;
 use crate::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, replicated_job};
+
+mod kubernetes;
+
+use kubernetes::label;
 
 /// A source of chance that gives the same each time.
 pub(super) struct Chance(pub(super) u64);
@@ -127,6 +129,17 @@ impl Model {
         let mut cluster = Cluster::new(jobset);
         cluster.pod_groups = pod_groups;
         self.clusters.insert(name, cluster);
+    }
+
+    /// The spec of a JobSet, to be changed as its user would.
+    pub(super) fn spec_of(&mut self, jobset: &str) -> &mut JobSetSpec {
+        &mut self.clusters.get_mut(jobset).unwrap().jobset.spec
+    }
+
+    /// The status of a JobSet, to be changed as if somebody had written it.
+    pub(super) fn status_of(&mut self, jobset: &str) -> &mut JobSetStatus {
+        let cluster = self.clusters.get_mut(jobset).unwrap();
+        cluster.jobset.status.get_or_insert_default()
     }
 
     pub(super) fn run(&mut self, seconds: u32) {
@@ -292,212 +305,6 @@ impl Model {
         }
     }
 
-    fn job_controller(&mut self) {
-        let names: Vec<String> = self.clusters.keys().cloned().collect();
-        for name in names {
-            let jobs: Vec<Job> = self.clusters[&name].jobs.values().cloned().collect();
-            for job in jobs {
-                self.sync_job(&name, &job);
-            }
-            let cluster = self.clusters.get_mut(&name).unwrap();
-            cluster.collect_garbage();
-            let jobs = cluster.jobs.values();
-            let uids: BTreeSet<String> = jobs.map(|job| controller_uid(&name, job)).collect();
-            self.pods.retain(|_, pod| {
-                label(pod, labels::JOBSET_NAME) != name
-                    || uids.contains(label(pod, labels::BATCH_CONTROLLER_UID))
-            });
-        }
-    }
-
-    fn sync_job(&mut self, jobset: &str, job: &Job) {
-        if job.metadata.deletion_timestamp.is_some() {
-            return;
-        }
-        let name = job.metadata.name.clone().unwrap();
-        let spec = job.spec.as_ref().unwrap();
-        let suspended = spec.suspend == Some(true);
-        let mut completed: BTreeSet<u32> = BTreeSet::new();
-        let mut live: BTreeSet<u32> = BTreeSet::new();
-        let (mut ready, mut active) = (0, 0);
-        let uid = controller_uid(jobset, job);
-        if suspended {
-            self.pods.retain(|_, pod| {
-                let other = label(pod, labels::BATCH_CONTROLLER_UID) != uid;
-                other || Pod::of(pod).unwrap().is_terminal()
-            });
-        }
-        for pod in self
-            .pods
-            .values()
-            .filter(|pod| label(pod, labels::BATCH_CONTROLLER_UID) == uid)
-        {
-            let index: u32 = label(pod, labels::BATCH_JOB_COMPLETION_INDEX).parse().unwrap();
-            match pod.status.as_ref().unwrap().phase.as_deref() {
-                Some("Succeeded") => {
-                    completed.insert(index);
-                }
-                Some("Failed") => {}
-                phase => {
-                    live.insert(index);
-                    active += 1;
-                    ready += i32::from(phase == Some("Running"));
-                }
-            }
-        }
-        let pods = u32::try_from(spec.parallelism.unwrap()).unwrap();
-        if !suspended {
-            for index in (0..pods).filter(|index| !completed.contains(index) && !live.contains(index)) {
-                self.create_pod(jobset, job, index);
-                active += 1;
-            }
-        }
-        let indexes = completed
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(",");
-        let is_complete = u32::try_from(completed.len()).unwrap() == pods;
-        let status = JobStatus {
-            active: Some(active),
-            ready: Some(ready),
-            succeeded: Some(i32::try_from(completed.len()).unwrap()),
-            completed_indexes: Some(indexes),
-            start_time: (!suspended).then(|| {
-                let known = job.status.as_ref().and_then(|status| status.start_time.clone());
-                known.unwrap_or(Time(self.now))
-            }),
-            conditions: is_complete.then(|| {
-                vec![JobCondition {
-                    type_: "Complete".to_owned(),
-                    status: "True".to_owned(),
-                    ..JobCondition::default()
-                }]
-            }),
-            ..JobStatus::default()
-        };
-        let cluster = self.clusters.get_mut(jobset).unwrap();
-        cluster.jobs.get_mut(&name).unwrap().status = Some(status);
-    }
-
-    fn create_pod(&mut self, jobset: &str, job: &Job, index: u32) {
-        self.serial += 1;
-        let name = job.metadata.name.as_deref().unwrap();
-        let template = &job.spec.as_ref().unwrap().template;
-        let mut metadata = template.metadata.clone().unwrap();
-        let uid = format!("pod-{}", self.serial);
-        metadata.name = Some(format!("{name}-{index}-{}", self.serial));
-        metadata.uid = Some(uid.clone());
-        let mut set = |key: &str, value: &str| {
-            for map in [&mut metadata.labels, &mut metadata.annotations] {
-                map.get_or_insert_default()
-                    .insert(key.to_owned(), value.to_owned());
-            }
-        };
-        set(labels::BATCH_JOB_NAME, name);
-        set(labels::BATCH_CONTROLLER_UID, &controller_uid(jobset, job));
-        set(labels::BATCH_JOB_COMPLETION_INDEX, &index.to_string());
-        let pod = K8sPod {
-            metadata,
-            spec: Some(PodSpec {
-                priority: self.priorities.get(jobset).copied(),
-                ..template.spec.clone().unwrap()
-            }),
-            status: Some(PodStatus {
-                phase: Some("Pending".to_owned()),
-                ..PodStatus::default()
-            }),
-        };
-        let marked = mutate(&pod).filter(|_| self.has_webhook);
-        self.pods.insert(uid, marked.unwrap_or(pod));
-    }
-
-    /// kube-scheduler, without any order of its own.
-    fn schedule(&mut self) {
-        let mut alone = Vec::new();
-        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (uid, pod) in &self.pods {
-            let spec = pod.spec.as_ref().unwrap();
-            let gated = spec.scheduling_gates.iter().flatten().next().is_some();
-            if gated || spec.node_name.is_some() {
-                continue;
-            }
-            match &spec.scheduling_group {
-                None => alone.push(uid.clone()),
-                Some(group) => {
-                    let name = group.pod_group_name.clone().unwrap();
-                    groups.entry(name).or_default().push(uid.clone());
-                }
-            }
-        }
-        while !alone.is_empty() {
-            let next = self.chance.below(alone.len());
-            let uid = alone.swap_remove(next);
-            self.bind(&uid);
-        }
-        for (name, waiting) in groups {
-            let Some(group) = self.groups.get(&name) else {
-                continue;
-            };
-            let minimum = usize::try_from(group.min_count).unwrap();
-            let bound = self.pods.values().filter(|pod| {
-                let spec = pod.spec.as_ref().unwrap();
-                let named = spec
-                    .scheduling_group
-                    .as_ref()
-                    .and_then(|group| group.pod_group_name.as_ref());
-                named == Some(&name) && spec.node_name.is_some()
-            });
-            if bound.count() + waiting.len() < minimum {
-                continue;
-            }
-            let placed: Vec<&String> = waiting.iter().filter(|uid| self.bind(uid)).collect();
-            if placed.len() < waiting.len() {
-                for uid in placed {
-                    self.pods.get_mut(uid).unwrap().spec.as_mut().unwrap().node_name = None;
-                }
-            }
-        }
-    }
-
-    fn bind(&mut self, uid: &str) -> bool {
-        let nodes = self.nodes_now();
-        let pod = Pod::of(&self.pods[uid]).unwrap();
-        let open: Vec<&String> = nodes
-            .iter()
-            .filter(|(_, node)| {
-                let mut free = node.allocatable.clone();
-                free.take(&node.requested, 1);
-                free.holds(&pod.needs.requests) > 0 && is_eligible(&pod.needs, node)
-            })
-            .map(|(name, _)| name)
-            .collect();
-        if open.is_empty() {
-            return false;
-        }
-        let node = open[self.chance.below(open.len())].clone();
-        self.pods.get_mut(uid).unwrap().spec.as_mut().unwrap().node_name = Some(node);
-        true
-    }
-
-    fn kubelets(&mut self) {
-        for (uid, pod) in &mut self.pods {
-            if pod.spec.as_ref().unwrap().node_name.is_none() {
-                continue;
-            }
-            let time = self.run_times.get(label(pod, labels::JOBSET_NAME));
-            let end = self.now + SignedDuration::from_secs(*time.unwrap_or(&self.run_time));
-            let status = pod.status.as_mut().unwrap();
-            let end = *self.ends.entry(uid.clone()).or_insert(end);
-            if status.phase.as_deref() == Some("Pending") {
-                status.phase = Some("Running".to_owned());
-            }
-            if end <= self.now {
-                status.phase = Some("Succeeded".to_owned());
-            }
-        }
-    }
-
     /// A pod is gone, as with its node.
     pub(super) fn lose(&mut self, uid: &str) {
         self.pods.remove(uid);
@@ -548,16 +355,4 @@ impl Model {
             }
         }
     }
-}
-
-fn label<'a>(pod: &'a K8sPod, key: &str) -> &'a str {
-    let labels = pod.metadata.labels.as_ref();
-    labels
-        .and_then(|labels| labels.get(key))
-        .map_or("", String::as_str)
-}
-
-/// UIDs of Jobs are unique within their JobSet only.
-fn controller_uid(jobset: &str, job: &Job) -> String {
-    format!("{jobset}.{}", job.metadata.uid.as_deref().unwrap())
 }

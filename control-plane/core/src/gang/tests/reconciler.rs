@@ -171,13 +171,13 @@ fn what_is_suspended_and_resumed_starts_together_again() {
         model.create(gang("a", vec![part("w", 1, 4, 1)], &[("w", 3)]), 0, pod_groups);
         model.run(5);
         assert_eq!(model.bound("a"), 4);
-        model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(true);
+        model.spec_of("a").suspend = Some(true);
         model.run(3);
         assert_eq!(model.bound("a"), 0);
         assert_eq!(model.phase("a", "w"), None);
         // Somebody has taken its place.
         *model.nodes.get_mut("n0").unwrap() = 2;
-        model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(false);
+        model.spec_of("a").suspend = Some(false);
         model.run(10);
         assert_eq!(model.bound("a"), 0);
         assert_eq!(model.phase("a", "w"), Some(GangPhase::Waiting));
@@ -195,7 +195,7 @@ fn a_suspension_that_was_not_written_is_made_good() {
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
     model.run(5);
     let status = model.clusters["a"].jobset.status.clone();
-    model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(true);
+    model.spec_of("a").suspend = Some(true);
     model.run(2);
     let cluster = model.clusters.get_mut("a").unwrap();
     cluster.jobset.spec.suspend = Some(false);
@@ -216,10 +216,10 @@ fn a_gang_that_was_changed_is_followed() {
         model.run_time = 1000;
         model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, pod_groups);
         model.run(5);
-        model.clusters.get_mut("a").unwrap().jobset.spec.suspend = Some(true);
+        model.spec_of("a").suspend = Some(true);
         model.run(2);
         *model.nodes.get_mut("n0").unwrap() = 2;
-        let spec = &mut model.clusters.get_mut("a").unwrap().jobset.spec;
+        let spec = model.spec_of("a");
         spec.gang.as_mut().unwrap().replicated_jobs = vec![GangReplicatedJob {
             name: "w".to_owned(),
             min_available: 2,
@@ -236,15 +236,7 @@ fn a_recreation_starts_together_again() {
     model.run_time = 1000;
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
     model.run(5);
-    model
-        .clusters
-        .get_mut("a")
-        .unwrap()
-        .jobset
-        .status
-        .as_mut()
-        .unwrap()
-        .restarts = 1;
+    model.status_of("a").restarts = 1;
     model.run(1);
     assert_ne!(model.phase("a", "w"), Some(GangPhase::Scheduled));
     *model.nodes.get_mut("n0").unwrap() = 3;
@@ -276,15 +268,7 @@ fn the_condition_tells_whether_the_minimum_runs() {
     *model.nodes.get_mut("n0").unwrap() = 2;
     model.run(3);
     assert_eq!(condition(&model), ("False".to_owned(), "Waiting".to_owned()));
-    let gangs = &mut model
-        .clusters
-        .get_mut("a")
-        .unwrap()
-        .jobset
-        .status
-        .as_mut()
-        .unwrap()
-        .gangs;
+    let gangs = &mut model.status_of("a").gangs;
     gangs[0] = GangStatus {
         phase: GangPhase::BackingOff,
         ..gangs[0].clone()
