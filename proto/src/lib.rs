@@ -11,7 +11,10 @@
 )]
 
 /// Version of the node protocol that this build speaks, as minimum and maximum.
-pub const NODE_PROTOCOL: std::ops::RangeInclusive<u32> = 1..=1;
+pub const NODE_PROTOCOL: std::ops::RangeInclusive<u32> = 1..=2;
+
+/// First version of the node protocol in which workers can be restarted alone.
+pub const NODE_PROTOCOL_ALONE: u32 = 2;
 
 /// Version of the agent protocol that this build speaks.
 pub const AGENT_PROTOCOL: u32 = 1;

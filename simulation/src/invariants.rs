@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_api::JobSet;
-use lockstep_core::restart::{Announcement, DurablePhase, Reason};
+use lockstep_api::{JobSet, annotations::RestartScope};
+use lockstep_core::restart::{Announcement, Durable, DurablePhase, Reason, Scope};
 use lockstep_pod_agent::target::{Exit, Heartbeat, Phase, Status};
 
 use crate::agent::Identity;
@@ -36,6 +36,8 @@ struct Cause {
     hi: u64,
     /// Whether a counted restart may come of it.
     counts: bool,
+    /// The worker that it concerns and nobody else; none: all.
+    only: Option<Identity>,
 }
 
 /// What the simulation knows and the system under test does not.
@@ -48,10 +50,14 @@ pub(crate) struct Truth {
     ended: BTreeMap<Identity, Time>,
     /// The highest generation that anybody has wished for.
     highest: u64,
+    /// The generations of restarts of the whole group that were ever durable.
+    of_all: BTreeSet<u64>,
     max_restarts: u32,
     longest_timeout: Time,
     pub(crate) group_writes: u32,
     pub(crate) restarts: u32,
+    /// Those of them that concerned one worker alone.
+    pub(crate) alone: u32,
     stages: u32,
     calm: u32,
     /// Group writes and starts at the last look.
@@ -91,7 +97,27 @@ impl World {
     }
 
     fn note(&mut self, lo: u64, hi: u64, counts: bool) {
-        self.truth.causes.push(Cause { lo, hi, counts });
+        let only = None;
+        self.truth.causes.push(Cause { lo, hi, counts, only });
+    }
+
+    /// The same of one worker, which concerns nobody else where it is restarted alone.
+    fn note_of(&mut self, worker: &Identity, lo: u64, hi: u64) {
+        let only = self.is_restarted_alone(worker).then(|| worker.clone());
+        self.truth.causes.push(Cause {
+            lo,
+            hi,
+            counts: true,
+            only,
+        });
+    }
+
+    fn is_restarted_alone(&self, worker: &Identity) -> bool {
+        let jobset = &self.scenario.jobset;
+        let stage = worker.0.split('-').nth(1).unwrap_or_default();
+        jobset
+            .replicated_job(stage)
+            .is_some_and(|job| job.restart_scope() == Ok(RestartScope::Worker))
     }
 
     /// Something that may explain a restart of any generation that anybody knows of.
@@ -119,12 +145,13 @@ impl World {
         else {
             return;
         };
-        let status = container.machine.status();
+        let (status, worker) = (container.machine.status(), container.identity.clone());
         if status.phase == Phase::Fresh {
-            self.note_any(true);
+            let highest = self.truth.highest;
+            self.note_of(&worker, 0, highest);
         } else {
             let generation = status.generation;
-            self.note(generation, generation, true);
+            self.note_of(&worker, generation, generation);
         }
     }
 
@@ -137,7 +164,13 @@ impl World {
             .map(|(id, _)| id.clone())
             .collect();
         if of_pod.is_empty() {
-            self.note_any(true);
+            let pod = self.api.pods.get(uid);
+            let worker = pod.map(|pod| (pod.job.clone(), pod.index));
+            let highest = self.truth.highest;
+            match worker {
+                Some(worker) => self.note_of(&worker, 0, highest),
+                None => self.note_any(true),
+            }
         }
         for id in of_pod {
             self.note_loss(&id);
@@ -146,7 +179,10 @@ impl World {
 
     pub(crate) fn note_announcement(&mut self, announcement: &Announcement) {
         match announcement {
-            Announcement::Restarting { .. } => self.truth.restarts += 1,
+            Announcement::Restarting { scope, .. } => {
+                self.truth.restarts += 1;
+                self.truth.alone += u32::from(*scope == Scope::Worker);
+            }
             Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
                 self.note(
                     generation.0.saturating_sub(1),
@@ -163,19 +199,19 @@ impl World {
         let Some(container) = self.containers.get(id) else {
             return;
         };
-        let after = container.machine.status().clone();
+        let (after, identity) = (container.machine.status().clone(), container.identity.clone());
         if after.generation < before.generation || after.epoch < before.epoch {
             self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
         }
         if after.heartbeat == Heartbeat::Missed && before.heartbeat != Heartbeat::Missed {
             self.say(|| format!("{id}: no heartbeat at {}", after.generation));
-            self.note(after.generation, after.generation, true);
+            self.note_of(&identity, after.generation, after.generation);
         }
         if after.phase != before.phase {
             self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
             let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
             if failed {
-                self.note(after.generation, after.generation, true);
+                self.note_of(&identity, after.generation, after.generation);
             }
         }
     }
@@ -212,12 +248,18 @@ impl World {
                 let what = format!("{id} starts {identity:?} while {other_id} still has processes of it");
                 return self.violate(what);
             }
-            if counts
-                && let Some(process) = other
-                    .processes
-                    .values()
-                    .find(|process| process.generation != generation)
-            {
+            // No restart of all may lie between two generations that run at once.
+            let apart = |process: &&Process| {
+                let (lower, higher) = (
+                    process.generation.min(generation),
+                    process.generation.max(generation),
+                );
+                self.truth
+                    .of_all
+                    .iter()
+                    .any(|of_all| lower < *of_all && *of_all <= higher)
+            };
+            if counts && let Some(process) = other.processes.values().find(apart) {
                 let what = format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",
                     process.generation
@@ -227,13 +269,17 @@ impl World {
         }
         if let Some(jobset) = self.api.jobset.clone().filter(|jobset| jobset.uid_str() == uid) {
             let durable = durable_of(&jobset);
-            if durable.generation.0 < generation {
-                let what = format!(
-                    "{id} starts at generation {generation}, durable is {}",
-                    durable.generation
-                );
+            let latest = latest(&durable);
+            if latest < generation {
+                let what = format!("{id} starts at generation {generation}, durable is {latest}");
                 return self.violate(what);
             }
+        }
+        let of_all = generation == 0 || self.truth.of_all.contains(&generation);
+        if !of_all && !self.is_restarted_alone(&identity) {
+            return self.violate(format!(
+                "{identity:?} starts at generation {generation}, which is not one of the whole group"
+            ));
         }
         if let Some(job) = self.api.jobs.get(&identity.0)
             && completed(job).contains(&identity.1)
@@ -255,11 +301,14 @@ impl World {
             ));
         }
         let upto = before.max(generation.saturating_sub(1));
-        let explained = self
-            .truth
-            .causes
-            .iter()
-            .any(|cause| cause.lo <= upto && cause.hi >= before);
+        let base = self.truth.of_all.range(..=before).next_back();
+        let base = base.copied().unwrap_or(0);
+        let explained = self.truth.causes.iter().any(|cause| {
+            let concerns = cause.only.as_ref().is_none_or(|only| *only == identity);
+            // The group may be at a lower one, where this worker was restarted alone since.
+            let since = if cause.only.is_none() { base } else { before };
+            concerns && cause.lo <= upto && cause.hi >= since
+        });
         if !explained {
             self.violate(format!(
                 "{identity:?} ran at generation {before} and is started at {generation}, but nothing has happened at {before} to {upto}"
@@ -306,21 +355,22 @@ impl World {
     pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet, by_group: bool) {
         let (now, then) = (durable_of(after), before.map(durable_of).unwrap_or_default());
         self.truth.group_writes += u32::from(by_group);
-        self.note_generation(now.generation.0);
-        if now.generation < then.generation || now.counter < then.counter {
+        self.note_generation(latest(&now));
+        self.truth.of_all.insert(now.generation.0);
+        if now.generation < then.generation || latest(&now) < latest(&then) || now.counter < then.counter {
             self.violate(format!("the status goes back from {then:?} to {now:?}"));
         }
         if now.counter > then.counter && now.counter > self.truth.max_restarts {
             let max = self.truth.max_restarts;
             self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
         }
-        // Failures of one generation are one.
-        let exact: BTreeSet<u64> = self
+        // Failures of one generation are one, but for workers that are restarted alone.
+        let exact: BTreeSet<(u64, Option<&Identity>)> = self
             .truth
             .causes
             .iter()
             .filter(|cause| cause.counts && cause.lo == cause.hi)
-            .map(|cause| cause.lo)
+            .map(|cause| (cause.lo, cause.only.as_ref()))
             .collect();
         let others = self
             .truth
@@ -420,6 +470,12 @@ impl World {
         if durable.phase != DurablePhase::InSync {
             return Err(format!("the status says {:?}", durable.phase));
         }
+        if !durable.alone.is_empty() {
+            return Err(format!(
+                "the status says that {:?} are restarted alone",
+                durable.alone
+            ));
+        }
         let idle = self
             .replicas
             .iter()
@@ -448,7 +504,13 @@ impl World {
                     .containers
                     .values()
                     .filter(|container| container.identity == identity && container.runs_undisturbed())
-                    .filter(|container| container.machine.status().generation == durable.generation.0)
+                    .filter(|container| {
+                        let generation = container.machine.status().generation;
+                        let of_all = generation == durable.generation.0;
+                        let alone = self.is_restarted_alone(&identity)
+                            && (durable.generation.0..=latest(&durable)).contains(&generation);
+                        of_all || alone
+                    })
                     .count();
                 if runs != 1 {
                     return Err(format!(
@@ -460,4 +522,9 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The highest generation that was given, as far as it is durable.
+fn latest(durable: &Durable) -> u64 {
+    durable.generation.max(durable.latest).0
 }

@@ -58,10 +58,11 @@ fn main() -> ExitCode {
             });
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "{} seeds, {} events, {} restarts, {} failures in {seconds:.1} s",
+                "{} seeds, {} events, {} restarts ({} of one worker alone), {} failures in {seconds:.1} s",
                 report.seeds,
                 report.events,
                 report.restarts,
+                report.alone,
                 report.failures.len()
             );
             if report.failures.is_empty() {

@@ -210,7 +210,9 @@ impl World {
                     protocol: *NODE_PROTOCOL.end(),
                     epoch: leader.registry.epoch().0,
                 });
-                let session = leader.registry.connect(&name, &outbox, snapshot);
+                let session = leader
+                    .registry
+                    .connect(&name, &outbox, *NODE_PROTOCOL.end(), snapshot);
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.session = Some(session);
                     stream.outbox = Some(outbox);

@@ -92,6 +92,15 @@ impl Scenario {
                 (never, terminal),
             ));
         }
+        if rng.percent(33) {
+            // At least one replicatedJob has workers that are restarted alone.
+            let first = rng.index(stages);
+            for (index, job) in replicated_jobs.iter_mut().enumerate() {
+                if index == first || rng.percent(30) {
+                    restarts_alone(job);
+                }
+            }
+        }
         let in_order =
             stages > 1 && rng.percent(20) && replicated_jobs.iter().all(|job| job.depends_on.is_empty());
         let max_restarts = [0, 1, 3, 6, 20, 20][rng.index(6)];
@@ -196,6 +205,12 @@ fn replicated_job(
             .collect(),
         ..ReplicatedJob::default()
     }
+}
+
+fn restarts_alone(job: &mut ReplicatedJob) {
+    let metadata = job.template.metadata.get_or_insert_default();
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(annotations::RESTART_SCOPE.to_owned(), "worker".to_owned());
 }
 
 fn jobset(

@@ -22,6 +22,8 @@ pub struct Report {
     pub events: u64,
     /// Restarts over all of them.
     pub restarts: u64,
+    /// Those of them that concerned one worker alone.
+    pub alone: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -44,6 +46,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failu
                     report.seeds += 1;
                     report.events += outcome.events;
                     report.restarts += u64::from(outcome.restarts);
+                    report.alone += u64::from(outcome.alone);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
                         tell(&failure);

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub events: u64,
     /// Restarts that began.
     pub restarts: u32,
+    /// Those of them that concerned one worker alone.
+    pub alone: u32,
     /// What happened, where it was to be kept.
     pub trace: Vec<String>,
 }
@@ -130,6 +132,7 @@ impl World {
             violation: self.violation,
             events,
             restarts: self.truth.restarts,
+            alone: self.truth.alone,
             trace: self.trace.into_lines(),
         }
     }

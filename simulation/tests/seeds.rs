@@ -14,6 +14,7 @@ fn every_invariant_holds_in_every_history() {
     });
     assert_eq!(report.failures, []);
     assert!(report.restarts > SEEDS / 2, "{} restarts", report.restarts);
+    assert!(report.alone > SEEDS / 10, "{} of one worker alone", report.alone);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::JobSet;
 use crate::duration::{DurationError, parse_duration};
+use crate::{JobSet, ReplicatedJob};
 
 /// On a JobSet or a Job template: one Job per topology domain; the value is the node label that names the domain.
 pub const EXCLUSIVE_TOPOLOGY: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
@@ -47,6 +47,9 @@ pub const READY_TIMEOUT: &str = "lockstep.dev/ready-timeout";
 /// On a JobSet: how often, and within which time, a worker has to fail for its pod to be deleted, such as `3/10m` ([`EscalateAfter`]).
 pub const ESCALATE_AFTER: &str = "lockstep.dev/escalate-after";
 
+/// In the Job template of a replicatedJob of a JobSet that restarts in place: what the failure of one of its workers restarts ([`RestartScope`]).
+pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
+
 /// On a JobSet with a gang, written at admission: its replicatedJobs start one after another.
 pub const DEPENDENT_JOB: &str = "dependent-job";
 /// On a JobSet's Jobs and pods, written by the controller: name of the gang that they belong to.
@@ -86,6 +89,16 @@ impl EscalateAfter {
         let within = parse_duration(within.trim()).ok()?;
         ((1..=Self::MOST).contains(&failures) && !within.is_zero()).then_some(Self { failures, within })
     }
+}
+
+/// What the failure of a worker restarts ([`RESTART_SCOPE`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartScope {
+    /// `group`: all workers of the JobSet.
+    #[default]
+    Group,
+    /// `worker`: that worker alone.
+    Worker,
 }
 
 /// Which containers the user wants to have supervised.
@@ -129,6 +142,12 @@ pub enum AnnotationError {
         /// Its value.
         value: String,
     },
+    /// Not a scope.
+    #[error("annotation {RESTART_SCOPE}: {value:?} must be \"group\" or \"worker\"")]
+    RestartScope {
+        /// Its value.
+        value: String,
+    },
     /// A list with a missing name.
     #[error("annotation {key}: {value:?} must be \"none\" or a comma-separated list of container names")]
     ContainerList {
@@ -137,6 +156,20 @@ pub enum AnnotationError {
         /// Its value.
         value: String,
     },
+}
+
+impl ReplicatedJob {
+    /// What the failure of one of its workers restarts ([`RESTART_SCOPE`]).
+    pub fn restart_scope(&self) -> Result<RestartScope, AnnotationError> {
+        let metadata = self.template.metadata.as_ref();
+        let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
+        match annotations.and_then(|annotations| annotations.get(RESTART_SCOPE)) {
+            None => Ok(RestartScope::default()),
+            Some(value) if value == "group" => Ok(RestartScope::Group),
+            Some(value) if value == "worker" => Ok(RestartScope::Worker),
+            Some(value) => Err(AnnotationError::RestartScope { value: value.clone() }),
+        }
+    }
 }
 
 impl JobSet {

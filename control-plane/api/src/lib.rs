@@ -36,7 +36,7 @@ pub use spec::{
 };
 pub use status::{
     InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus, RestartCause,
-    RestartRung, TerminalState,
+    RestartRung, RestartedAlone, TerminalState,
 };
 pub use volumes::{RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, VolumeRetentionPolicy};
 

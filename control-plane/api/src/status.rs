@@ -142,9 +142,18 @@ pub struct InPlaceRestartStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<InPlacePhase>,
 
-    /// The restart attempt that all workers should run. It never falls.
+    /// The restart attempt that all workers should run, but for those that were restarted alone since. It never falls.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
     pub generation: i64,
+
+    /// The highest restart attempt of a worker that was restarted alone, where one is above `generation`.
+    #[serde(default, skip_serializing_if = "is_zero_i64")]
+    pub latest: i64,
+
+    /// The workers that are being restarted alone now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub alone: Vec<RestartedAlone>,
 
     /// The last restart attempt that workers were allowed to run.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
@@ -184,6 +193,23 @@ pub struct InPlaceRestartStatus {
     /// When the phase last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
+}
+
+/// A worker that is being restarted alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartedAlone {
+    /// Its Job.
+    pub job: String,
+
+    /// Its completion index within the Job.
+    pub index: i32,
+
+    /// Its container.
+    pub container: String,
+
+    /// The restart attempt that it should run.
+    pub generation: i64,
 }
 
 string_enum! {

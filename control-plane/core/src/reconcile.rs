@@ -279,7 +279,9 @@ fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
 
 /// New workers join a generation of their own (restart protocol, rule 11).
 fn recreate_group(in_place: &mut InPlaceRestartStatus, counts: bool) {
-    in_place.generation += 1;
+    in_place.generation = in_place.generation.max(in_place.latest) + 1;
+    in_place.latest = 0;
+    in_place.alone.clear();
     in_place.restarts += i32::from(counts);
     in_place.started.clear();
     in_place.joined.clear();

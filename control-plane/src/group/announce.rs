@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
 use lockstep_api::{JobSet, conditions};
-use lockstep_core::restart::{Announcement, Cause, Rung, Timeline};
+use lockstep_core::restart::{Announcement, Cause, Rung, Scope, Timeline};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -79,11 +79,16 @@ impl Announcer {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
         let (warning, reason, note, timeline) = match announcement {
-            Announcement::Restarting { generation, cause } => {
-                tracing::info!(%generation, cause = sentence(&cause), "restarting in place");
+            Announcement::Restarting {
+                scope,
+                generation,
+                cause,
+            } => {
+                tracing::info!(scope = scope.as_str(), %generation, cause = sentence(&cause), "restarting in place");
                 return;
             }
             Announcement::Restarted {
+                scope,
                 timeline,
                 cause,
                 rung,
@@ -95,8 +100,8 @@ impl Announcer {
                 (
                     false,
                     how,
-                    restarted(&timeline, &cause, rung),
-                    Some(to_json(&timeline, &cause, rung)),
+                    restarted(scope, &timeline, &cause, rung),
+                    Some(to_json(scope, &timeline, &cause, rung)),
                 )
             }
             Announcement::Recreating { generation, cause } => {
@@ -113,13 +118,19 @@ impl Announcer {
                 None,
             ),
             Announcement::Escalated { condemned, after } => {
+                let why = after.map_or_else(
+                    || {
+                        "was restarted alone and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
+                            .to_owned()
+                    },
+                    |after| {
+                        let within = Duration::from_millis(after.within_ms);
+                        format!("has failed {} times within {within:?}", after.failures)
+                    },
+                );
                 let note = format!(
-                    "Worker {} has failed {} times within {:?} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
-                    condemned.identity,
-                    after.failures,
-                    Duration::from_millis(after.within_ms),
-                    condemned.node,
-                    condemned.pod
+                    "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
+                    condemned.identity, condemned.node, condemned.pod
                 );
                 (true, "WorkerEscalated", note, None)
             }
@@ -177,7 +188,7 @@ impl Announcer {
     }
 }
 
-fn restarted(timeline: &Timeline, cause: &Cause, rung: Rung) -> String {
+fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, rung: Rung) -> String {
     let how = match rung {
         Rung::Process | Rung::Pod => "in place",
         Rung::Container => "in place, by container,",
@@ -187,9 +198,12 @@ fn restarted(timeline: &Timeline, cause: &Cause, rung: Rung) -> String {
         0 => String::new(),
         pods => format!(" ({pods} in a new pod)"),
     };
+    let who = match scope {
+        Scope::Group => format!("{} workers", timeline.workers),
+        Scope::Worker => "one worker alone".to_owned(),
+    };
     format!(
-        "Restarted {} workers{replaced} {how} to attempt {} in {:.1} ms: {}",
-        timeline.workers,
+        "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
         timeline.generation,
         millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
         sentence(cause)
@@ -201,8 +215,9 @@ fn millis(nanos: i64) -> f64 {
     nanos as f64 / 1e6
 }
 
-fn to_json(timeline: &Timeline, cause: &Cause, rung: Rung) -> serde_json::Value {
+fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, rung: Rung) -> serde_json::Value {
     json!({
+        "scope": scope.as_str(),
         "rung": rung.as_str(),
         "generation": timeline.generation.0,
         "causePod": cause.pod,

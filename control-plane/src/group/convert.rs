@@ -1,8 +1,8 @@
 //! Between `status.inPlaceRestart` and what the core calls durable.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use lockstep_api::{InPlaceKind, InPlacePhase, InPlaceRestartStatus, RestartCause};
-use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Reason, Rung};
+use lockstep_api::{InPlaceKind, InPlacePhase, InPlaceRestartStatus, RestartCause, RestartedAlone};
+use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, Rung};
 
 /// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
 #[must_use]
@@ -21,6 +21,8 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     Durable {
         epoch: Epoch(u64::try_from(status.epoch).unwrap_or(0)),
         generation: Generation(u64::try_from(status.generation).unwrap_or(0)),
+        latest: Generation(u64::try_from(status.latest).unwrap_or(0)),
+        alone: status.alone.iter().map(alone_from).collect(),
         released: Generation(u64::try_from(status.released).unwrap_or(0)),
         counter: u32::try_from(status.restarts).unwrap_or(0),
         started: status.started.iter().cloned().collect(),
@@ -52,6 +54,8 @@ pub(super) fn status_to(
         kind,
         phase: Some(phase),
         generation: i64::try_from(durable.generation.0).unwrap_or(i64::MAX),
+        latest: i64::try_from(durable.latest.0).unwrap_or(i64::MAX),
+        alone: durable.alone.iter().map(alone_to).collect(),
         released: i64::try_from(durable.released.0).unwrap_or(i64::MAX),
         restarts: i32::try_from(durable.counter).unwrap_or(i32::MAX),
         epoch: i64::try_from(durable.epoch.0).unwrap_or(i64::MAX),
@@ -61,6 +65,27 @@ pub(super) fn status_to(
         cause: durable.cause.as_ref().map(cause_to),
         handled_manual_request: durable.handled_request.clone(),
         last_transition_time: Some(kept.unwrap_or(Time(now))),
+    }
+}
+
+fn alone_from(worker: &RestartedAlone) -> (Identity, Generation) {
+    let identity = Identity {
+        job: worker.job.clone(),
+        index: u32::try_from(worker.index).unwrap_or(0),
+        container: worker.container.clone(),
+    };
+    (
+        identity,
+        Generation(u64::try_from(worker.generation).unwrap_or(0)),
+    )
+}
+
+fn alone_to((identity, generation): (&Identity, &Generation)) -> RestartedAlone {
+    RestartedAlone {
+        job: identity.job.clone(),
+        index: i32::try_from(identity.index).unwrap_or(i32::MAX),
+        container: identity.container.clone(),
+        generation: i64::try_from(generation.0).unwrap_or(i64::MAX),
     }
 }
 

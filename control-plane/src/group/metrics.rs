@@ -15,6 +15,8 @@ use crate::metrics::Metrics;
 struct RestartLabels {
     /// `Supervised` or `Plain`.
     group: String,
+    /// `group`, or `worker` where it concerned one alone.
+    scope: &'static str,
     /// The dearest rung that it took: `Process`, `Container`, `Pod` or `Recreate`.
     rung: &'static str,
     /// `crash` or `deliberate`.
@@ -86,12 +88,14 @@ impl RestartMetrics {
     pub(super) fn announced(&self, jobset: &JobSet, announcement: &Announcement) {
         match announcement {
             Announcement::Restarted {
+                scope,
                 timeline,
                 cause,
                 rung,
             } => {
                 let labels = RestartLabels {
                     group: kind(jobset),
+                    scope: scope.as_str(),
                     rung: rung.as_str(),
                     kind: crash_or_deliberate(cause.reason),
                     cause: cause.reason.as_str(),

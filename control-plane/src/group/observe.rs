@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, annotations, labels};
 use lockstep_core::pod::PodSummary;
-use lockstep_core::restart::{self, Durable, Gathered, Observed, Occupancy, Place, Policy};
+use lockstep_core::restart::{self, Durable, Gathered, Observed, Occupancy, Place, Policy, Scope};
 
 use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
 use crate::watch::{Stores, WatchedPod};
@@ -104,8 +104,15 @@ pub fn observed(
                 .is_some_and(|node| node.as_ref() == Some(&report.node))
         })
         .collect();
+    let mut workers = gathered.workers.clone();
+    if !view.nodes.iter().all(|node| link.restarts_alone(node)) {
+        // Their daemons would not say it on.
+        for worker in workers.values_mut() {
+            worker.scope = Scope::Group;
+        }
+    }
     Observed {
-        workers: gathered.workers.clone(),
+        workers,
         old_pods: gathered.old_pods,
         old_pod: gathered.old_pod.clone(),
         finished_stages: gathered.finished_stages.clone(),

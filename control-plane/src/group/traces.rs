@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Announcement, Cause, Rung, Timeline, UnixNanos};
+use lockstep_core::restart::{Announcement, Cause, Rung, Scope, Timeline, UnixNanos};
 use opentelemetry::trace::{SpanBuilder, Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
@@ -31,10 +31,11 @@ impl RestartTraces {
         };
         match announcement {
             Announcement::Restarted {
+                scope,
                 timeline,
                 cause,
                 rung,
-            } => restarted(tracer, jobset, timeline, cause, *rung),
+            } => restarted(tracer, jobset, timeline, cause, (*scope, *rung)),
             Announcement::Exhausted { cause } => exhausted(tracer, jobset, cause, SystemTime::now()),
             // What they begin ends with one of the others.
             Announcement::Restarting { .. }
@@ -45,7 +46,13 @@ impl RestartTraces {
     }
 }
 
-fn restarted(tracer: &SdkTracer, jobset: &JobSet, timeline: &Timeline, cause: &Cause, rung: Rung) {
+fn restarted(
+    tracer: &SdkTracer,
+    jobset: &JobSet,
+    timeline: &Timeline,
+    cause: &Cause,
+    (scope, rung): (Scope, Rung),
+) {
     let Some(all) = total(timeline) else {
         return;
     };
@@ -53,6 +60,7 @@ fn restarted(tracer: &SdkTracer, jobset: &JobSet, timeline: &Timeline, cause: &C
     attributes.extend(of_cause(cause));
     attributes.extend([
         KeyValue::new("lockstep.generation", integer(timeline.generation.0)),
+        KeyValue::new("lockstep.scope", scope.as_str()),
         KeyValue::new("lockstep.rung", rung.as_str()),
         KeyValue::new("lockstep.workers", integer(timeline.workers)),
         KeyValue::new("lockstep.replaced_pods", integer(timeline.replaced)),

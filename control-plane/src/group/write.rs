@@ -114,6 +114,8 @@ fn whole(status: &InPlaceRestartStatus) -> Value {
     if let Some(fields) = value.as_object_mut() {
         for name in [
             "generation",
+            "latest",
+            "alone",
             "released",
             "restarts",
             "epoch",

@@ -1,7 +1,7 @@
 //! Between the wire and the types of the core.
 
 use lockstep_core::restart::{
-    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
+    Alone, Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
 };
 use lockstep_proto::node::v1 as pb;
 
@@ -102,6 +102,7 @@ pub(super) fn group_to(
     policy: &GroupPolicy,
     fresh: Vec<Incarnation>,
     stale: Vec<Incarnation>,
+    alone: Vec<(Incarnation, Alone)>,
 ) -> pb::Group {
     pb::Group {
         uid: uid.to_owned(),
@@ -117,6 +118,15 @@ pub(super) fn group_to(
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
         heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
+        alone: alone.into_iter().map(alone_to).collect(),
+    }
+}
+
+fn alone_to((incarnation, alone): (Incarnation, Alone)) -> pb::Alone {
+    pb::Alone {
+        incarnation: Some(incarnation_to(incarnation)),
+        generation: alone.generation.0,
+        release: alone.release,
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use lockstep_core::restart::{Desired, Epoch, Incarnation, Phase, Report};
+use lockstep_core::restart::{Alone, Desired, Epoch, Incarnation, Phase, Report};
+use lockstep_proto::NODE_PROTOCOL_ALONE;
 use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
@@ -29,6 +30,8 @@ pub struct Registry {
 #[derive(Default)]
 struct Node {
     session: Option<(u64, Arc<Outbox>)>,
+    /// The version of the protocol that its last stream has.
+    protocol: u32,
     workers: BTreeMap<Incarnation, String>,
 }
 
@@ -64,6 +67,21 @@ impl Inner {
         let reported = self.reports.keys();
         for (node, incarnation) in reported.filter(|(_, incarnation)| named.contains(incarnation)) {
             nodes.entry(node.clone()).or_default().push(incarnation.clone());
+        }
+        nodes
+    }
+
+    /// The same of those whose worker was restarted alone.
+    fn alone_by_node(
+        &self,
+        alone: &BTreeMap<Incarnation, Alone>,
+    ) -> BTreeMap<String, Vec<(Incarnation, Alone)>> {
+        let mut nodes: BTreeMap<String, Vec<(Incarnation, Alone)>> = BTreeMap::new();
+        for (node, incarnation) in self.reports.keys() {
+            if let Some(alone) = alone.get(incarnation) {
+                let of_node = nodes.entry(node.clone()).or_default();
+                of_node.push((incarnation.clone(), *alone));
+            }
         }
         nodes
     }
@@ -156,14 +174,22 @@ impl Registry {
         Arc::clone(&self.groups.entry(uid.to_owned()).or_default())
     }
 
-    /// A daemon has said hello: its snapshot is what it knows. What it no longer lists is out of sight, not lost.
-    pub fn connect(&self, node: &str, outbox: &Arc<Outbox>, snapshot: Vec<pb::WorkerState>) -> u64 {
+    /// A daemon has said hello, and speaks this version of the protocol: its snapshot is what it knows. What it no longer lists is out of sight,
+    /// not lost.
+    pub fn connect(
+        &self,
+        node: &str,
+        outbox: &Arc<Outbox>,
+        protocol: u32,
+        snapshot: Vec<pb::WorkerState>,
+    ) -> u64 {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let known = {
             let mut entry = self.nodes.entry(node.to_owned()).or_default();
             if let Some((_, old)) = entry.session.replace((session, Arc::clone(outbox))) {
                 old.close();
             }
+            entry.protocol = protocol;
             std::mem::take(&mut entry.workers)
         };
         let mut touched: BTreeSet<String> = known.values().cloned().collect();
@@ -336,6 +362,13 @@ impl GroupLink {
         self.registry.nodes.contains_key(node)
     }
 
+    /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.
+    #[must_use]
+    pub fn restarts_alone(&self, node: &str) -> bool {
+        let node = self.registry.nodes.get(node);
+        node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
+    }
+
     /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. A report may come before its pod does.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
         let mut dropped = Vec::new();
@@ -357,6 +390,7 @@ impl GroupLink {
         let mut inner = self.state.lock();
         let fresh = inner.by_node(&published.desired.fresh);
         let stale = inner.by_node(&published.desired.stale);
+        let mut alone = inner.alone_by_node(&published.desired.alone);
         let messages: Vec<(String, Arc<pb::Group>)> = published
             .nodes
             .iter()
@@ -370,6 +404,7 @@ impl GroupLink {
                     &published.policy,
                     on(&fresh),
                     on(&stale),
+                    alone.remove(node).unwrap_or_default(),
                 );
                 (node.clone(), Arc::new(group))
             })

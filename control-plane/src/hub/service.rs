@@ -63,7 +63,7 @@ impl NodeHub for HubService {
             protocol,
             "node connected"
         );
-        let session = self.registry.connect(&node, &outbox, hello.snapshot);
+        let session = self.registry.connect(&node, &outbox, protocol, hello.snapshot);
 
         let span = tracing::info_span!("session", node, session);
         let registry = Arc::clone(&self.registry);

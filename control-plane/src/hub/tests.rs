@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_core::restart::{Desired, Epoch, Generation, Incarnation, Phase};
+use lockstep_core::restart::{Alone, Desired, Epoch, Generation, Incarnation, Phase};
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, hub_message, node_message};
 use tokio::net::TcpListener;
@@ -170,14 +170,14 @@ async fn a_stranger_is_refused() {
 async fn a_daemon_of_another_protocol_is_told_both_ranges() {
     let hub = Hub::start().await;
     let future = pb::Hello {
-        protocol_min: 2,
-        protocol_max: 3,
+        protocol_min: 3,
+        protocol_max: 4,
         ..hello(vec![])
     };
     let refused = hub.connect("secret", "n1", future).await.err().unwrap();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(
-        refused.message().contains("2 to 3") && refused.message().contains("1 to 1"),
+        refused.message().contains("3 to 4") && refused.message().contains("1 to 2"),
         "{refused}"
     );
 }
@@ -272,6 +272,50 @@ async fn the_newest_desired_state_replaces_the_ones_before_and_is_not_repeated()
     link.publish(&published(50));
     link.publish(&published(51));
     assert_eq!(node.desired().await.generation, 51);
+}
+
+#[tokio::test]
+async fn a_node_is_told_of_its_own_workers_that_are_restarted_alone() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let mut node = hub
+        .connect("secret", "n1", hello(vec![worker(pb::Phase::Exited, 0, 1)]))
+        .await
+        .unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    wait_for_phase(&link, Phase::Exited(lockstep_core::restart::Exit::default())).await;
+    let incarnation = |pod_uid: &str| Incarnation {
+        pod_uid: pod_uid.to_owned(),
+        container_id: "c1".to_owned(),
+    };
+    let alone = Alone {
+        generation: Generation(3),
+        release: true,
+    };
+    let mut wanted = published(2);
+    wanted.desired.alone = [(incarnation("p1"), alone), (incarnation("p2"), alone)].into();
+    link.publish(&wanted);
+    let told = node.desired().await;
+    assert_eq!((told.generation, told.alone.len()), (2, 1));
+    assert_eq!((told.alone[0].generation, told.alone[0].release), (3, true));
+    assert_eq!(told.alone[0].incarnation.as_ref().unwrap().pod_uid, "p1");
+}
+
+#[tokio::test]
+async fn a_daemon_of_protocol_1_cannot_restart_one_worker_alone() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    assert!(link.restarts_alone("n1"), "nothing speaks against it yet");
+    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    assert!(!link.restarts_alone("n1"));
+    let newer = pb::Hello {
+        protocol_max: 2,
+        ..hello(vec![])
+    };
+    let mut node = hub.connect("secret", "n1", newer).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    assert!(link.restarts_alone("n1"));
 }
 
 #[tokio::test]

@@ -57,7 +57,8 @@ fn count(workers: usize) -> u32 {
 
 fn is_up(worker: &pb::Worker, generation: u64) -> bool {
     match worker.phase() {
-        pb::WorkerPhase::Running => worker.generation == generation,
+        // Who was restarted alone has a higher one.
+        pb::WorkerPhase::Running => worker.generation >= generation,
         pb::WorkerPhase::Done => true,
         _ => false,
     }

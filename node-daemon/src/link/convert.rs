@@ -1,11 +1,13 @@
 //! Border of the node protocol.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_proto::node::v1 as wire;
 use tracing::warn;
 
-use crate::worker::types::{AgentPhase, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerState};
+use crate::worker::types::{
+    AgentPhase, Alone, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerState,
+};
 
 /// A worker's state as it is reported.
 #[must_use]
@@ -86,6 +88,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         release: group.release,
         fresh: incarnations(group.fresh),
         stale: incarnations(group.stale),
+        alone: alone(group.alone),
         grace_ms: group.grace_ms,
         terminal,
         heartbeat_timeout_ms: group.heartbeat_timeout_ms,
@@ -93,11 +96,25 @@ fn group(group: wire::Group) -> Option<Desired> {
 }
 
 fn incarnations(named: Vec<wire::Incarnation>) -> BTreeSet<Incarnation> {
-    let incarnations = named.into_iter().map(|incarnation| Incarnation {
+    named.into_iter().map(incarnation).collect()
+}
+
+fn incarnation(incarnation: wire::Incarnation) -> Incarnation {
+    Incarnation {
         pod: incarnation.pod_uid.into(),
         container: incarnation.container_id.into(),
+    }
+}
+
+fn alone(workers: Vec<wire::Alone>) -> BTreeMap<Incarnation, Alone> {
+    let workers = workers.into_iter().filter_map(|worker| {
+        let alone = Alone {
+            generation: worker.generation,
+            release: worker.release,
+        };
+        Some((incarnation(worker.incarnation?), alone))
     });
-    incarnations.collect()
+    workers.collect()
 }
 
 fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {

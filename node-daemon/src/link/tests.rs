@@ -257,7 +257,7 @@ async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
     let hello = stream.welcome().await;
     assert_eq!(
         (hello.protocol_min, hello.protocol_max, hello.boot_id.as_str()),
-        (1, 1, "boot")
+        (1, 2, "boot")
     );
     assert!(hello.snapshot.is_empty());
 

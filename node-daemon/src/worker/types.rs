@@ -1,6 +1,6 @@
 //! The daemon's own words for workers: nothing of the wire formats, and nothing that does I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 macro_rules! id {
@@ -258,12 +258,23 @@ pub struct Desired {
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that are restarted for this one.
     pub stale: BTreeSet<Incarnation>,
+    /// Incarnations of workers that were restarted alone, and what they should be instead.
+    pub alone: BTreeMap<Incarnation, Alone>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
     /// Codes that Kubernetes has to see.
     pub terminal: Vec<ExitRule>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
+}
+
+/// What the control plane wants of a worker that was restarted alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alone {
+    /// The count that it should have.
+    pub generation: u64,
+    /// It starts where it is parked at `generation`.
+    pub release: bool,
 }
 
 /// What one agent is told.

@@ -55,6 +55,10 @@ mutants! {
     ResumeWithoutBarrier,
     /// Coordinator: running pods that nobody reports are not waited for.
     IgnoreUnseenPods,
+    /// Coordinator: a worker that is restarted alone takes the others with it.
+    StopPeersToo,
+    /// Coordinator: a new leader does not know whom its predecessor restarts alone.
+    ForgetAlone,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.
     ReleaseTwice,
     /// Agent: a worker counts as stopped while its children still run.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use alone::Apart;
 use backoff::Backoff;
 use escalation::Escalation;
 use lockstep_mutants::{self as mutants, Mutant};
@@ -10,9 +11,10 @@ use super::blocked::Watchdog;
 use super::view::{Slot, View};
 use super::{
     Announcement, Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output,
-    PodFact, Reason, Rung, Timeline, UnixNanos,
+    PodFact, Reason, Rung, Scope, Timeline, UnixNanos,
 };
 
+mod alone;
 mod backoff;
 mod containers;
 mod escalation;
@@ -55,6 +57,8 @@ pub struct Coordinator {
     handled_request: Option<String>,
     /// The dearest rung that the latest restart has taken.
     rung: Option<Rung>,
+    /// Workers that are restarted alone.
+    apart: Apart,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +115,7 @@ impl Coordinator {
             escalation: Escalation::default(),
             handled_request: durable.handled_request.clone(),
             rung: durable.rung,
+            apart: Apart::recover(durable),
         }
     }
 
@@ -167,6 +172,13 @@ impl Coordinator {
             return out;
         }
         self.adopt_durable(observed, now);
+        if self.may_be_behind(observed) {
+            out.status = Some(Durable {
+                epoch: self.epoch,
+                ..observed.durable.clone()
+            });
+            return out;
+        }
         if observed.suspended {
             self.suspend();
         } else if self.state == State::Suspended {
@@ -187,6 +199,8 @@ impl Coordinator {
         if !mutants::is(Mutant::IgnoreReportedGeneration) {
             self.adopt_reports(observed, now);
         }
+        self.learn_alone(observed);
+        self.review_alone(observed, &view, now, &mut out);
         self.note_starting(observed, &view, now);
         self.escalation.tidy(&view.slots);
 
@@ -200,6 +214,7 @@ impl Coordinator {
         }
 
         self.hear_request(observed, &view, now, &mut out);
+        self.tend_alone(observed, &view, now, &mut out);
         self.take_seats(observed, &view);
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
@@ -222,6 +237,7 @@ impl Coordinator {
         self.done.clear();
         self.held.clear();
         self.escalation = Escalation::default();
+        self.apart.forget();
     }
 
     /// A suspended JobSet's pods are deleted by the Job controller. What comes after is a generation of its own, and is not counted.
@@ -231,7 +247,7 @@ impl Coordinator {
         }
         let ran = self.generation > Generation(0) && self.released == self.generation;
         if ran || !self.started.is_empty() || !self.seats.is_empty() {
-            self.generation = self.generation.next();
+            self.raise();
         }
         self.forget_workers();
         self.timeline = None;
@@ -243,7 +259,7 @@ impl Coordinator {
         let lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
             // Nobody can be told to wait at a generation that everybody begins with.
-            self.generation = self.generation.next();
+            self.raise();
         }
         self.state = if lives {
             State::Stopping {
@@ -259,13 +275,13 @@ impl Coordinator {
             State::Failed | State::Suspended => {}
             State::Recovering { until } => self.recovering(observed, view, until, now),
             State::InSync | State::Releasing { .. } => {
-                if let Some(cause) = self.evidence(observed, view, now) {
-                    self.restart(cause, observed, view, now, out);
-                } else if let State::Releasing { deadline } = self.state {
-                    if self
-                        .barrier(view)
-                        .all(|(identity, slot)| self.has_followed(identity, slot))
-                    {
+                let failures = self.evidence(observed, view, now);
+                if !self.act_on(failures, observed, view, now, out)
+                    && let State::Releasing { deadline } = self.state
+                {
+                    if self.barrier(view).all(|(identity, slot)| {
+                        self.apart.concerns(identity) || self.has_followed(identity, slot)
+                    }) {
                         self.state = State::InSync;
                     } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
                         self.recreate(Self::cause_of(Reason::TimedOut), now, out);
@@ -274,13 +290,13 @@ impl Coordinator {
             }
             State::Stopping { deadline } => {
                 if mutants::is(Mutant::CountStaleFailures)
-                    && let Some(cause) = self.evidence(observed, view, now)
+                    && let Some(cause) = self.evidence(observed, view, now).into_iter().next()
                 {
                     return self.restart(cause, observed, view, now, out);
                 }
-                if view.ran_at(self.generation) {
+                if view.ran_since(self.generation) {
                     // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
-                    self.generation = self.generation.next();
+                    self.raise();
                 }
                 if view.has_done_work_in_unfinished_stage() {
                     self.recreate(Self::cause_of(Reason::WorkDone), now, out);
@@ -377,6 +393,52 @@ impl Coordinator {
             })
     }
 
+    /// Acts on failures, the earliest first. Whether that concerns the whole group.
+    fn act_on(
+        &mut self,
+        failures: Vec<Cause>,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) -> bool {
+        let alone = |cause: &Cause| {
+            let identity = cause.identity.as_ref();
+            let slot = identity.and_then(|identity| view.slots.get(identity));
+            slot.is_some_and(|slot| slot.worker.scope == Scope::Worker) && !mutants::is(Mutant::StopPeersToo)
+        };
+        if let Some(cause) = failures.iter().find(|cause| !alone(cause)) {
+            self.restart(cause.clone(), observed, view, now, out);
+            return true;
+        }
+        if let Some(cause) = self.outgrown(view) {
+            self.stop(cause, observed, view, now, out);
+            return true;
+        }
+        for cause in failures {
+            if !self.apart.has_room() {
+                break;
+            }
+            if self.is_exhausted(&cause, observed, out) {
+                return true;
+            }
+            self.restart_alone(cause, observed, view, now, out);
+        }
+        false
+    }
+
+    /// Fails the group where maxRestarts is used up.
+    fn is_exhausted(&mut self, cause: &Cause, observed: &Observed, out: &mut Output) -> bool {
+        if self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts) {
+            return false;
+        }
+        self.cause = Some(cause.clone());
+        self.state = State::Failed;
+        let cause = cause.clone();
+        out.announcements.push(Announcement::Exhausted { cause });
+        true
+    }
+
     /// Begins a counted restart, unless maxRestarts is used up.
     fn restart(
         &mut self,
@@ -386,10 +448,7 @@ impl Coordinator {
         now: UnixNanos,
         out: &mut Output,
     ) {
-        if self.counter >= observed.policy.max_restarts && !mutants::is(Mutant::IgnoreMaxRestarts) {
-            self.cause = Some(cause.clone());
-            self.state = State::Failed;
-            out.announcements.push(Announcement::Exhausted { cause });
+        if self.is_exhausted(&cause, observed, out) {
             return;
         }
         self.counter += 1;
@@ -415,7 +474,8 @@ impl Coordinator {
             return;
         }
         self.handled_request = Some(token.clone());
-        let runs = view.slots.values().any(|slot| slot.running_at(self.generation));
+        let mut slots = view.slots.iter();
+        let runs = slots.any(|(identity, slot)| slot.running_at(self.wanted(identity)));
         if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
             self.counter += u32::from(mutants::is(Mutant::CountRequests));
             self.stop(Self::cause_of(Reason::ManualRequest), observed, view, now, out);
@@ -440,13 +500,14 @@ impl Coordinator {
             );
             return;
         }
-        self.generation = self.generation.next();
+        self.raise();
         self.rung = Some(view.rung());
         self.state = State::Stopping {
             deadline: now.plus_millis(observed.policy.timeout_ms),
         };
         self.cause = Some(cause.clone());
         out.announcements.push(Announcement::Restarting {
+            scope: Scope::Group,
             generation: self.generation,
             cause,
         });
@@ -454,7 +515,7 @@ impl Coordinator {
 
     /// Falls back to making the Jobs anew. Not counted here: the restart that led to it was.
     fn recreate(&mut self, cause: Cause, now: UnixNanos, out: &mut Output) {
-        self.generation = self.generation.next();
+        self.raise();
         self.forget_workers();
         let timeline = self.timeline.get_or_insert_with(|| Timeline {
             detected_at: now,
@@ -517,6 +578,7 @@ impl Coordinator {
         self.starting.clear();
         self.held.clear();
         self.backoff.released(now);
+        self.apart.released(now);
         self.state = State::Releasing { deadline };
     }
 
@@ -531,6 +593,7 @@ impl Coordinator {
             .into_iter()
             .chain(self.held.values().copied())
             .chain(self.starting.values().map(|(_, until)| *until))
+            .chain(self.apart.wake_at())
             .filter(|at| *at > now)
             .min()
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
-use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, labels};
+use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 
-use super::{EscalateAfter, Identity, PodFact, Policy, Rung, TerminalAction, TerminalRule, Worker};
+use super::{EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalAction, TerminalRule, Worker};
 use crate::gang;
 use crate::in_place;
 use crate::pod::PodSummary;
@@ -133,6 +133,11 @@ fn stage(
         let back_off_ms = job.map_or(0, |job| back_off_ms(job));
         // Its pods are what they were made as, whatever the JobSet says now.
         let rung = job.and_then(|job| mark(job)).unwrap_or(rung);
+        // Without an agent nobody starts one worker alone.
+        let scope = match replicated.restart_scope() {
+            Ok(RestartScope::Worker) if rung == Rung::Process => Scope::Worker,
+            _ => Scope::Group,
+        };
         for index in 0..u32::try_from(width).unwrap_or(0) {
             let seat = job_index * i64::from(width) + i64::from(index);
             let done = completed.iter().any(|range| range.contains(&index));
@@ -150,6 +155,7 @@ fn stage(
                     back_off_ms,
                     extra: minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
                     rung,
+                    scope,
                 };
                 gathered.workers.insert(identity, worker);
             }

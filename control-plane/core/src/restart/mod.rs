@@ -17,6 +17,8 @@
 //! Nobody is made to wait after a failure, unless the same worker has failed twice within seconds of its release: then it stays parked for a second,
 //! and for twice as long each time that happens again. Restarts that somebody asks for are not counted.
 //!
+//! A worker whose scope is its own is restarted alone, without a barrier: it takes the next generation, the others keep theirs.
+//!
 //! A worker without an agent restarts by container: the node daemon kills what runs at an older generation, and kubelet starts it again,
 //! at the new one. There is no barrier then; Parked means that no container of an older generation is left.
 //!
@@ -40,9 +42,9 @@ pub(crate) use gather::{has_condition, indexes};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
     Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,
-    Report, TerminalAction, TerminalRule, Worker,
+    Report, Scope, TerminalAction, TerminalRule, Worker,
 };
-pub use output::{Announcement, Condemned, Desired, Output, Timeline};
+pub use output::{Alone, Announcement, Condemned, Desired, Output, Timeline};
 pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
 pub use rung::Rung;
 

@@ -47,6 +47,29 @@ pub struct Worker {
     pub extra: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
     pub rung: Rung,
+    /// What its failures concern.
+    pub scope: Scope,
+}
+
+/// What a failure, and the restart that it leads to, concerns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// All workers of the group.
+    #[default]
+    Group,
+    /// The worker that has failed, alone.
+    Worker,
+}
+
+impl Scope {
+    /// The name used in annotations, events and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Worker => "worker",
+        }
+    }
 }
 
 /// What matters of one live pod.
@@ -136,6 +159,10 @@ pub struct Durable {
     pub epoch: Epoch,
     /// Desired generation.
     pub generation: Generation,
+    /// The highest generation given, to all or to one worker alone; 0: none above `generation`.
+    pub latest: Generation,
+    /// Workers that are being restarted alone, and the generation that each is to run.
+    pub alone: BTreeMap<Identity, Generation>,
     /// The last generation that all workers have run.
     pub released: Generation,
     /// Counted restarts so far.

@@ -1,9 +1,10 @@
 //! What the coordinator wants: the desired state for the nodes, the status to make durable, and what to tell people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Rung, UnixNanos,
+    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Rung, Scope,
+    UnixNanos,
 };
 
 /// Result of one step.
@@ -51,6 +52,17 @@ pub struct Desired {
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that began before the restart did: they are restarted like the others.
     pub stale: BTreeSet<Incarnation>,
+    /// Incarnations whose worker was restarted alone since the last restart of all, and what each should be instead.
+    pub alone: BTreeMap<Incarnation, Alone>,
+}
+
+/// Desired state of a worker that is restarted alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Alone {
+    /// The count that it should have, above that of the group.
+    pub generation: Generation,
+    /// Whether it starts where it is parked at `generation`.
+    pub release: bool,
 }
 
 /// Something that people and metrics should know.
@@ -58,13 +70,17 @@ pub struct Desired {
 pub enum Announcement {
     /// A restart in place has begun.
     Restarting {
+        /// Whom it concerns.
+        scope: Scope,
         /// Desired generation.
         generation: Generation,
         /// Why.
         cause: Cause,
     },
-    /// All workers run again.
+    /// All workers that it concerns run again.
     Restarted {
+        /// Whom it concerned.
+        scope: Scope,
         /// When each phase was reached.
         timeline: Timeline,
         /// Why it was done.
@@ -84,12 +100,12 @@ pub enum Announcement {
         /// The failure that would have needed another restart.
         cause: Cause,
     },
-    /// A worker has failed too often, and its pod is deleted.
+    /// The pod of a worker is deleted.
     Escalated {
         /// Which.
         condemned: Condemned,
-        /// How often it has failed.
-        after: EscalateAfter,
+        /// How often it has failed; `None`: it was restarted alone, and was not up in time.
+        after: Option<EscalateAfter>,
     },
     /// The group waits for something that an operator has to bring about.
     Blocked(Blocked),

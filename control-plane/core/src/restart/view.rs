@@ -94,14 +94,14 @@ impl<'a> View<'a> {
         Self { slots }
     }
 
-    /// Whether any worker that counts was started at this generation by its agent.
-    pub(super) fn ran_at(&self, generation: Generation) -> bool {
+    /// Whether any worker that counts was started at this generation, or alone after it, by its agent.
+    pub(super) fn ran_since(&self, generation: Generation) -> bool {
         self.slots
             .values()
             .filter(|slot| slot.counts() && slot.worker.rung == Rung::Process)
             .filter_map(|slot| slot.current)
             .any(|(_, report)| {
-                report.generation == generation
+                report.generation >= generation
                     && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
             })
     }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::JobSpec;
 use lockstep_api::{
     JobSet, ReplicatedJob, RestartStrategy,
-    annotations::{self, AnnotationError, Supervise},
+    annotations::{self, AnnotationError, RestartScope, Supervise},
 };
 
 use super::{Violation, path};
@@ -16,6 +16,9 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             "spec.failurePolicy.restartStrategy",
             "InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled",
         ));
+    }
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        violations.extend(scope(jobset, index, replicated_job));
     }
     if !features.in_place_restart || !jobset.in_place() {
         return;
@@ -82,6 +85,20 @@ fn annotation_path(key: &str) -> String {
 
 fn annotation(key: &str, error: &AnnotationError) -> Violation {
     Violation::new(annotation_path(key), error.to_string())
+}
+
+/// A scope of its own needs a restart in place.
+fn scope(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob) -> Option<Violation> {
+    let key = annotations::RESTART_SCOPE;
+    let what = match replicated_job.restart_scope() {
+        Err(error) => error.to_string(),
+        Ok(RestartScope::Worker) if !jobset.in_place() => {
+            format!("annotation {key}: \"worker\" needs the restart strategy InPlaceRestart")
+        }
+        Ok(_) => return None,
+    };
+    let field = path(index, &format!(".template.metadata.annotations[{key}]"));
+    Some(Violation::new(field, what))
 }
 
 fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {

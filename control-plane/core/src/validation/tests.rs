@@ -298,6 +298,35 @@ fn annotations_of_in_place_jobsets_are_checked() {
 }
 
 #[test]
+fn the_restart_scope_is_checked() {
+    let with = |value: &str, strategy| {
+        base().restarting(strategy, 1).with(|js| {
+            let metadata = js.spec.replicated_jobs[0]
+                .template
+                .metadata
+                .get_or_insert_default();
+            let annotations = metadata.annotations.get_or_insert_default();
+            annotations.insert(annotations::RESTART_SCOPE.to_owned(), value.to_owned());
+        })
+    };
+    let field = "spec.replicatedJobs[0].template.metadata.annotations[lockstep.dev/restart-scope]";
+    for value in ["group", "worker"] {
+        assert_eq!(violations(&with(value, RestartStrategy::InPlaceRestart)), []);
+    }
+    one(
+        &with("job", RestartStrategy::InPlaceRestart),
+        field,
+        "must be \"group\" or \"worker\"",
+    );
+    assert_eq!(violations(&with("group", RestartStrategy::Recreate)), []);
+    one(
+        &with("worker", RestartStrategy::Recreate),
+        field,
+        "needs the restart strategy InPlaceRestart",
+    );
+}
+
+#[test]
 fn messages_name_the_field_and_stay_short() {
     let js = base().with(|js| {
         js.spec.network = Some(Network {

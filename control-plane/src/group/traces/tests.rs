@@ -64,6 +64,7 @@ async fn exported(announcement: Announcement) -> Vec<Span> {
 
 fn restart(timeline: Timeline, cause: Cause, rung: Rung) -> Announcement {
     Announcement::Restarted {
+        scope: Scope::Group,
         timeline,
         cause,
         rung,
@@ -130,6 +131,7 @@ async fn a_restart_is_one_trace_with_its_phases_to_the_nanosecond() {
         ("lockstep.kind", "crash"),
         ("lockstep.replaced_pods", "1"),
         ("lockstep.restarts", "2"),
+        ("lockstep.scope", "group"),
         ("lockstep.rung", "Process"),
         ("lockstep.workers", "4"),
     ]
@@ -208,6 +210,7 @@ async fn what_only_begins_is_no_trace() {
     let restarts = RestartTraces::new(traces.clone());
     for announcement in [
         Announcement::Restarting {
+            scope: Scope::Group,
             generation: Generation(1),
             cause: cause(),
         },

@@ -109,6 +109,7 @@ impl Daemon {
             release: true,
             fresh: BTreeSet::new(),
             stale: BTreeSet::new(),
+            alone: BTreeMap::new(),
             grace_ms: 0,
             terminal: vec![],
             heartbeat_timeout_ms: 0,

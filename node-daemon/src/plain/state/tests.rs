@@ -1,5 +1,5 @@
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use proptest::prelude::*;
@@ -31,6 +31,7 @@ fn desired(epoch: u64, generation: u64) -> Desired {
         release: false,
         fresh: BTreeSet::new(),
         stale: BTreeSet::new(),
+        alone: BTreeMap::new(),
         grace_ms: 1000,
         terminal: vec![],
         heartbeat_timeout_ms: 0,

@@ -1,7 +1,7 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::worker::types::ExitRule;
+use crate::worker::types::{Alone, ExitRule};
 
 fn incarnation(container: &str) -> Incarnation {
     Incarnation {
@@ -28,6 +28,7 @@ fn desired() -> Desired {
         release: true,
         fresh: BTreeSet::from([incarnation("c1")]),
         stale: BTreeSet::new(),
+        alone: BTreeMap::new(),
         grace_ms: 5000,
         terminal: vec![
             rule(None, None, 1),
@@ -58,6 +59,28 @@ fn only_named_incarnations_start_fresh() {
     let start = |container: &str| target(&desired(), "job-0", "worker", &incarnation(container)).start_fresh;
     assert!(start("c1"));
     assert!(!start("c2"));
+}
+
+#[test]
+fn a_worker_that_was_restarted_alone_has_a_generation_of_its_own() {
+    let told = |generation, release| {
+        let mut desired = desired();
+        desired
+            .alone
+            .insert(incarnation("c2"), Alone { generation, release });
+        let of = |container: &str| {
+            let target = target(&desired, "job-0", "worker", &incarnation(container));
+            (target.generation, target.release)
+        };
+        (of("c1"), of("c2"))
+    };
+    assert_eq!(told(9, true), ((7, true), (9, true)));
+    assert_eq!(told(9, false), ((7, true), (9, false)));
+    assert_eq!(
+        told(6, false),
+        ((7, true), (7, true)),
+        "the group has gone on since"
+    );
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
         release,
         fresh: BTreeSet::new(),
         stale: BTreeSet::new(),
+        alone: BTreeMap::new(),
         grace_ms: 1000,
         terminal: vec![],
         heartbeat_timeout_ms: 0,

@@ -23,7 +23,15 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// The group was released.
+    /// That of a worker that was released with the group, and is restarted alone from now on.
+    pub(super) fn of_one(&self) -> Self {
+        Self {
+            released_at: self.released_at,
+            ..Self::default()
+        }
+    }
+
+    /// The group, or the worker, was released.
     pub(super) fn released(&mut self, now: UnixNanos) {
         self.released_at = Some(now);
         self.until = None;

@@ -21,7 +21,7 @@ impl Coordinator {
         let is_known = slot.worker.rung != Rung::Container
             || slot.seen_running()
             || is_seated && !self.newcomers.contains(identity);
-        is_known && slot.running_at(self.generation)
+        is_known && slot.running_at(self.wanted(identity))
     }
 
     /// Only a container of the present generation can fail: those of older ones end because they are stopped.

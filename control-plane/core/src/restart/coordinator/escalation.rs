@@ -1,5 +1,7 @@
 //! Workers that fail again and again where they are: their pod is deleted, so that the scheduler may put the next one elsewhere.
 //!
+//! The same happens to a pod in which a worker that is restarted alone does not come up in time.
+//!
 //! Failures are counted from the restarts that this leader has begun; the next leader begins anew. Nothing is counted twice for it: the deletion
 //! belongs to the restart that it happens in.
 
@@ -36,6 +38,11 @@ impl Escalation {
         if times.len() < usize::try_from(after.failures).unwrap_or(usize::MAX) {
             return None;
         }
+        self.condemn(identity, slot)
+    }
+
+    /// Has the pod of this worker deleted, where it has one.
+    pub(super) fn condemn(&mut self, identity: &Identity, slot: &Slot<'_>) -> Option<Condemned> {
         let pod = slot.pod?;
         self.failures.remove(identity);
         let condemned = Condemned {

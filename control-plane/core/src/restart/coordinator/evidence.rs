@@ -9,43 +9,46 @@ use super::Coordinator;
 pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
 
 impl Coordinator {
-    /// The earliest failure of an incarnation that is released now.
-    pub(super) fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Option<Cause> {
+    /// The failures of incarnations that are released now, the earliest first.
+    pub(super) fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Vec<Cause> {
         let mut causes: Vec<(Identity, Cause)> = Vec::new();
-        for (identity, slot) in view.slots.iter().filter(|(_, slot)| slot.counts()) {
+        let judged = |identity: &Identity, slot: &Slot<'_>| slot.counts() && !self.apart.covers(identity);
+        for (identity, slot) in view
+            .slots
+            .iter()
+            .filter(|(identity, slot)| judged(identity, slot))
+        {
             let cause = self.evidence_of(identity, slot, observed);
             if let Some(cause) = cause.or_else(|| self.not_alive(identity, slot, now)) {
                 causes.push(((*identity).clone(), cause));
             }
         }
         let deadline = now.plus_millis(observed.policy.timeout_ms);
-        let mut found: Option<&Cause> = None;
-        for (identity, cause) in &causes {
+        let mut found: Vec<Cause> = Vec::new();
+        for (identity, cause) in causes {
             let action = cause
                 .exit
-                .and_then(|exit| observed.policy.terminal_action(identity, exit.code));
+                .and_then(|exit| observed.policy.terminal_action(&identity, exit.code));
             match action {
                 Some(TerminalAction::FailIndex) => {
-                    let pod = self.seats.get(identity).map(|seat| seat.pod_uid.clone());
-                    self.done.insert(identity.clone(), pod.unwrap_or_default());
+                    let pod = self.seats.get(&identity).map(|seat| seat.pod_uid.clone());
+                    self.done.insert(identity, pod.unwrap_or_default());
                     continue;
                 }
                 Some(TerminalAction::FailJob) => {
-                    self.held.entry(identity.clone()).or_insert(deadline);
+                    self.held.entry(identity).or_insert(deadline);
                 }
                 Some(TerminalAction::Replace) | None => {}
             }
-            let at = |cause: &Cause| cause.at.unwrap_or(UnixNanos(i64::MAX));
-            if found.is_none_or(|earliest| at(cause) < at(earliest)) {
-                found = Some(cause);
-            }
+            found.push(cause);
         }
+        found.sort_by_key(|cause| cause.at.unwrap_or(UnixNanos(i64::MAX)));
         // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. Where the Job does not say so
         // itself that is not believed for ever.
         if view.is_failing() || self.held.values().any(|until| now < *until) {
-            return None;
+            return Vec::new();
         }
-        found.cloned()
+        found
     }
 
     fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {
@@ -61,7 +64,7 @@ impl Coordinator {
             return self.evidence_of_container(identity, slot, observed, &cause);
         }
         let Some(seat) = self.seats.get(identity) else {
-            return self.evidence_without_seat(slot, &cause);
+            return self.evidence_without_seat(identity, slot, &cause);
         };
         if let Some(report) = observed.reports.get(seat) {
             match report.phase {
@@ -75,7 +78,8 @@ impl Coordinator {
                     ));
                 }
                 Phase::Exited(exit)
-                    if report.generation == self.generation || mutants::is(Mutant::CountStaleFailures) =>
+                    if report.generation == self.wanted(identity)
+                        || mutants::is(Mutant::CountStaleFailures) =>
                 {
                     let at = Some(report.since);
                     return Some(cause(
@@ -115,7 +119,13 @@ impl Coordinator {
     }
 
     /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.
-    fn evidence_without_seat(&self, slot: &Slot<'_>, cause: &MakeCause<'_>) -> Option<Cause> {
+    fn evidence_without_seat(
+        &self,
+        identity: &Identity,
+        slot: &Slot<'_>,
+        cause: &MakeCause<'_>,
+    ) -> Option<Cause> {
+        let wanted = self.wanted(identity);
         let started = self.started.contains(&slot.worker.stage);
         let Some((_, report)) = slot.current else {
             if !started {
@@ -124,9 +134,7 @@ impl Coordinator {
             if slot.worker.pods.is_empty() {
                 return Some(cause(Reason::PodLost, "", "", None, None));
             }
-            let (_, ended) = slot
-                .ended
-                .filter(|(_, ended)| ended.generation == self.generation)?;
+            let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let Phase::Lost(exit) = ended.phase else {
                 return None;
             };
@@ -148,7 +156,7 @@ impl Coordinator {
                 None,
                 at,
             )),
-            Phase::Exited(exit) if report.generation == self.generation => Some(cause(
+            Phase::Exited(exit) if report.generation == wanted => Some(cause(
                 Reason::WorkerExited,
                 &report.pod_name,
                 &report.node,

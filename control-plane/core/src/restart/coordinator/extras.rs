@@ -9,7 +9,9 @@ use super::{Coordinator, State};
 impl Coordinator {
     /// Whether an extra takes part.
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
-        self.seats.contains_key(identity) || self.joined.contains(&identity.place())
+        self.seats.contains_key(identity)
+            || self.joined.contains(&identity.place())
+            || self.apart.concerns(identity)
     }
 
     /// During a restart: extras without a pod on a node are not waited for.

@@ -34,6 +34,7 @@ impl Coordinator {
         };
         let slot = view.slots.get(identity);
         if let Some(condemned) = slot.and_then(|slot| self.escalation.failed(cause, after, slot, now)) {
+            let after = Some(after);
             out.announcements
                 .push(Announcement::Escalated { condemned, after });
         }

@@ -64,7 +64,7 @@ impl Coordinator {
     /// The worker's incarnation, where it is the one that is released now.
     fn seated<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Incarnation, &'a Report)> {
         slot.current.filter(|(incarnation, report)| {
-            report.generation == self.generation && self.seats.get(identity) == Some(*incarnation)
+            report.generation == self.wanted(identity) && self.seats.get(identity) == Some(*incarnation)
         })
     }
 }

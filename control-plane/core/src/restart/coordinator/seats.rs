@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::View;
-use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, Rung, UnixNanos};
+use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, Rung, Scope, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -18,6 +18,9 @@ impl Coordinator {
             let Some((incarnation, report)) = slot.current else {
                 continue;
             };
+            if self.apart.concerns(identity) {
+                continue;
+            }
             let container = slot.worker.rung == Rung::Container;
             // Whoever joins late does so when nobody is waited for.
             if slot.absent && (slot.done || slot.finished || self.state != State::InSync) {
@@ -30,7 +33,9 @@ impl Coordinator {
                             && (!self.started.contains(&slot.worker.stage)
                                 || container && self.is_releasing())
                 }
-                Phase::Starting | Phase::Running | Phase::Parked => report.generation == self.generation,
+                Phase::Starting | Phase::Running | Phase::Parked => {
+                    report.generation == self.wanted(identity)
+                }
                 _ => false,
             };
             // A container that is followed by another at the same generation has ended, and that was dealt with.
@@ -41,7 +46,7 @@ impl Coordinator {
             }
             if matches!(report.phase, Phase::Starting | Phase::Running) {
                 self.newcomers.remove(*identity);
-                if slot.worker.extra && report.generation == self.generation {
+                if slot.worker.extra && report.generation == self.wanted(identity) {
                     self.joined.insert(identity.place());
                 }
             }
@@ -52,7 +57,7 @@ impl Coordinator {
     }
 
     /// Whether workers may start at the current generation. While a pod of before the Jobs were made anew lives, none may.
-    fn may_release(&self, observed: &Observed) -> bool {
+    pub(super) fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
             && (observed.durable.generation >= self.generation || mutants::is(Mutant::SkipWriteAhead))
             && (observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods))
@@ -76,7 +81,11 @@ impl Coordinator {
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
             let seated = self.seats.contains_key(*identity);
-            let runs = slot.done || slot.absent || (seen && seated && slot.running_at(self.generation));
+            let alone = self.apart.concerns(identity);
+            let runs = slot.done
+                || slot.absent
+                || alone
+                || (seen && seated && slot.running_at(self.wanted(identity)));
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
         }
         self.started.extend(
@@ -105,6 +114,7 @@ impl Coordinator {
             .clone()
             .unwrap_or_else(|| Self::cause_of(Reason::ProtocolError));
         out.announcements.push(Announcement::Restarted {
+            scope: Scope::Group,
             timeline,
             cause,
             rung: self.rung.unwrap_or_default(),
@@ -135,6 +145,7 @@ impl Coordinator {
             release,
             fresh,
             stale: BTreeSet::new(),
+            alone: self.desired_alone(view),
         };
         self.sort_unassigned(view, &mut desired);
         Some(desired)

@@ -4,7 +4,8 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Durable, DurablePhase, Observed, Phase, Reason, Rung, UnixNanos};
+use super::super::{Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, Rung, UnixNanos};
+use super::alone::Apart;
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -18,9 +19,16 @@ impl Coordinator {
             && recreates
             && matches!(self.state, State::Stopping { .. } | State::Parked { .. });
         if durable.generation <= self.generation && !contested {
+            if durable.generation == self.generation {
+                self.follow_alone(durable);
+            } else if durable.latest >= self.generation {
+                // A former leader has given this number to one worker alone.
+                self.apart.latest = durable.latest;
+                self.raise();
+            }
             return;
         }
-        self.generation = durable.generation;
+        self.adopt_generation(durable.generation);
         self.counter = self.counter.max(durable.counter);
         self.cause.clone_from(&durable.cause);
         self.rung = durable.rung;
@@ -39,6 +47,8 @@ impl Coordinator {
                     self.state = State::Stopping {
                         deadline: now.plus_millis(observed.policy.timeout_ms),
                     };
+                } else if matches!(self.state, State::Recovering { .. }) {
+                    self.apart = Apart::recover(durable);
                 }
             }
         }
@@ -52,7 +62,7 @@ impl Coordinator {
         let Some(highest) = observed.reports.values().map(|report| report.generation).max() else {
             return;
         };
-        if highest <= self.generation {
+        if highest <= self.generation.max(self.apart.latest) {
             return;
         }
         let counter = observed
@@ -62,7 +72,7 @@ impl Coordinator {
             .max()
             .unwrap_or_default();
         self.counter = self.counter.max(counter);
-        self.generation = highest;
+        self.adopt_generation(highest);
         self.timeline = None;
         self.cause.get_or_insert(Cause {
             reason: Reason::ProtocolError,
@@ -113,12 +123,15 @@ impl Coordinator {
                 .filter(|(_, report)| report.generation == self.generation)
                 .map(|(_, report)| report.phase)
         };
-        let released = view.slots.values().any(|slot| {
-            matches!(
-                here(slot),
-                Some(Phase::Starting | Phase::Running | Phase::Exited(_))
-            )
-        });
+        // Nobody is restarted alone at a generation that was not released.
+        let mut slots = view.slots.values();
+        let released = !self.apart.is_empty()
+            || slots.any(|slot| {
+                matches!(
+                    here(slot),
+                    Some(Phase::Starting | Phase::Running | Phase::Exited(_))
+                )
+            });
         // Left over from before the JobSet was suspended, or not reached yet by a restart that is.
         let behind = |slot: &Slot<'_>| {
             slot.current.is_some_and(|(_, report)| {
@@ -161,18 +174,32 @@ impl Coordinator {
             State::Recreating => DurablePhase::Recreating,
             State::Failed => DurablePhase::Failed,
         };
+        let latest = self.apart.latest;
+        let alone = self.apart.entries();
         let starting_up = phase == DurablePhase::InSync && self.timeline.is_some();
-        if starting_up {
+        if starting_up && durable.latest.max(durable.generation) == latest && durable.alone == alone {
             // Recreated, and not all run yet: the phase stays Recreating until they do.
             return None;
         }
+        // What is restarted alone meanwhile does not wait for that.
+        let (phase, started, joined) = if starting_up {
+            (durable.phase, durable.started.clone(), durable.joined.clone())
+        } else {
+            (phase, self.started.clone(), self.joined.clone())
+        };
         let wanted = Durable {
             epoch: self.epoch,
             generation: self.generation,
+            latest: if latest > self.generation {
+                latest
+            } else {
+                Generation::default()
+            },
+            alone,
             released: self.released,
             counter: self.counter,
-            started: self.started.clone(),
-            joined: self.joined.clone(),
+            started,
+            joined,
             phase,
             cause: self.cause.clone(),
             handled_request: self.handled_request.clone(),
@@ -182,9 +209,11 @@ impl Coordinator {
         let epoch_matters = matches!(
             self.state,
             State::Stopping { .. } | State::Parked { .. } | State::Recreating
-        );
+        ) || !wanted.alone.is_empty();
         let same = wanted.phase == durable.phase
             && wanted.generation == durable.generation
+            && wanted.latest == durable.latest
+            && wanted.alone == durable.alone
             && wanted.released == durable.released
             && wanted.counter == durable.counter
             && wanted.started == durable.started

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::nodes::{CRASHED, KILLED, Nodes};
 use super::world::id;
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, Rung};
+use crate::restart::{Announcement, Exit, Generation, Phase, Reason, Rung, Scope};
 
 #[test]
 fn a_group_starts_without_a_stop_and_with_one_write() {
@@ -26,6 +26,7 @@ fn one_failure_stops_the_others_once_and_costs_two_writes() {
         rung: Rung::Container,
         cause,
         timeline,
+        scope: Scope::Group,
     }) = nodes.announcements.last()
     else {
         panic!("{:?}", nodes.announcements)

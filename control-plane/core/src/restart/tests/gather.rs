@@ -7,7 +7,7 @@ use lockstep_api::{Gang, GangPhase, GangStatus, JobSet, RestartStrategy, annotat
 use crate::features::Features;
 use crate::in_place::Agents;
 use crate::jobset::Jobs;
-use crate::restart::{Rung, gather};
+use crate::restart::{Rung, Scope, gather};
 use crate::testing::{JobSetBuild, jobset, replicated_job};
 
 #[test]
@@ -24,6 +24,29 @@ fn workers_restart_as_their_pods_were_made_whatever_the_jobset_says_now() {
         let workers = gather(now, &[job], [], 0).workers;
         let rungs: Vec<Rung> = workers.values().map(|worker| worker.rung).collect();
         assert_eq!(rungs, [rung; 2]);
+    }
+}
+
+#[test]
+fn only_workers_with_an_agent_restart_alone() {
+    let mut supervised = jobset([replicated_job("a", 1), replicated_job("b", 1)])
+        .restarting(RestartStrategy::InPlaceRestart, 3);
+    let metadata = supervised.spec.replicated_jobs[1]
+        .template
+        .metadata
+        .get_or_insert_default();
+    let said = metadata.annotations.get_or_insert_default();
+    said.insert(annotations::RESTART_SCOPE.to_owned(), "worker".to_owned());
+    let plain = supervised.clone().annotated(annotations::SUPERVISE, "none");
+    for (js, of_b) in [(supervised, Scope::Worker), (plain, Scope::Group)] {
+        let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+        let made = js.spec.replicated_jobs.iter();
+        let made: Vec<_> = made
+            .map(|replicated| Arc::new(jobs.make(replicated, 0)))
+            .collect();
+        let workers = gather(&js, &made, [], 0).workers;
+        let scopes: Vec<Scope> = workers.values().map(|worker| worker.scope).collect();
+        assert_eq!(scopes, [Scope::Group, of_b]);
     }
 }
 

@@ -1,4 +1,5 @@
 mod alive;
+mod alone;
 mod blocked;
 mod containers;
 mod escalation;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, id};
-use crate::restart::{Blockage, EscalateAfter, Exit, Generation, Heartbeat, Phase};
+use crate::restart::{Blockage, EscalateAfter, Exit, Generation, Heartbeat, Phase, Scope};
 
 const WORKERS: u32 = 3;
 const MAX_RESTARTS: u32 = 50;
@@ -68,8 +68,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(escalates: bool) -> Self {
+    /// Workers from index `alone` on are restarted alone.
+    fn new(escalates: bool, alone: u32) -> Self {
         let mut world = World::running(WORKERS, MAX_RESTARTS);
+        for (identity, worker) in &mut world.observed.workers {
+            if identity.index >= alone {
+                worker.scope = Scope::Worker;
+            }
+        }
         world.observed.policy.escalate_after = escalates.then_some(EscalateAfter {
             failures: 2,
             within_ms: 600_000,
@@ -188,7 +194,8 @@ impl Run {
         // A pod that is to go is replaced, and parks like the others.
         self.tend_pods();
         self.world.settle();
-        if self.world.coordinator.state_name() == "Parked" {
+        let held = |world: &World| (0..WORKERS).any(|index| world.current(index).1.phase == Phase::Parked);
+        if held(&self.world) {
             // It is being made to wait.
             self.world.tick(60_000);
             self.world.settle();
@@ -200,8 +207,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2000), ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(events in events(), escalates in any::<bool>()) {
-        let mut run = Run::new(escalates);
+    fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(
+        events in events(),
+        escalates in any::<bool>(),
+        alone in 0..=WORKERS,
+    ) {
+        let mut run = Run::new(escalates, alone);
         for event in &events {
             run.apply(event);
         }
@@ -212,8 +223,14 @@ proptest! {
         for index in 0..WORKERS {
             let report = world.current(index).1;
             prop_assert_eq!(report.phase, Phase::Running);
-            prop_assert_eq!(report.generation, world.coordinator.generation());
+            let of_group = world.coordinator.generation();
+            if index >= alone {
+                prop_assert!(report.generation >= of_group);
+            } else {
+                prop_assert_eq!(report.generation, of_group);
+            }
         }
+        prop_assert!(world.observed.durable.alone.is_empty());
         prop_assert!(world.observed.durable.counter <= run.injected, "{} restarts for {} failures", world.observed.durable.counter, run.injected);
         prop_assert_eq!(world.observed.durable.generation, world.coordinator.generation());
         prop_assert!(world.observed.durable.counter <= MAX_RESTARTS);
@@ -222,8 +239,35 @@ proptest! {
     }
 
     #[test]
-    fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(events in events()) {
-        let mut run = Run::new(true);
+    fn who_is_restarted_alone_touches_nobody_else(events in events()) {
+        let mut run = Run::new(false, 1);
+        let (first, _) = run.world.current(0);
+        for event in &events {
+            match event {
+                Event::Fail(0) | Event::Hang(0) | Event::Container(0) | Event::Pod(0) | Event::LosePod(0) => {}
+                event => run.apply(event),
+            }
+        }
+        run.heal();
+        let world = &run.world;
+        prop_assert_eq!(world.coordinator.state_name(), "InSync");
+        prop_assert_eq!(world.coordinator.generation(), Generation(0));
+        prop_assert_eq!(&world.current(0).0, &first);
+        prop_assert_eq!(world.starts[&first], 1);
+        prop_assert_eq!(world.recreations, 0);
+        for index in 0..WORKERS {
+            prop_assert_eq!(world.current(index).1.phase, Phase::Running);
+        }
+        prop_assert!(world.observed.durable.alone.is_empty());
+        prop_assert!(world.observed.durable.counter <= run.injected);
+    }
+
+    #[test]
+    fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(
+        events in events(),
+        alone in 0..=WORKERS,
+    ) {
+        let mut run = Run::new(true, alone);
         let starts = run.world.starts.clone();
         for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_) | Event::LosePod(_))) {
             run.apply(event);

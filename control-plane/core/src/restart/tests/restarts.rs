@@ -2,7 +2,7 @@
 
 use super::world::{World, id};
 use crate::restart::{
-    Announcement, Exit, Generation, Phase, Reason, Rung, TerminalAction, TerminalRule, UnixNanos,
+    Announcement, Exit, Generation, Phase, Reason, Rung, Scope, TerminalAction, TerminalRule, UnixNanos,
 };
 
 #[test]
@@ -45,6 +45,7 @@ fn one_failure_restarts_all_once_with_two_writes() {
         timeline,
         cause,
         rung: Rung::Process,
+        scope: Scope::Group,
     }) = world.announcements.last()
     else {
         panic!("{:?}", world.announcements)

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::restart::{
-    Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Heartbeat,
-    Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
+    Alone, Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation,
+    Heartbeat, Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
 };
 
 pub(super) struct World {
@@ -211,6 +211,11 @@ impl World {
             status.generation >= self.observed.durable.generation,
             "the generation fell"
         );
+        let latest = |durable: &Durable| durable.generation.max(durable.latest);
+        assert!(
+            latest(&status) >= latest(&self.observed.durable),
+            "the latest fell"
+        );
         if status.phase == DurablePhase::Recreating && self.observed.durable.generation < status.generation {
             self.recreations += 1;
             let live = self
@@ -235,28 +240,34 @@ impl World {
         };
         for (incarnation, report) in self.observed.reports.clone() {
             let index = report.identity.index;
-            let ahead = desired.generation > report.generation;
+            let target = desired.alone.get(&incarnation).copied().unwrap_or(Alone {
+                generation: desired.generation,
+                release: desired.release,
+            });
+            let ahead = target.generation > report.generation;
             let (phase, generation) = match report.phase {
-                Phase::Fresh if desired.release && desired.fresh.contains(&incarnation) => {
-                    (Phase::Running, desired.generation)
+                Phase::Fresh if target.release && desired.fresh.contains(&incarnation) => {
+                    (Phase::Running, target.generation)
                 }
+                Phase::Fresh if ahead && target.release => continue,
                 Phase::Fresh | Phase::Running | Phase::Exited(_) if ahead => {
-                    (Phase::Parked, desired.generation)
+                    (Phase::Parked, target.generation)
                 }
-                Phase::Parked if ahead => (Phase::Parked, desired.generation),
+                Phase::Parked if ahead => (Phase::Parked, target.generation),
                 Phase::Parked
-                    if desired.release
-                        && desired.generation == report.generation
+                    if target.release
+                        && target.generation == report.generation
                         && (self.starts.contains_key(&incarnation)
                             || desired.fresh.contains(&incarnation)) =>
                 {
-                    (Phase::Running, desired.generation)
+                    (Phase::Running, target.generation)
                 }
                 _ => continue,
             };
             if phase == Phase::Running {
+                let durable = &self.observed.durable;
                 assert!(
-                    desired.generation <= self.observed.durable.generation,
+                    target.generation <= durable.generation.max(durable.latest),
                     "released before it was durable"
                 );
                 *self.starts.entry(incarnation.clone()).or_default() += 1;

@@ -1,0 +1,452 @@
+//! Workers that are restarted alone (`lockstep.dev/restart-scope: worker`): no barrier, and nobody else is touched.
+//!
+//! ```text
+//!           fails              durable under this leader         seen to run at x
+//!  runs ───────────> counted(x) ───────────────────────> told(x) ────────────────> runs
+//!                        ^                                  │ fails at x
+//!                        └──────────────────────────────────┘
+//! ```
+//!
+//! Promises: nobody is told anything before the generation and the worker that it is for are durable, so what could not be written never was;
+//! while a restart is under way only an end at its own generation counts; a restart of the group ends all of them.
+
+use std::collections::BTreeMap;
+
+use lockstep_mutants::{self as mutants, Mutant};
+
+use super::super::view::View;
+use super::super::{
+    Alone, Announcement, Cause, Durable, Generation, Identity, Incarnation, Observed, Output, Phase, Reason,
+    Report, Rung, Scope, Timeline, UnixNanos,
+};
+use super::Coordinator;
+use super::backoff::Backoff;
+
+/// Workers that are restarted alone at the same time, at most: all of them stand in the status.
+const AT_ONCE: usize = 256;
+
+/// What is known of the workers that were restarted alone since the last restart of all.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Apart {
+    /// The highest generation given, to all or to one.
+    pub(super) latest: Generation,
+    /// What each of them should run, as far as it may be told.
+    told: BTreeMap<Identity, Generation>,
+    /// Restarts that are under way.
+    under_way: BTreeMap<Identity, UnderWay>,
+    backoffs: BTreeMap<Identity, Backoff>,
+}
+
+#[derive(Debug, Clone)]
+struct UnderWay {
+    generation: Generation,
+    /// Durable under this leader's epoch.
+    durable: bool,
+    /// An incarnation holds the seat for this generation.
+    released: bool,
+    /// Since it was released, and in sight: when it should be up. While nobody expects the worker: until when it may come back.
+    deadline: Option<UnixNanos>,
+    /// Why and when it began; none where another leader has begun it.
+    begun: Option<Begun>,
+}
+
+#[derive(Debug, Clone)]
+struct Begun {
+    cause: Cause,
+    timeline: Timeline,
+    /// UID of the pod that it failed in.
+    pod: String,
+}
+
+impl UnderWay {
+    fn new(generation: Generation) -> Self {
+        Self {
+            generation,
+            durable: false,
+            released: false,
+            deadline: None,
+            begun: None,
+        }
+    }
+
+    fn is_reached(&self, report: &Report) -> bool {
+        report.generation >= self.generation
+    }
+
+    fn written(&mut self, now: UnixNanos) {
+        if let Some(begun) = &mut self.begun
+            && begun.timeline.written_at == UnixNanos::default()
+        {
+            begun.timeline.written_at = now;
+        }
+    }
+
+    fn release(&mut self, now: UnixNanos) {
+        self.released = true;
+        if let Some(begun) = &mut self.begun {
+            begun.timeline.released_at = now;
+        }
+    }
+
+    /// Its worker waits for another incarnation.
+    fn unseat(&mut self) {
+        self.released = false;
+        self.deadline = None;
+    }
+
+    /// What to tell people once the worker runs.
+    fn restarted(&self, incarnation: &Incarnation, report: &Report) -> Option<Announcement> {
+        let begun = self.begun.as_ref()?;
+        let replaced = incarnation.pod_uid != begun.pod;
+        Some(Announcement::Restarted {
+            scope: Scope::Worker,
+            timeline: Timeline {
+                running_at: report.since,
+                replaced: usize::from(replaced),
+                ..begun.timeline
+            },
+            cause: begun.cause.clone(),
+            rung: if replaced { Rung::Pod } else { Rung::Process },
+        })
+    }
+}
+
+impl Apart {
+    /// What a new leader finds.
+    pub(super) fn recover(durable: &Durable) -> Self {
+        let mut apart = Self {
+            latest: durable.latest.max(durable.generation),
+            ..Self::default()
+        };
+        if !mutants::is(Mutant::ForgetAlone) {
+            for (identity, generation) in &durable.alone {
+                apart
+                    .under_way
+                    .insert(identity.clone(), UnderWay::new(*generation));
+            }
+        }
+        apart
+    }
+
+    /// The group has another generation: all workers have that.
+    pub(super) fn absorb(&mut self, generation: Generation) {
+        self.latest = self.latest.max(generation);
+        self.told.clear();
+        self.under_way.clear();
+    }
+
+    /// The Jobs are made anew.
+    pub(super) fn forget(&mut self) {
+        self.told.clear();
+        self.under_way.clear();
+        self.backoffs.clear();
+    }
+
+    /// All workers were released.
+    pub(super) fn released(&mut self, now: UnixNanos) {
+        for backoff in self.backoffs.values_mut() {
+            backoff.released(now);
+        }
+    }
+
+    /// Whether this worker is being restarted alone.
+    pub(super) fn concerns(&self, identity: &Identity) -> bool {
+        self.under_way.contains_key(identity)
+    }
+
+    /// Whether what becomes of this worker is covered by a restart that has not released it yet.
+    pub(super) fn covers(&self, identity: &Identity) -> bool {
+        self.under_way
+            .get(identity)
+            .is_some_and(|restart| !restart.released)
+    }
+
+    /// What should be durable of it.
+    pub(super) fn entries(&self) -> BTreeMap<Identity, Generation> {
+        self.under_way
+            .iter()
+            .map(|(identity, restart)| (identity.clone(), restart.generation))
+            .collect()
+    }
+
+    /// Whether any worker was restarted alone since the last restart of all, or is being.
+    pub(super) fn is_empty(&self) -> bool {
+        self.told.is_empty() && self.under_way.is_empty()
+    }
+
+    /// Whether another such restart may begin.
+    pub(super) fn has_room(&self) -> bool {
+        self.under_way.len() < AT_ONCE
+    }
+
+    /// When to look again.
+    pub(super) fn wake_at(&self) -> impl Iterator<Item = UnixNanos> + '_ {
+        let deadlines = self.under_way.values().filter_map(|restart| restart.deadline);
+        let held = self.under_way.iter().filter(|(_, restart)| !restart.released);
+        let over = held.filter_map(|(identity, _)| self.backoffs.get(identity)?.over_at());
+        deadlines.chain(over)
+    }
+
+    fn not_durable(&self, durable: &Durable) -> usize {
+        let later = |restart: &&UnderWay| restart.generation > durable.latest;
+        self.under_way.values().filter(later).count()
+    }
+}
+
+impl Coordinator {
+    /// The generation that this worker should have.
+    pub(super) fn wanted(&self, identity: &Identity) -> Generation {
+        self.apart.told.get(identity).copied().unwrap_or(self.generation)
+    }
+
+    /// The next generation is one of the whole group.
+    pub(super) fn raise(&mut self) {
+        let generation = self.apart.latest.max(self.generation).next();
+        self.adopt_generation(generation);
+    }
+
+    /// The group has this generation, and every worker with it.
+    pub(super) fn adopt_generation(&mut self, generation: Generation) {
+        self.generation = generation;
+        self.apart.absorb(generation);
+    }
+
+    /// A former leader may have written with its last breath, at the generation that this one knows. What it made durable is followed. What this one
+    /// has decided at the same numbers was never told to anybody, and is decided anew.
+    pub(super) fn follow_alone(&mut self, durable: &Durable) {
+        let epoch = self.epoch;
+        let before = self.apart.under_way.len();
+        self.apart.under_way.retain(|identity, restart| {
+            let is_written = durable.alone.get(identity) == Some(&restart.generation);
+            restart.durable |= is_written && durable.epoch == epoch;
+            restart.durable || is_written || restart.generation > durable.latest
+        });
+        let mut foreign = self.apart.under_way.len() != before || durable.latest > self.apart.latest;
+        for (identity, generation) in &durable.alone {
+            let known = self.apart.under_way.get(identity);
+            let is_news = *generation > self.wanted(identity)
+                && known.is_none_or(|known| !known.durable && known.generation != *generation)
+                && durable.epoch < epoch
+                && !mutants::is(Mutant::ForgetAlone);
+            if is_news {
+                let restart = UnderWay::new(*generation);
+                self.apart.under_way.insert(identity.clone(), restart);
+                foreign = true;
+            }
+        }
+        self.apart.latest = self.apart.latest.max(durable.latest);
+        if foreign {
+            let more = u32::try_from(self.apart.not_durable(durable)).unwrap_or(u32::MAX);
+            self.counter = durable.counter.saturating_add(more);
+        }
+    }
+
+    /// Whether a worker reports a generation that this leader has never heard of, in a status that may have been overtaken: that of a worker that
+    /// was restarted alone is in the newest one. It is read, and closed to former leaders, by writing to it.
+    pub(super) fn may_be_behind(&self, observed: &Observed) -> bool {
+        let known = self.generation.max(self.apart.latest);
+        let any_alone = |scope| observed.workers.values().any(|worker| worker.scope == scope);
+        observed.durable.epoch < self.epoch
+            && any_alone(Scope::Worker)
+            && observed.reports.values().any(|report| report.generation > known)
+    }
+
+    /// Workers know best what they were restarted at, as long as no more than that was given.
+    pub(super) fn learn_alone(&mut self, observed: &Observed) {
+        for report in observed.reports.values() {
+            if report.generation > self.generation
+                && report.generation <= self.apart.latest
+                && report.generation > self.wanted(&report.identity)
+            {
+                self.apart.told.insert(report.identity.clone(), report.generation);
+            }
+        }
+    }
+
+    /// What became of the restarts that are under way, before anything is judged.
+    pub(super) fn review_alone(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        let mut under_way = std::mem::take(&mut self.apart.under_way);
+        under_way.retain(|identity, restart| {
+            let Some(slot) = view.slots.get(identity) else {
+                // Its Job is away; or the worker is, for good.
+                let until = now.plus_millis(observed.policy.timeout_ms);
+                return now < *restart.deadline.get_or_insert(until);
+            };
+            if !slot.counts() {
+                return false;
+            }
+            if let Some((incarnation, report)) = slot.current.filter(|(_, report)| restart.is_reached(report))
+            {
+                match report.phase {
+                    // Its pod goes all the same, and that belongs to this restart.
+                    _ if self.escalation.condemns(identity) => {}
+                    Phase::Running => {
+                        out.announcements.extend(restart.restarted(incarnation, report));
+                        return false;
+                    }
+                    // Whoever led before has released it.
+                    Phase::Starting | Phase::Exited(_) if !restart.released => {
+                        restart.release(now);
+                        self.seats.insert(identity.clone(), incarnation.clone());
+                    }
+                    _ => {}
+                }
+            }
+            let seat = self.seats.get(identity);
+            let is_seated = slot
+                .current
+                .is_some_and(|(incarnation, _)| Some(incarnation) == seat);
+            let ended = seat.and_then(|seat| observed.reports.get(seat));
+            let has_ended = ended
+                .is_some_and(|report| matches!(report.phase, Phase::Lost(_)) && restart.is_reached(report));
+            if restart.released && !is_seated && !has_ended {
+                // Lost before it got so far: that is covered.
+                restart.unseat();
+            }
+            true
+        });
+        self.apart.under_way = under_way;
+    }
+
+    /// Begins a counted restart of this worker alone.
+    pub(super) fn restart_alone(
+        &mut self,
+        cause: Cause,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        let Some(identity) = cause.identity.clone() else {
+            return;
+        };
+        self.counter += 1;
+        let generation = self.apart.latest.max(self.generation).next();
+        self.apart.latest = generation;
+        let of_group = &self.backoff;
+        let backoffs = self.apart.backoffs.entry(identity.clone());
+        backoffs.or_insert_with(|| of_group.of_one()).failed(
+            Some(&identity),
+            observed.policy.max_backoff_ms,
+            now,
+        );
+        self.escalate(&cause, observed, view, now, out);
+        if self.timeline.is_none() {
+            let is_lost = cause.reason == Reason::PodLost;
+            self.rung = Some(if is_lost { Rung::Pod } else { Rung::Process });
+            self.cause = Some(cause.clone());
+        }
+        out.announcements.push(Announcement::Restarting {
+            scope: Scope::Worker,
+            generation,
+            cause: cause.clone(),
+        });
+        let pod = self.seats.get(&identity).map(|seat| seat.pod_uid.clone());
+        let begun = Begun {
+            timeline: Timeline {
+                generation,
+                failed_at: cause.at.unwrap_or(now),
+                detected_at: now,
+                workers: 1,
+                ..Timeline::default()
+            },
+            cause,
+            pod: pod.unwrap_or_default(),
+        };
+        let restart = UnderWay {
+            begun: Some(begun),
+            ..UnderWay::new(generation)
+        };
+        self.apart.under_way.insert(identity, restart);
+    }
+
+    /// Tells and releases the workers whose restart is durable, and has the pods deleted in which they do not come up.
+    pub(super) fn tend_alone(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        if !self.may_release(observed) {
+            return;
+        }
+        let mut under_way = std::mem::take(&mut self.apart.under_way);
+        for (identity, restart) in &mut under_way {
+            if !restart.durable && !mutants::is(Mutant::SkipWriteAhead) {
+                continue;
+            }
+            self.apart.told.insert(identity.clone(), restart.generation);
+            restart.written(now);
+            let Some(slot) = view.slots.get(identity) else {
+                continue;
+            };
+            let Some((incarnation, _)) = slot.current.filter(|(_, report)| report.phase != Phase::Unlinked)
+            else {
+                restart.deadline = None;
+                continue;
+            };
+            let deadline = now.plus_millis(observed.policy.timeout_ms);
+            if self.escalation.condemns(identity) {
+                restart.unseat();
+            } else if !restart.released {
+                let backoff = self.apart.backoffs.entry(identity.clone()).or_default();
+                if backoff.is_over(now) {
+                    backoff.released(now);
+                    restart.release(now);
+                    restart.deadline = Some(deadline);
+                    self.starting.remove(identity);
+                    self.seats.insert(identity.clone(), incarnation.clone());
+                    self.newcomers.insert(identity.clone());
+                    self.unseen.insert(identity.clone());
+                }
+            } else if now >= *restart.deadline.get_or_insert(deadline) {
+                restart.unseat();
+                let condemned = self.escalation.condemn(identity, slot);
+                out.announcements
+                    .extend(condemned.map(|condemned| Announcement::Escalated {
+                        condemned,
+                        after: None,
+                    }));
+            }
+        }
+        self.apart.under_way = under_way;
+    }
+
+    /// A restart that is under way of a worker whose scope is not its own any more, since a node daemon does not know of such scopes.
+    pub(super) fn outgrown(&self, view: &View<'_>) -> Option<Cause> {
+        self.apart.under_way.iter().find_map(|(identity, restart)| {
+            let slot = view.slots.get(identity)?;
+            let begun = restart.begun.as_ref();
+            (slot.worker.scope == Scope::Group).then(|| {
+                begun.map_or_else(
+                    || Cause {
+                        identity: Some(identity.clone()),
+                        ..Self::cause_of(Reason::ContainerLost)
+                    },
+                    |begun| begun.cause.clone(),
+                )
+            })
+        })
+    }
+
+    /// What incarnations are told whose worker was restarted alone.
+    pub(super) fn desired_alone(&self, view: &View<'_>) -> BTreeMap<Incarnation, Alone> {
+        let told = self.apart.told.iter();
+        told.filter_map(|(identity, generation)| {
+            let (incarnation, _) = view.slots.get(identity)?.current?;
+            let alone = Alone {
+                generation: *generation,
+                release: !self.apart.covers(identity),
+            };
+            Some((incarnation.clone(), alone))
+        })
+        .collect()
+    }
+}
