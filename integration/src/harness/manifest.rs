@@ -99,6 +99,29 @@ impl Manifest {
         self
     }
 
+    /// With workers that are restarted alone.
+    #[must_use]
+    pub fn restarting_alone(mut self) -> Self {
+        let template = &mut self.0["spec"]["replicatedJobs"][0]["template"];
+        template["metadata"]["annotations"]["lockstep.dev/restart-scope"] = json!("worker");
+        self
+    }
+
+    /// With another replicatedJob before the present ones, of one such worker that is not restarted alone.
+    #[must_use]
+    pub fn with_head(mut self, name: &str) -> Self {
+        let mut head = self.0["spec"]["replicatedJobs"][0].clone();
+        head["name"] = json!(name);
+        let template = &mut head["template"];
+        template["metadata"] = json!({});
+        template["spec"]["parallelism"] = json!(1);
+        template["spec"]["completions"] = json!(1);
+        if let Some(jobs) = self.0["spec"]["replicatedJobs"].as_array_mut() {
+            jobs.insert(0, head);
+        }
+        self
+    }
+
     /// With this `restartPolicy` of the pods.
     #[must_use]
     pub fn restart_policy(self, policy: &str) -> Self {

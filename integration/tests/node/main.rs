@@ -15,6 +15,7 @@ mod nodes;
 mod orders;
 mod pods;
 mod restart;
+mod scope;
 #[path = "../support/mod.rs"]
 mod support;
 mod templates;
@@ -26,6 +27,7 @@ use support::Suite;
 fn main() -> std::process::ExitCode {
     let one_node = [
         restart::cases(),
+        scope::cases(),
         trees::cases(),
         completion::cases(),
         pods::cases(),
