@@ -92,15 +92,6 @@ impl Scenario {
                 (never, terminal),
             ));
         }
-        if rng.percent(33) {
-            // At least one replicatedJob has workers that are restarted alone.
-            let first = rng.index(stages);
-            for (index, job) in replicated_jobs.iter_mut().enumerate() {
-                if index == first || rng.percent(30) {
-                    restarts_alone(job);
-                }
-            }
-        }
         let in_order =
             stages > 1 && rng.percent(20) && replicated_jobs.iter().all(|job| job.depends_on.is_empty());
         let max_restarts = [0, 1, 3, 6, 20, 20][rng.index(6)];
@@ -152,6 +143,23 @@ impl Scenario {
             work,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
+        }
+    }
+}
+
+impl Scenario {
+    /// In a third of the scenarios at least one replicatedJob has workers that are restarted alone. `rng` is none that anything else is drawn
+    /// from: the others stay what they are without that.
+    pub(crate) fn choose_scopes(&mut self, rng: &mut Rng) {
+        if !rng.percent(33) {
+            return;
+        }
+        let jobs = &mut self.jobset.spec.replicated_jobs;
+        let first = rng.index(jobs.len());
+        for (index, job) in jobs.iter_mut().enumerate() {
+            if index == first || rng.percent(30) {
+                restarts_alone(job);
+            }
         }
     }
 }

@@ -64,7 +64,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, trace: Trace) -> Self {
         let mut rng = Rng::new(seed);
-        let scenario = Scenario::of(&mut rng);
+        let mut scenario = Scenario::of(&mut rng);
+        scenario.choose_scopes(&mut Rng::new(!seed));
         let mut world = Self {
             rng,
             now: 0,
