@@ -131,8 +131,8 @@ async fn a_restart_is_one_trace_with_its_phases_to_the_nanosecond() {
         ("lockstep.kind", "crash"),
         ("lockstep.replaced_pods", "1"),
         ("lockstep.restarts", "2"),
-        ("lockstep.scope", "group"),
         ("lockstep.rung", "Process"),
+        ("lockstep.scope", "group"),
         ("lockstep.workers", "4"),
     ]
     .map(|(key, value)| (key, value.to_owned()));

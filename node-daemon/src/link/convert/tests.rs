@@ -30,6 +30,14 @@ fn group() -> impl Strategy<Value = wire::Group> {
     (".{0,6}", numbers, -1..4, any::<bool>(), named(), named(), rules).prop_map(
         |(uid, numbers, scope, release, fresh, stale, rules)| wire::Group {
             uid,
+            alone: fresh
+                .iter()
+                .map(|incarnation: &wire::Incarnation| wire::Alone {
+                    incarnation: Some(incarnation.clone()),
+                    generation: numbers.1,
+                    release,
+                })
+                .collect(),
             epoch: numbers.0,
             generation: numbers.1,
             counter: numbers.2,
