@@ -94,7 +94,7 @@ install: images ## Install Lockstep on the cluster, with its Helm chart
 
 .PHONY: test
 test: ## Run everything: what CI runs
-	@.ci/test deps fmt clippy unit examples binaries chart api-test gang-test node-test deny
+	@.ci/test deps fmt clippy unit examples binaries chart api-test gang-test ray-test node-test deny
 
 .PHONY: fmt
 fmt: ## Check the format
@@ -125,6 +125,10 @@ api-test: deps ## Run the tests against a real API server
 .PHONY: gang-test
 gang-test: deps ## Run the tests of gang start, with a real scheduler on nodes without machines
 	$(CARGO) test --locked -p lockstep-integration --test gang
+
+.PHONY: ray-test
+ray-test: deps ## Run the tests of RayClusters against a real API server
+	$(CARGO) test --locked -p lockstep-integration --test ray
 
 .PHONY: node-test
 node-test: binaries ## Run the tests on a real node

@@ -75,6 +75,11 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 
+    /// Whether to look after RayClusters (ray.io/v1).
+    #[arg(long, env = "LOCKSTEP_RAY", value_parser = go::boolean, value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub ray: bool,
+
     /// Port of the admission webhooks [default: 9443]
     #[arg(long, env = "LOCKSTEP_WEBHOOK_PORT", value_name = "PORT")]
     pub webhook_port: Option<u16>,

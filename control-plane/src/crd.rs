@@ -22,9 +22,23 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 mod tests;
 
+/// A definition that this program brings along.
+#[derive(Clone, Copy)]
+pub(crate) struct Definition {
+    name: &'static str,
+    text: &'static str,
+}
+
 /// What `lockstep-crdgen` makes, and the Helm chart ships.
-const DEFINITION: &str = include_str!("../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml");
-const NAME: &str = "jobsets.jobset.x-k8s.io";
+pub(crate) const JOBSET_DEFINITION: Definition = Definition {
+    name: "jobsets.jobset.x-k8s.io",
+    text: include_str!("../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"),
+};
+/// Those of Ray's resources, which only this program installs: KubeRay has its own.
+pub(crate) const RAY_DEFINITIONS: [Definition; 1] = [Definition {
+    name: "rayclusters.ray.io",
+    text: include_str!("../api/crds/ray.io_rayclusters.yaml"),
+}];
 /// Version of the control plane that has installed the definition, with a hash of the definition as build metadata.
 const VERSION: &str = "lockstep.dev/crd-version";
 const FIELD_MANAGER: &str = "lockstep-control-plane";
@@ -61,13 +75,15 @@ impl CrdError {
 /// Takes care of the definition.
 pub(crate) struct Crd {
     client: Client,
+    definition: Definition,
     api: Api<CustomResourceDefinition>,
     settled: watch::Sender<bool>,
 }
 
 impl Crd {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, definition: Definition) -> Self {
         Self {
+            definition,
             api: Api::all(client.clone()),
             client,
             settled: watch::Sender::new(false),
@@ -99,14 +115,14 @@ impl Crd {
             match result {
                 Ok(()) => break,
                 Err(error) if error.may_pass() => {
-                    tracing::warn!(crd = NAME, %error, "cannot be brought up to date, will retry");
+                    tracing::warn!(crd = self.definition.name, %error, "cannot be brought up to date, will retry");
                     let wait = tokio::time::sleep(waits.next().unwrap_or(RETRY.1));
                     if shutdown.run_until_cancelled(wait).await.is_none() {
                         return;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(crd = NAME, %error, "cannot be brought up to date, what is there is used");
+                    tracing::warn!(crd = self.definition.name, %error, "cannot be brought up to date, what is there is used");
                     break;
                 }
             }
@@ -115,20 +131,20 @@ impl Crd {
     }
 
     async fn attempt(&self) -> Result<(), CrdError> {
-        let ours = version()?;
-        let installed = self.api.get_metadata_opt(NAME).await?;
+        let ours = self.definition.version()?;
+        let installed = self.api.get_metadata_opt(self.definition.name).await?;
         let by = installed
             .as_ref()
             .and_then(|installed| Version::parse(installed.annotations().get(VERSION)?).ok());
         if let Some(by) = by.as_ref().filter(|by| by.cmp_precedence(&ours).is_gt()) {
-            tracing::warn!(crd = NAME, %by, %ours, "was installed by a newer control plane, and is left alone");
+            tracing::warn!(crd = self.definition.name, %by, %ours, "was installed by a newer control plane, and is left alone");
             return Ok(());
         }
         if installed.is_some() && by.is_none() {
             let theirs = json!({"spec": self.whole().await?.data["spec"]});
-            if let Some(field) = only_in(&theirs, &definition(&ours)?) {
+            if let Some(field) = only_in(&theirs, &self.definition.at(&ours)?) {
                 tracing::warn!(
-                    crd = NAME,
+                    crd = self.definition.name,
                     field,
                     "the installed definition knows more than ours, and is left alone"
                 );
@@ -140,18 +156,21 @@ impl Crd {
             self.settled.send_replace(true);
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(definition(&ours)?);
-        let applied = self.api.patch_metadata(NAME, &params, &patch).await?;
+        let patch = Patch::Apply(self.definition.at(&ours)?);
+        let applied = self
+            .api
+            .patch_metadata(self.definition.name, &params, &patch)
+            .await?;
         let version = |meta: &kube::core::PartialObjectMeta<_>| meta.resource_version();
         match installed {
             None => {
-                tracing::info!(crd = NAME, version = %ours, "installed");
+                tracing::info!(crd = self.definition.name, version = %ours, "installed");
                 self.wait_until_served().await?;
             }
             Some(installed) if version(&installed) != version(&applied) => {
-                tracing::info!(crd = NAME, version = %ours, "brought up to date");
+                tracing::info!(crd = self.definition.name, version = %ours, "brought up to date");
             }
-            Some(_) => tracing::debug!(crd = NAME, version = %ours, "is up to date"),
+            Some(_) => tracing::debug!(crd = self.definition.name, version = %ours, "is up to date"),
         }
         Ok(())
     }
@@ -160,7 +179,7 @@ impl Crd {
     async fn whole(&self) -> Result<DynamicObject, CrdError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        Ok(api.get(NAME).await?)
+        Ok(api.get(self.definition.name).await?)
     }
 
     /// A watch on what is not served yet fails, and waits before it tries again.
@@ -223,15 +242,18 @@ fn field_only_in(path: String, theirs: &Value, ours: &Value) -> Option<String> {
         })
 }
 
-/// The version of this program, and of the definition in it.
-fn version() -> Result<Version, CrdError> {
-    let hash = Sha256::digest(DEFINITION.as_bytes());
-    let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    Ok(Version::parse(&format!("{}+{hash}", env!("CARGO_PKG_VERSION")))?)
-}
+impl Definition {
+    /// The version of this program, and of the definition in it.
+    fn version(self) -> Result<Version, CrdError> {
+        let hash = Sha256::digest(self.text.as_bytes());
+        let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Version::parse(&format!("{}+{hash}", env!("CARGO_PKG_VERSION")))?)
+    }
 
-fn definition(version: &Version) -> Result<Value, CrdError> {
-    let mut definition: Value = serde_yaml_ng::from_str(DEFINITION)?;
-    definition["metadata"]["annotations"][VERSION] = json!(version.to_string());
-    Ok(definition)
+    /// The definition, marked with this version.
+    fn at(self, version: &Version) -> Result<Value, CrdError> {
+        let mut definition: Value = serde_yaml_ng::from_str(self.text)?;
+        definition["metadata"]["annotations"][VERSION] = json!(version.to_string());
+        Ok(definition)
+    }
 }

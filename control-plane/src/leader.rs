@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::namespace;
 use crate::placement::{Controller, Placement};
 use crate::platform::Board;
+use crate::ray;
 use crate::reconcile;
 use crate::settings::Settings;
 use crate::tls::HubIdentity;
@@ -43,6 +44,8 @@ pub(crate) struct Leader {
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) placement_changes: Notified<JobUid>,
     pub(crate) gang_changes: Notified<ObjectRef<JobSet>>,
+    /// Where Ray's resources are looked after.
+    pub(crate) ray_changes: Option<Notified<ObjectRef<JobSet>>>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -179,6 +182,18 @@ impl Leader {
             gangs.await;
             Ok(())
         });
+        if let Some(changes) = self.ray_changes {
+            let ray = ray::Controller {
+                client: self.client.clone(),
+                stores: self.stores.clone(),
+                manage_crds: self.settings.manage_crds,
+            };
+            let ray = ray.run(changes, end.clone());
+            parts.spawn(async move {
+                ray.await;
+                Ok(())
+            });
+        }
         let end = end.clone();
         parts.spawn(async move {
             // Pods of one Job on both sides of the minimum need the webhook for pods. Restarts do not wait for the answer.

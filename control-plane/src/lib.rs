@@ -15,6 +15,7 @@ pub mod metrics;
 mod namespace;
 pub mod placement;
 pub mod platform;
+mod ray;
 pub mod reconcile;
 mod retry;
 pub mod runtime;

@@ -6,7 +6,8 @@
 //! watches ──> Stores ─┬─> Reconciler ─────────> API server
 //!    │                ├─> group::Manager ─┬──> API server (status.inPlaceRestart)
 //!    │                │                   └──> hub ──> node daemons
-//!    └─ keys ─> all   └─> gang::Controller ──> API server (status.gangs, gates, PodGroups)
+//!    └─ keys ─> all   ├─> gang::Controller ──> API server (status.gangs, gates, PodGroups)
+//!                     └─> ray::Controller ───> API server (JobSets of RayClusters)
 //! ```
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::client;
-use crate::crd::Crd;
+use crate::crd::{Crd, JOBSET_DEFINITION};
 use crate::hub::StaticToken;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
@@ -50,14 +51,16 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (groups, group_changes) = notify::channel();
     let (placement, placement_changes) = notify::channel();
     let (gangs, gang_changes) = notify::channel();
+    let (ray, ray_changes) = settings.ray.then(notify::channel).unzip();
     let watchers = Watchers {
         reconciler,
         groups,
         placement,
         gangs,
+        ray,
     };
     let mut watches = JoinSet::new();
-    let crd = Crd::new(client.clone());
+    let crd = Crd::new(client.clone(), JOBSET_DEFINITION);
     let stores = watch::start(&client, &watchers, crd.settled(), &mut watches, &shutdown);
     if settings.manage_crds {
         watches.spawn(crd.ensure(shutdown.clone()));
@@ -125,6 +128,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         group_changes,
         placement_changes,
         gang_changes,
+        ray_changes,
         shutdown: shutdown.clone(),
     };
     parts.spawn(leader.lead());

@@ -79,6 +79,8 @@ pub struct Settings {
     pub features: Features,
     /// Whether to install and upgrade the CustomResourceDefinition.
     pub manage_crds: bool,
+    /// Whether Ray's resources are looked after.
+    pub ray: bool,
     /// Whether lost pods of in-place groups are replaced at once.
     pub replace_lost_pods: bool,
     /// How replicas agree on the one that acts.
@@ -185,6 +187,7 @@ impl Settings {
         Ok(Self {
             features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
             manage_crds: args.manage_crds,
+            ray: args.ray,
             replace_lost_pods: args.replace_lost_pods,
             leader_election: leader_election(
                 file.leader_election.unwrap_or_default(),

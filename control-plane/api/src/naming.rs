@@ -48,7 +48,8 @@ pub fn pod_group_name(jobset: &str, gang: &str, restart_attempt: i32, minimum: i
     )
 }
 
-fn hex_digest(text: &str) -> String {
+/// SHA-1 of a text, in hex: to tell texts apart, and for names.
+pub fn hex_digest(text: &str) -> String {
     let digest = Sha1::digest(text);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -18,6 +18,7 @@ pub mod observed;
 pub mod placement;
 pub mod plan;
 pub mod pod;
+pub mod ray;
 pub mod reconcile;
 pub mod restart;
 mod resume;

@@ -148,7 +148,8 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     }
     plan.create_service = network::missing_service(observed).map(Box::new);
     plan.create_claims = volume_claims::missing(observed);
-    if observed.features.elastic_jobset {
+    if elastic::is_elastic(jobset, &observed.features) {
+        plan.delete_jobs.extend(elastic::surplus(jobset, children));
         plan.change_jobs = elastic::changes(jobset, children);
     }
     let graph = Graph::compile(jobset);

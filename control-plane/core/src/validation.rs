@@ -17,6 +17,7 @@ pub(crate) mod gang;
 pub(crate) mod in_place;
 mod managed_by;
 mod syntax;
+pub(crate) use syntax::dns1035_label;
 pub(crate) mod volume_claims;
 
 #[cfg(test)]
@@ -147,8 +148,7 @@ fn network(jobset: &JobSet, violations: &mut Vec<Violation>) {
     );
     let too_long = ".spec.network.subdomain is too long, must be less than 63 characters";
     violations.extend(
-        syntax::dns1035_label(subdomain, too_long)
-            .map(|error| Violation::with_value(field, subdomain, error)),
+        dns1035_label(subdomain, too_long).map(|error| Violation::with_value(field, subdomain, error)),
     );
 }
 
@@ -196,15 +196,14 @@ fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violatio
     let group = replicated_job.group_name();
     let too_long = ".spec.replicatedJob[].groupName is too long, must be less than 63 characters";
     violations.extend(
-        syntax::dns1035_label(group, too_long)
+        dns1035_label(group, too_long)
             .map(|error| Violation::with_value(path(index, ".groupName"), group, error)),
     );
     // The highest index makes the longest name.
     let job = jobset.job_name(&replicated_job.name, i64::from(replicated_job.replicas()) - 1);
     let too_long = "JobSet name is too long, job names generated for this JobSet will exceed 63 characters";
     violations.extend(
-        syntax::dns1035_label(&job, too_long)
-            .map(|error| Violation::with_value(path(index, ".name"), &job, error)),
+        dns1035_label(&job, too_long).map(|error| Violation::with_value(path(index, ".name"), &job, error)),
     );
     let spec = replicated_job.template.spec.as_ref();
     let indexed = spec
@@ -221,7 +220,7 @@ fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violatio
         let too_long =
             "JobSet name is too long, pod names generated for this JobSet will exceed 63 characters";
         violations.extend(
-            syntax::dns1035_label(&pod, too_long)
+            dns1035_label(&pod, too_long)
                 .map(|error| Violation::with_value(path(index, ".name"), &job, error)),
         );
     }

@@ -34,11 +34,16 @@ pub struct Publisher {
 
 /// Makes a connected pair.
 pub(crate) fn queue(client: Client) -> (Queue, Publisher) {
+    queue_as(client, CONTROLLER)
+}
+
+/// Makes a connected pair for events of this controller.
+pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     (
         Queue { news: sender },
         Publisher {
-            recorder: recorder(client),
+            recorder: recorder_as(client, controller),
             news: receiver,
         },
     )
@@ -66,7 +71,12 @@ impl Publisher {
 
 /// A recorder for the events of this process.
 pub fn recorder(client: Client) -> Recorder {
-    Recorder::new(client, Reporter::from(CONTROLLER))
+    recorder_as(client, CONTROLLER)
+}
+
+/// A recorder for the events of this controller.
+pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
+    Recorder::new(client, Reporter::from(controller))
 }
 
 /// Publishes an event. Events are news, not state: one that cannot be published is logged, and forgotten.

@@ -2,19 +2,19 @@ use super::*;
 
 #[test]
 fn the_definition_says_which_control_plane_installed_it() {
-    let version = version().unwrap();
+    let version = JOBSET_DEFINITION.version().unwrap();
     assert!(
         version
             .to_string()
             .starts_with(concat!(env!("CARGO_PKG_VERSION"), "+")),
         "{version}"
     );
-    let definition = definition(&version).unwrap();
+    let definition = JOBSET_DEFINITION.at(&version).unwrap();
     assert_eq!(
         definition["metadata"]["annotations"][VERSION],
         json!(version.to_string())
     );
-    assert_eq!(definition["metadata"]["name"], NAME);
+    assert_eq!(definition["metadata"]["name"], JOBSET_DEFINITION.name);
     assert_eq!(definition["kind"], "CustomResourceDefinition");
 }
 
@@ -30,7 +30,9 @@ fn what_was_forbidden_is_not_tried_again() {
 
 #[test]
 fn a_definition_that_knows_more_is_recognised() {
-    let ours = definition(&version().unwrap()).unwrap();
+    let ours = JOBSET_DEFINITION
+        .at(&JOBSET_DEFINITION.version().unwrap())
+        .unwrap();
     assert_eq!(only_in(&ours, &ours), None);
     let mut newer = ours.clone();
     newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicatedJobs"]
@@ -44,4 +46,26 @@ fn a_definition_that_knows_more_is_recognised() {
     next["spec"]["versions"][0]["name"] = json!("v1beta1");
     assert_eq!(only_in(&next, &ours).as_deref(), Some("v1beta1"));
     assert_eq!(only_in(&json!({}), &ours), None);
+}
+
+#[test]
+fn the_definitions_of_ray_can_be_read() {
+    for definition in RAY_DEFINITIONS {
+        let read = definition.at(&definition.version().unwrap()).unwrap();
+        assert_eq!(read["metadata"]["name"], definition.name);
+        assert_eq!(read["spec"]["versions"][0]["name"], lockstep_api::ray::VERSION);
+    }
+}
+
+/// KubeRay's own definitions know more: they are left as they are.
+#[test]
+fn a_definition_of_kuberay_is_left_alone() {
+    let [ours] = RAY_DEFINITIONS.map(|definition| definition.at(&definition.version().unwrap()).unwrap());
+    let mut theirs = ours.clone();
+    theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["autoscalerOptions"] =
+        json!({"type": "object"});
+    assert_eq!(
+        only_in(&theirs, &ours).as_deref(),
+        Some("v1.spec.autoscalerOptions")
+    );
 }

@@ -56,6 +56,8 @@ pub struct Watchers {
     pub placement: Notifier<JobUid>,
     /// Told of JobSets and of their Jobs.
     pub gangs: Notifier<ObjectRef<JobSet>>,
+    /// Told of JobSets and of their Jobs, where Ray's resources are looked after.
+    pub ray: Option<Notifier<ObjectRef<JobSet>>>,
 }
 
 /// The caches. Cheap to clone; all clones read the same.
@@ -266,9 +268,7 @@ pub fn start(
         cache: jobsets,
         writer: jobset_writer,
         owner: |jobset| Some(jobset.key()),
-        told: [&watchers.reconciler, &watchers.groups, &watchers.gangs]
-            .map(Told::all)
-            .into(),
+        told: of_jobs(watchers),
     };
     let events = readable::jobsets(client).boxed();
     let until = shutdown.clone();
@@ -283,9 +283,7 @@ pub fn start(
         cache: jobs,
         writer: job_writer,
         owner: PackedJob::jobset,
-        told: [&watchers.reconciler, &watchers.groups, &watchers.gangs]
-            .map(Told::all)
-            .into(),
+        told: of_jobs(watchers),
     };
     tasks.spawn(follow.run(
         children::<Job>(client).map_ok(job::packed).boxed(),
@@ -339,6 +337,12 @@ pub fn start(
         shutdown.clone(),
     ));
     stores
+}
+
+/// Who is told of JobSets and of their Jobs.
+fn of_jobs<K>(watchers: &Watchers) -> Vec<Told<K>> {
+    let told = [&watchers.reconciler, &watchers.groups, &watchers.gangs];
+    told.into_iter().chain(&watchers.ray).map(Told::all).collect()
 }
 
 /// The objects of a kind that belong to some JobSet.

@@ -21,5 +21,5 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let cases = [start::cases(), crowd::cases()];
     let spec = Spec::api_server().with_controllers().with_scheduler();
-    fixture::run(cases.into_iter().flatten().collect(), spec)
+    fixture::run(cases.into_iter().flatten().collect(), spec, &[])
 }

@@ -41,8 +41,8 @@ struct Shared {
 }
 
 impl ControlPlane {
-    /// One that has not been started. Its log goes to a file in `dir`.
-    pub(crate) async fn new(kubeconfig: PathBuf, dir: &Path) -> Result<Self> {
+    /// One that has not been started, with these arguments too. Its log goes to a file in `dir`.
+    pub(crate) async fn new(kubeconfig: PathBuf, dir: &Path, more: &[&str]) -> Result<Self> {
         let [health, metrics, webhooks] = free_addresses()?;
         let log = dir.join("control-plane.log");
         let program = build().await?;
@@ -55,7 +55,7 @@ impl ControlPlane {
                 health,
                 metrics,
                 webhooks,
-                more: Vec::new(),
+                more: more.iter().map(ToString::to_string).collect(),
                 identity: None,
                 child: Mutex::default(),
             }),

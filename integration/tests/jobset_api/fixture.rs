@@ -67,14 +67,14 @@ struct World {
 }
 
 impl World {
-    async fn make(spec: Spec) -> Result<Self> {
+    async fn make(spec: Spec, flags: &[&str]) -> Result<Self> {
         let cluster = Cluster::up(spec).await?;
         let access = Access {
             client: cluster.client().await?,
             kubectl: cluster.tools().path("kubectl")?.to_owned(),
             kubeconfig: cluster.kubeconfig(),
         };
-        let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir()).await?;
+        let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir(), flags).await?;
         installs_its_definition(&access, &control_plane).await?;
         Ok(Self {
             _cluster: cluster,
@@ -152,8 +152,8 @@ async fn definition(access: &Access) -> Result<String> {
     access.kubectl(&crd, "").await
 }
 
-/// The whole run, on such a cluster.
-pub(crate) fn run(mut cases: Vec<Case>, spec: Spec) -> ExitCode {
+/// The whole run, on such a cluster, with these flags of the control plane too.
+pub(crate) fn run(mut cases: Vec<Case>, spec: Spec, flags: &[&str]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     cases.sort_by_key(|case| case.alone);
@@ -165,7 +165,7 @@ pub(crate) fn run(mut cases: Vec<Case>, spec: Spec) -> ExitCode {
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let world = match runtime.block_on(World::make(spec)) {
+    let world = match runtime.block_on(World::make(spec, flags)) {
         Ok(world) => Arc::new(world),
         Err(error) => {
             eprintln!("cannot set the API server up: {error:#}");

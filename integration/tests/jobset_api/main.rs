@@ -50,5 +50,5 @@ fn main() -> std::process::ExitCode {
         webhooks::cases(),
     ];
     let spec = Spec::api_server().with_controllers();
-    fixture::run(cases.into_iter().flatten().collect(), spec)
+    fixture::run(cases.into_iter().flatten().collect(), spec, &[])
 }

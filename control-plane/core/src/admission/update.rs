@@ -7,6 +7,7 @@ use lockstep_api::{JobSet, JobSetSpec, ReplicatedJob};
 use serde_json::Value;
 
 use crate::{
+    elastic,
     features::Features,
     validation::{self, Kind, Violation, path},
 };
@@ -16,7 +17,7 @@ const IMMUTABLE: &str = "field is immutable";
 pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut masked = new.spec.clone();
-    if features.elastic_jobset {
+    if elastic::is_elastic(old, features) {
         scale(old, &mut masked, &mut violations);
     }
     if old.is_suspended() || new.is_suspended() {
@@ -41,7 +42,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
             "field is immutable unless the JobSet is suspended",
         ));
     }
-    if new.spec.gang != old.spec.gang || features.elastic_jobset {
+    if new.spec.gang != old.spec.gang || elastic::is_elastic(old, features) {
         validation::gang::validate(new, &mut violations);
     }
     // What was wrong before is no reason to refuse what is right.
@@ -68,6 +69,12 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
         let Some(old_job) = job_spec(&old.spec, &new.name) else {
             continue;
         };
+        if elastic::is_of_ray_cluster(old)
+            && let Some(old) = old.replicated_job(&new.name)
+            && new.replicas() < 2
+        {
+            new.replicas = old.replicas;
+        }
         let Some(job) = new.template.spec.as_mut() else {
             continue;
         };

@@ -17,7 +17,7 @@ fn matches(pattern: &Option<Regex>, value: &str) -> bool {
 }
 
 /// RFC 1035 label. `too_long` is said of one that is too long.
-pub(super) fn dns1035_label(value: &str, too_long: &str) -> impl Iterator<Item = String> + use<> {
+pub(crate) fn dns1035_label(value: &str, too_long: &str) -> impl Iterator<Item = String> + use<> {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$"));
     let too_long = (value.len() > LONGEST_LABEL).then(|| too_long.to_owned());
     let malformed = (!matches(&PATTERN, value)).then(|| {

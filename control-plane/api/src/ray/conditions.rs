@@ -1,0 +1,48 @@
+//! Condition types of Ray's resources, and their reasons.
+
+/// The head's pod is ready.
+pub const HEAD_POD_READY: &str = "HeadPodReady";
+/// All pods of the cluster have been ready at the same time once.
+pub const PROVISIONED: &str = "RayClusterProvisioned";
+/// Pods cannot be made, or have failed for good.
+pub const REPLICA_FAILURE: &str = "ReplicaFailure";
+/// The pods are being deleted, as `spec.suspend` asks.
+pub const SUSPENDING: &str = "RayClusterSuspending";
+/// There are no pods, as `spec.suspend` asks.
+pub const SUSPENDED: &str = "RayClusterSuspended";
+/// The manifest states fields that are not supported; the message names them.
+pub const UNSUPPORTED_FIELDS: &str = "UnsupportedFields";
+/// The spec was changed in a way that waits for a suspension.
+pub const CHANGES_PENDING: &str = "ChangesPending";
+
+/// Reasons of conditions.
+pub mod reasons {
+    /// The head's pod runs and is ready.
+    pub const HEAD_POD_READY: &str = "HeadPodRunningAndReady";
+    /// There is no ready head pod.
+    pub const HEAD_POD_NOT_READY: &str = "HeadPodNotRunningAndReady";
+    /// Not all pods have been ready yet.
+    pub const PROVISIONING: &str = "RayClusterPodsProvisioning";
+    /// All pods were ready for the first time.
+    pub const ALL_READY: &str = "AllPodRunningAndReadyFirstTime";
+    /// The cluster is not refused, and its pods have not failed.
+    pub const NO_FAILURE: &str = "NoFailure";
+    /// `spec.suspend` says so.
+    pub const USER_REQUEST: &str = "UserRequestedSuspend";
+    /// `spec.suspend` says otherwise.
+    pub const NOT_REQUESTED: &str = "SuspendNotRequested";
+    /// The spec cannot be.
+    pub const VALIDATION_FAILED: &str = "ValidationFailed";
+    /// A restart waits for an operator.
+    pub const RESTART_BLOCKED: &str = "RestartBlocked";
+    /// The cluster's JobSet has ended.
+    pub const JOBSET_ENDED: &str = "JobSetEnded";
+    /// The fields are ignored.
+    pub const IGNORED: &str = "FieldsIgnored";
+    /// All fields are supported.
+    pub const ALL_SUPPORTED: &str = "AllFieldsSupported";
+    /// A suspension puts the change into force.
+    pub const NEEDS_SUSPENSION: &str = "NeedsSuspension";
+    /// What runs is what is asked for.
+    pub const UP_TO_DATE: &str = "UpToDate";
+}

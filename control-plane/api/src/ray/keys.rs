@@ -1,0 +1,29 @@
+//! Labels and annotations of Ray's resources and their pods.
+
+/// Label of what belongs to a RayCluster: its name.
+pub const CLUSTER: &str = "ray.io/cluster";
+/// Label of pods: `head` or `worker`.
+pub const NODE_TYPE: &str = "ray.io/node-type";
+/// Label of pods: the name of the worker group; `headgroup` for the head.
+pub const GROUP: &str = "ray.io/group";
+/// Label of pods that are nodes of Ray: `yes`.
+pub const IS_RAY_NODE: &str = "ray.io/is-ray-node";
+/// Label of pods: `<cluster>-<node type>`.
+pub const IDENTIFIER: &str = "ray.io/identifier";
+
+/// On a RayCluster, with value `true`: the containers' own commands are left as they are.
+pub const OVERWRITE_CONTAINER_COMMAND: &str = "ray.io/overwrite-container-cmd";
+
+/// On the JobSet of a RayCluster, written by the controller: a digest of what it was made from, but for the numbers of workers.
+pub const TEMPLATE_DIGEST: &str = "lockstep.dev/ray-template-digest";
+/// On the Job template of a replicatedJob: how far a restart in place of one of its workers reaches.
+pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
+/// Value of [`RESTART_SCOPE`]: that worker alone.
+pub const RESTART_SCOPE_WORKER: &str = "worker";
+
+/// Value of [`NODE_TYPE`] of the head.
+pub const HEAD: &str = "head";
+/// Value of [`NODE_TYPE`] of workers.
+pub const WORKER: &str = "worker";
+/// Value of [`GROUP`] of the head.
+pub const HEAD_GROUP: &str = "headgroup";

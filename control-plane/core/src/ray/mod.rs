@@ -1,0 +1,22 @@
+//! Ray's resources, compiled to JobSets.
+//!
+//! ```text
+//! RayCluster ──> JobSet: head (1 pod) <── dependsOn Ready ── one replicatedJob for each worker group
+//!           └──> Service <name>-head-svc
+//! ```
+//!
+//! A worker group is one Indexed Job with as many pods as the group has (replicas x hosts), so that it grows and shrinks as Jobs of
+//! ElasticJobSet do. Everything else of a running cluster stays as it was made until it is suspended and resumed.
+
+pub mod cluster;
+mod jobset;
+pub mod names;
+mod pod;
+mod scale;
+mod service;
+mod start;
+mod status;
+pub mod validation;
+
+#[cfg(test)]
+mod tests;

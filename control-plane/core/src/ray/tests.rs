@@ -1,0 +1,169 @@
+mod compiled;
+mod decided;
+mod limits;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use lockstep_api::ray::{HeadInfo, RayCluster};
+use lockstep_api::{JobSet, labels};
+use serde_json::{Value, json};
+
+use super::cluster::{ClusterPlan, ObservedCluster, plan};
+use super::jobset::compile;
+use crate::testing::at;
+
+/// A pod template of one container.
+fn template() -> Value {
+    json!({"spec": {"containers": [{
+        "name": "ray",
+        "image": "rayproject/ray:2.46.0",
+        "resources": {"limits": {"cpu": "2", "memory": "4Gi"}, "requests": {"cpu": "1"}},
+    }]}})
+}
+
+/// A cluster `ns/rc` with a head and one group `small` of two workers, changed by a merge of its spec.
+fn cluster(spec: Value) -> RayCluster {
+    let mut manifest = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "rc", "namespace": "ns", "uid": "uid-rc", "generation": 1},
+        "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": template()},
+            "workerGroupSpecs": [{
+                "groupName": "small", "replicas": 2, "minReplicas": 1, "maxReplicas": 5,
+                "rayStartParams": {}, "template": template(),
+            }],
+        },
+    });
+    merge(&mut manifest["spec"], spec);
+    serde_json::from_value(manifest).unwrap()
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: Value) {
+    match patch {
+        Value::Object(patch) if target.is_object() => {
+            for (key, value) in patch {
+                merge(&mut target[key.as_str()], value);
+            }
+        }
+        patch => *target = patch,
+    }
+}
+
+/// A cluster and what stands around it.
+struct World {
+    cluster: RayCluster,
+    jobset: Option<JobSet>,
+    ready: [i32; 2],
+    kuberay: bool,
+    seconds: i64,
+}
+
+impl World {
+    fn new(cluster: RayCluster) -> Self {
+        Self {
+            cluster,
+            jobset: None,
+            ready: [0, 0],
+            kuberay: false,
+            seconds: 0,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        at(self.seconds)
+    }
+
+    fn plan(&self) -> ClusterPlan {
+        plan(&ObservedCluster {
+            cluster: Arc::new(self.cluster.clone()),
+            jobset: self.jobset.clone().map(Arc::new),
+            jobs: self.jobs(),
+            service: self
+                .jobset
+                .as_ref()
+                .map(|_| Arc::new(super::service::head(&self.cluster))),
+            head: HeadInfo::default(),
+            kuberay: self.kuberay,
+            now: self.now(),
+        })
+    }
+
+    /// The Jobs of head and workers, with so many ready pods.
+    fn jobs(&self) -> Vec<Arc<Job>> {
+        let Some(jobset) = &self.jobset else {
+            return Vec::new();
+        };
+        let owner = json!([{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": jobset.name(), "uid": jobset.uid_str(), "controller": true}]);
+        let jobs = ["head", "small"].into_iter().zip(self.ready);
+        jobs.map(|(name, ready)| {
+            let mut job = Job::default();
+            job.metadata.labels = Some([(labels::REPLICATED_JOB_NAME.to_owned(), name.to_owned())].into());
+            job.metadata.owner_references = serde_json::from_value(owner.clone()).unwrap();
+            job.status = Some(JobStatus {
+                ready: Some(ready),
+                ..JobStatus::default()
+            });
+            Arc::new(job)
+        })
+        .collect()
+    }
+
+    /// Carries a plan out.
+    fn act(&mut self, plan: ClusterPlan) {
+        if let Some(mut jobset) = plan.create_jobset {
+            jobset.metadata.uid = Some("uid-js".to_owned());
+            self.jobset = Some(*jobset);
+        }
+        if let Some(jobset) = plan.update_jobset {
+            self.jobset = Some(*jobset);
+        }
+        if plan.delete_jobset.is_some() {
+            self.jobset = None;
+            self.ready = [0, 0];
+        }
+        if let Some(status) = plan.status {
+            self.cluster.status = Some(*status);
+        }
+        self.seconds += 1;
+    }
+
+    /// Until nothing is left to do.
+    fn settle(&mut self) {
+        for _ in 0..10 {
+            let plan = self.plan();
+            if plan == ClusterPlan::default() {
+                return;
+            }
+            self.act(plan);
+        }
+        panic!("it never comes to rest: {:?}", self.plan());
+    }
+
+    fn state(&self) -> &str {
+        let status = self.cluster.status.as_ref().unwrap();
+        status.state.as_ref().map_or("", |state| state.as_str())
+    }
+
+    fn is_true(&self, condition: &str) -> bool {
+        self.cluster.status.as_ref().unwrap().is_true(condition)
+    }
+}
+
+/// The shell's command line of the Ray container of a replicatedJob.
+fn command(jobset: &JobSet, name: &str) -> String {
+    let job = jobset.replicated_job(name).unwrap();
+    let pod = job
+        .template
+        .spec
+        .as_ref()
+        .unwrap()
+        .template
+        .spec
+        .as_ref()
+        .unwrap();
+    pod.containers[0].args.clone().unwrap().join(" ")
+}

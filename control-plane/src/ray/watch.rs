@@ -1,0 +1,122 @@
+//! Watches of Ray's resources and of what belongs to them.
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource, ResourceExt};
+use lockstep_api::ray::{RayCluster, keys};
+use lockstep_core::plan::{self, Severity};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::events;
+use crate::watch::follow::{Health, backoff};
+
+/// Objects that are listed at once.
+const PAGE: u32 = 100;
+/// Reason of the event on an object that cannot be read.
+const UNREADABLE: &str = "Unreadable";
+
+/// All objects of a kind that can be read. One that cannot is reported, and nothing is done about it.
+pub(super) fn readable<K>(
+    api: Api<DeserializeGuard<K>>,
+    recorder: Recorder,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let events = watcher(api, config).backoff(backoff());
+    events.filter_map(move |event| {
+        let recorder = recorder.clone();
+        async move {
+            let read = match event {
+                Err(error) => return Some(Err(error)),
+                Ok(Event::Init) => return Some(Ok(Event::Init)),
+                Ok(Event::InitDone) => return Some(Ok(Event::InitDone)),
+                Ok(Event::InitApply(object)) => object.0.map(Event::InitApply),
+                Ok(Event::Apply(object)) => object.0.map(Event::Apply),
+                Ok(Event::Delete(object)) => object.0.map(Event::Delete),
+            };
+            match read {
+                Ok(event) => Some(Ok(event)),
+                Err(unreadable) => {
+                    let meta = unreadable.metadata;
+                    let kind = K::kind(&());
+                    tracing::error!(%kind, namespace = meta.namespace, name = meta.name, error = unreadable.error, "cannot be read and is left alone");
+                    let regarding = ObjectReference {
+                        api_version: Some(K::api_version(&()).into_owned()),
+                        kind: Some(kind.into_owned()),
+                        namespace: meta.namespace,
+                        name: meta.name,
+                        uid: meta.uid,
+                        resource_version: meta.resource_version,
+                        field_path: None,
+                    };
+                    let event = plan::Event {
+                        severity: Severity::Warning,
+                        reason: UNREADABLE.to_owned(),
+                        message: format!("cannot be read and is left alone: {}", unreadable.error),
+                    };
+                    events::publish(&recorder, &regarding, &event).await;
+                    None
+                }
+            }
+        }
+    })
+}
+
+/// All objects of a kind that have this label.
+pub(super) fn labelled<K>(
+    api: Api<K>,
+    label: &str,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let config = watcher::Config::default().labels(label).page_size(PAGE);
+    watcher(api, config).backoff(backoff())
+}
+
+/// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`.
+pub(super) async fn follow<K>(
+    kind: &'static str,
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
+    mut writer: Writer<K>,
+    changed: impl Fn(&K) + Send,
+    shutdown: CancellationToken,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    let store = writer.as_reader();
+    let mut health = Health::default();
+    let mut events = std::pin::pin!(events.take_until(shutdown.cancelled_owned()));
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                writer.apply_watcher_event(&event);
+                match &event {
+                    Event::Apply(object) | Event::Delete(object) => changed(object),
+                    Event::InitDone => {
+                        health.recovered(kind, store.len());
+                        store.state().iter().for_each(|object| changed(object));
+                    }
+                    Event::Init | Event::InitApply(_) => {}
+                }
+            }
+            Err(error) => health.failed(kind, &error),
+        }
+    }
+}
+
+/// The cluster that a Service belongs to, by its label.
+pub(super) fn cluster_of(service: &Service) -> Option<ObjectRef<RayCluster>> {
+    let cluster = service.labels().get(keys::CLUSTER)?;
+    Some(ObjectRef::new(cluster).within(&service.namespace()?))
+}

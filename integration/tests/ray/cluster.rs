@@ -1,0 +1,311 @@
+//! RayClusters.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Resource, ResourceExt};
+use lockstep_api::JobSet;
+use lockstep_api::ray::{RayCluster, conditions};
+use lockstep_integration::harness::eventually;
+use serde_json::json;
+
+use crate::fixture::{Case, case};
+use crate::ray::cluster;
+use crate::scene::{PATIENCE, Scene};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(workers_start_after_the_head_and_all_is_shown),
+        case!(workers_come_and_go_and_the_head_stays),
+        case!(a_suspended_cluster_has_no_pods_and_starts_anew),
+        case!(changes_that_need_a_suspension_wait_for_it),
+        case!(fields_that_are_not_supported_are_named),
+        case!(autoscaling_is_refused),
+        case!(clusters_of_other_controllers_are_left_alone),
+        case!(what_a_cluster_is_made_of_goes_with_it),
+        case!(a_cluster_that_cannot_be_read_stops_no_other),
+        case!(the_example_applies),
+        case!(the_longest_name_runs),
+        case!(a_control_plane_that_is_killed_makes_one_jobset alone),
+        case!(where_kuberay_runs_clusters_are_left_to_it alone),
+    ]
+}
+
+/// Creates a cluster and has its pods run. UIDs of the head's pod and of the workers'.
+async fn running(scene: &Scene, workers: usize) -> Result<(Vec<String>, Vec<String>)> {
+    scene
+        .create_cluster(cluster(i32::try_from(workers)?, json!({})))
+        .await?;
+    let head = scene.ray_pods_run("head", 1).await?;
+    let small = scene.ray_pods_run("worker", workers).await?;
+    scene.until_state("ready").await?;
+    Ok((head, small))
+}
+
+async fn workers_start_after_the_head_and_all_is_shown(scene: Scene) -> Result<()> {
+    scene.create_cluster(cluster(2, json!({}))).await?;
+    scene
+        .until_cluster("the head is not ready yet", |status| {
+            status
+                .condition(conditions::HEAD_POD_READY)
+                .is_some_and(|condition| condition.status == "False")
+                && status.head.service_name == "rc-head-svc"
+        })
+        .await?;
+    scene.until_jobs(&["rc-head-0"], 0).await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.ray_pods_run("worker", 2).await?;
+    let status = scene.until_state("ready").await?;
+    ensure!(status.is_true(conditions::PROVISIONED), "{:?}", status.conditions);
+    ensure!(
+        (status.desired_worker_replicas, status.ready_worker_replicas) == (2, 2),
+        "{status:?}"
+    );
+    ensure!(status.head.pod_ip == "10.1.2.3", "{:?}", status.head);
+    let pods = scene.ray_pods("head").await?;
+    ensure!(status.head.pod_name == pods[0].name_any(), "{:?}", status.head);
+    ensure!(Scene::job_of(&pods[0]) == Some("rc-head-0"));
+    let service = scene
+        .api::<Service>()
+        .get("rc-head-svc")
+        .await?
+        .spec
+        .unwrap_or_default();
+    ensure!(
+        service.cluster_ip.as_deref() == Some(status.head.service_ip.as_str()),
+        "{:?}",
+        status.head
+    );
+    for (name, port) in [("gcs-server", "6379"), ("dashboard", "8265"), ("client", "10001")] {
+        ensure!(
+            status.endpoints.get(name).map(String::as_str) == Some(port),
+            "{:?}",
+            status.endpoints
+        );
+    }
+    let shown = scene.namespace.kubectl(&["get", "raycluster", "rc"]).await?;
+    ensure!(
+        shown.contains("DESIRED WORKERS") && shown.contains("ready"),
+        "{shown}"
+    );
+    Ok(())
+}
+
+async fn workers_come_and_go_and_the_head_stays(scene: Scene) -> Result<()> {
+    let (head, before) = running(&scene, 2).await?;
+    for replicas in [4, 1, 0, 2] {
+        scene.scale(i32::try_from(replicas)?).await?;
+        let workers = scene.ray_pods_run("worker", replicas).await?;
+        scene
+            .until_cluster(&format!("{replicas} workers"), |status| {
+                usize::try_from(status.ready_worker_replicas) == Ok(replicas)
+            })
+            .await?;
+        if replicas == 4 {
+            ensure!(
+                before.iter().all(|uid| workers.contains(uid)),
+                "{before:?} {workers:?}"
+            );
+        }
+    }
+    ensure!(
+        scene.ray_pods_run("head", 1).await? == head,
+        "the head was made anew"
+    );
+    let jobset = scene.api::<JobSet>().get("rc").await?;
+    ensure!(jobset.restarts() == 0, "{:?}", jobset.status);
+    Ok(())
+}
+
+async fn a_suspended_cluster_has_no_pods_and_starts_anew(scene: Scene) -> Result<()> {
+    let (head, _) = running(&scene, 1).await?;
+    scene.patch_cluster(json!({"spec": {"suspend": true}})).await?;
+    let status = scene.until_state("suspended").await?;
+    ensure!(status.is_true(conditions::SUSPENDED), "{:?}", status.conditions);
+    ensure!(scene.ray_pods("head").await?.is_empty() && scene.ray_pods("worker").await?.is_empty());
+    scene.patch_cluster(json!({"spec": {"suspend": false}})).await?;
+    let again = scene.ray_pods_run("head", 1).await?;
+    ensure!(again != head);
+    scene.ray_pods_run("worker", 1).await?;
+    scene.until_state("ready").await?;
+    Ok(())
+}
+
+async fn changes_that_need_a_suspension_wait_for_it(scene: Scene) -> Result<()> {
+    let (head, _) = running(&scene, 1).await?;
+    let params = json!({"spec": {"headGroupSpec": {"rayStartParams": {"num-cpus": "0"}}}});
+    scene.patch_cluster(params).await?;
+    scene
+        .until_cluster("it is said", |status| status.is_true(conditions::CHANGES_PENDING))
+        .await?;
+    ensure!(scene.ray_pods_run("head", 1).await? == head);
+    scene.patch_cluster(json!({"spec": {"suspend": true}})).await?;
+    scene.until_state("suspended").await?;
+    scene.patch_cluster(json!({"spec": {"suspend": false}})).await?;
+    scene.ray_pods_run("head", 1).await?;
+    let pods = scene.ray_pods("head").await?;
+    let args = pods[0]
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.containers[0].args.clone())
+        .unwrap_or_default();
+    ensure!(args.join(" ").contains("--num-cpus=0"), "{args:?}");
+    Ok(())
+}
+
+async fn fields_that_are_not_supported_are_named(scene: Scene) -> Result<()> {
+    let more = json!({"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}});
+    scene.create_cluster(cluster(0, more)).await?;
+    let named = "spec.gcsFaultToleranceOptions";
+    let note = scene
+        .until_event_of("RayCluster", conditions::UNSUPPORTED_FIELDS)
+        .await?;
+    ensure!(note.contains(named), "{note}");
+    scene
+        .until_cluster("they are named", |status| {
+            let condition = status.condition(conditions::UNSUPPORTED_FIELDS);
+            condition.is_some_and(|condition| condition.message.contains(named))
+        })
+        .await?;
+    // What is not supported is kept as it was stated.
+    let kept = scene
+        .namespace
+        .kubectl(&["get", "raycluster", "rc", "--output", "yaml"])
+        .await?;
+    ensure!(kept.contains("redisAddress"), "{kept}");
+    Ok(())
+}
+
+async fn autoscaling_is_refused(scene: Scene) -> Result<()> {
+    scene
+        .create_cluster(cluster(1, json!({"enableInTreeAutoscaling": true})))
+        .await?;
+    let status = scene.until_state("failed").await?;
+    ensure!(
+        status.reason.contains("spec.enableInTreeAutoscaling"),
+        "{}",
+        status.reason
+    );
+    ensure!(scene.api::<JobSet>().get_opt("rc").await?.is_none());
+    Ok(())
+}
+
+async fn clusters_of_other_controllers_are_left_alone(scene: Scene) -> Result<()> {
+    let more = json!({"managedBy": "ray.io/kuberay-operator"});
+    scene.create_cluster(cluster(1, more)).await?;
+    let note = scene.until_event_of("RayCluster", "ManagedByAnother").await?;
+    ensure!(note.contains("ray.io/kuberay-operator"), "{note}");
+    ensure!(scene.api::<JobSet>().get_opt("rc").await?.is_none());
+    ensure!(scene.api::<RayCluster>().get("rc").await?.status.is_none());
+    Ok(())
+}
+
+async fn what_a_cluster_is_made_of_goes_with_it(scene: Scene) -> Result<()> {
+    running(&scene, 1).await?;
+    let cluster = scene.api::<RayCluster>().get("rc").await?;
+    let owner = cluster.controller_owner_ref(&()).unwrap();
+    for owners in [
+        scene.api::<JobSet>().get("rc").await?.metadata.owner_references,
+        scene
+            .api::<Service>()
+            .get("rc-head-svc")
+            .await?
+            .metadata
+            .owner_references,
+    ] {
+        let owners = owners.unwrap_or_default();
+        ensure!(
+            owners
+                .iter()
+                .any(|found| found.uid == owner.uid && found.controller == Some(true)),
+            "{owners:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn a_cluster_that_cannot_be_read_stops_no_other(scene: Scene) -> Result<()> {
+    let mut broken = cluster(1, json!({}));
+    broken["metadata"]["name"] = json!("broken");
+    broken["spec"]["headGroupSpec"]["template"]["spec"]["containers"] = json!("none");
+    let create = ["create", "--filename", "-"];
+    scene.namespace.kubectl_with(&create, &broken.to_string()).await?;
+    let note = scene.until_event_of("RayCluster", "Unreadable").await?;
+    ensure!(note.contains("cannot be read"), "{note}");
+    running(&scene, 1).await?;
+    Ok(())
+}
+
+async fn the_example_applies(scene: Scene) -> Result<()> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ray/cluster.yaml");
+    let file = file.to_string_lossy();
+    scene.namespace.kubectl(&["apply", "--filename", &file]).await?;
+    scene.until_jobs(&["ray-head-0"], 0).await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.until_jobs(&["ray-head-0", "ray-small-0"], 0).await?;
+    Ok(())
+}
+
+async fn the_longest_name_runs(scene: Scene) -> Result<()> {
+    let mut long = cluster(1, json!({}));
+    let name = "c".repeat(53);
+    long["metadata"]["name"] = json!(name);
+    scene.create_cluster(long).await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.ray_pods_run("worker", 1).await?;
+    eventually("it is ready", PATIENCE, async || {
+        let status = scene
+            .api::<RayCluster>()
+            .get(&name)
+            .await?
+            .status
+            .unwrap_or_default();
+        ensure!(status.is_true(conditions::PROVISIONED), "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_control_plane_that_is_killed_makes_one_jobset(scene: Scene) -> Result<()> {
+    scene.create_cluster(cluster(1, json!({}))).await?;
+    scene.control_plane().kill().await?;
+    scene.control_plane().start().await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.control_plane().kill().await?;
+    scene.control_plane().start().await?;
+    scene.ray_pods_run("worker", 1).await?;
+    scene.until_state("ready").await?;
+    let jobsets = scene.api::<JobSet>().list(&ListParams::default()).await?.items;
+    ensure!(jobsets.len() == 1, "{jobsets:?}");
+    Ok(())
+}
+
+async fn where_kuberay_runs_clusters_are_left_to_it(scene: Scene) -> Result<()> {
+    let leases: Api<Lease> = scene.api();
+    let lease = json!({
+        "metadata": {"name": "ray-operator-leader"},
+        "spec": {"holderIdentity": "kuberay", "leaseDurationSeconds": 15, "renewTime": format!("{:.6}", Timestamp::now())},
+    });
+    leases
+        .create(&PostParams::default(), &serde_json::from_value(lease)?)
+        .await?;
+    // A new process, which has no answer of earlier.
+    scene.control_plane().kill().await?;
+    scene.control_plane().start().await?;
+    scene.create_cluster(cluster(1, json!({}))).await?;
+    let note = scene.until_event_of("RayCluster", "ManagedByAnother").await?;
+    ensure!(note.contains("KubeRay"), "{note}");
+    ensure!(scene.api::<JobSet>().get_opt("rc").await?.is_none());
+    let mut claimed = cluster(1, json!({"managedBy": "lockstep.dev/ray-controller"}));
+    claimed["metadata"]["name"] = json!("claimed");
+    scene.create_cluster(claimed).await?;
+    scene.until_jobs(&["claimed-head-0"], 0).await?;
+    leases
+        .delete("ray-operator-leader", &DeleteParams::default())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What Ray's tests look at.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use lockstep_api::labels;
+use lockstep_api::ray::{RayCluster, RayClusterStatus};
+use lockstep_integration::harness::eventually;
+use serde_json::{Value, json};
+
+use crate::scene::{PATIENCE, Scene};
+
+/// A cluster `rc` with a head and so many workers of the group `small`, and more fields of its spec.
+pub(crate) fn cluster(workers: i32, more: Value) -> Value {
+    let template = json!({"spec": {"containers": [{"name": "ray", "image": "none"}]}});
+    let mut manifest = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "rc"},
+        "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": template},
+            "workerGroupSpecs": [{"groupName": "small", "replicas": workers, "rayStartParams": {}, "template": template}],
+        },
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        manifest["spec"][key] = value.clone();
+    }
+    manifest
+}
+
+impl Scene {
+    pub(crate) async fn create_cluster(&self, manifest: Value) -> Result<RayCluster> {
+        let cluster = serde_json::from_value(manifest)?;
+        Ok(self.api().create(&PostParams::default(), &cluster).await?)
+    }
+
+    /// Changes the cluster by a merge patch.
+    pub(crate) async fn patch_cluster(&self, patch: Value) -> Result<RayCluster> {
+        let api = self.api::<RayCluster>();
+        Ok(api
+            .patch("rc", &PatchParams::default(), &Patch::Merge(patch))
+            .await?)
+    }
+
+    /// Has the group run so many replicas.
+    pub(crate) async fn scale(&self, replicas: i32) -> Result<()> {
+        let mut cluster = self.api::<RayCluster>().get("rc").await?;
+        cluster.spec.worker_group_specs[0].replicas = Some(replicas);
+        cluster.metadata.managed_fields = None;
+        self.patch_cluster(json!({"spec": {"workerGroupSpecs": cluster.spec.worker_group_specs}}))
+            .await?;
+        Ok(())
+    }
+
+    pub(crate) async fn cluster_status(&self) -> Result<RayClusterStatus> {
+        self.api::<RayCluster>()
+            .get("rc")
+            .await?
+            .status
+            .context("no status yet")
+    }
+
+    /// Waits for the cluster's status to be as `expected` says.
+    pub(crate) async fn until_cluster(
+        &self,
+        what: &str,
+        expected: impl Fn(&RayClusterStatus) -> bool,
+    ) -> Result<RayClusterStatus> {
+        eventually(what, PATIENCE, async || {
+            let status = self.cluster_status().await?;
+            ensure!(expected(&status), "{}", serde_json::to_string(&status)?);
+            Ok(status)
+        })
+        .await
+    }
+
+    pub(crate) async fn until_state(&self, state: &str) -> Result<RayClusterStatus> {
+        self.until_cluster(&format!("the cluster is {state}"), |status| {
+            status.state.as_ref().map_or("", |state| state.as_str()) == state
+        })
+        .await
+    }
+
+    /// The pods of a role that are not on their way out.
+    pub(crate) async fn ray_pods(&self, node_type: &str) -> Result<Vec<Pod>> {
+        let of_role = ListParams::default().labels(&format!("ray.io/node-type={node_type}"));
+        let pods = self.api::<Pod>().list(&of_role).await?.items;
+        Ok(pods
+            .into_iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            .collect())
+    }
+
+    /// Plays kubelet: waits until so many pods of a role exist, and has them run and be ready. Their UIDs.
+    pub(crate) async fn ray_pods_run(&self, node_type: &str, count: usize) -> Result<Vec<String>> {
+        eventually(&format!("{count} pods of {node_type}"), PATIENCE, async || {
+            let pods = self.ray_pods(node_type).await?;
+            ensure!(
+                pods.len() == count,
+                "{:?}",
+                pods.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
+            );
+            Ok(())
+        })
+        .await?;
+        let pods = self.ray_pods(node_type).await?;
+        for pod in &pods {
+            let conditions = json!([{"type": "Ready", "status": "True"}]);
+            let status = json!({"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "conditions": conditions}});
+            let api = self.api::<Pod>();
+            api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
+                .await?;
+        }
+        let mut uids: Vec<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+        uids.sort();
+        Ok(uids)
+    }
+
+    /// Waits for an event with this reason about an object of a kind; returns its note.
+    pub(crate) async fn until_event_of(&self, kind: &str, reason: &str) -> Result<String> {
+        eventually(&format!("an event {reason} of a {kind}"), PATIENCE, async || {
+            let events = self.api::<Event>().list(&ListParams::default()).await?.items;
+            let of_kind = |event: &Event| {
+                let regarding = event.regarding.as_ref();
+                regarding.is_some_and(|object| object.kind.as_deref() == Some(kind))
+            };
+            let found = events
+                .into_iter()
+                .find(|event| event.reason.as_deref() == Some(reason) && of_kind(event));
+            Ok(found.context("no such event")?.note.unwrap_or_default())
+        })
+        .await
+    }
+
+    /// The Job of a replicatedJob that a pod belongs to.
+    pub(crate) fn job_of(pod: &Pod) -> Option<&str> {
+        pod.labels().get(labels::BATCH_JOB_NAME).map(String::as_str)
+    }
+}
