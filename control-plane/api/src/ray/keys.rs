@@ -21,6 +21,13 @@ pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
 /// Value of [`RESTART_SCOPE`]: that worker alone.
 pub const RESTART_SCOPE_WORKER: &str = "worker";
 
+/// Label of what was made for another of Ray's resources: its name.
+pub const ORIGINATED_FROM_NAME: &str = "ray.io/originated-from-cr-name";
+/// Label of what was made for another of Ray's resources: its kind.
+pub const ORIGINATED_FROM_CRD: &str = "ray.io/originated-from-crd";
+/// On the submitter of a RayJob, written by the controller: id of the attempt that it submits.
+pub const JOB_ID: &str = "lockstep.dev/ray-job-id";
+
 /// Value of [`NODE_TYPE`] of the head.
 pub const HEAD: &str = "head";
 /// Value of [`NODE_TYPE`] of workers.

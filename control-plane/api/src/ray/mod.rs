@@ -5,11 +5,16 @@
 
 mod cluster;
 pub mod conditions;
+mod job;
 pub mod keys;
 mod unknown;
 
 pub use cluster::{
     HeadGroupSpec, HeadInfo, RayCluster, RayClusterSpec, RayClusterState, RayClusterStatus, WorkerGroupSpec,
+};
+pub use job::{
+    RayJob, RayJobDeploymentStatus, RayJobInfo, RayJobRetryPolicy, RayJobSpec, RayJobStatus,
+    RayJobSubmissionMode, SubmitterConfig,
 };
 pub use unknown::Unknown;
 

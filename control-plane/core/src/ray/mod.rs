@@ -9,6 +9,7 @@
 //! ElasticJobSet do. Everything else of a running cluster stays as it was made until it is suspended and resumed.
 
 pub mod cluster;
+pub mod job;
 mod jobset;
 pub mod names;
 mod pod;
@@ -16,6 +17,7 @@ mod scale;
 mod service;
 mod start;
 mod status;
+mod submitter;
 pub mod validation;
 
 #[cfg(test)]

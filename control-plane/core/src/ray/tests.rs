@@ -1,5 +1,6 @@
 mod compiled;
 mod decided;
+mod jobs;
 mod limits;
 
 use std::sync::Arc;

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use lockstep_api::ray::{RayCluster, RayClusterSpec};
+use lockstep_api::ray::{RayCluster, RayClusterSpec, RayJob, RayJobSubmissionMode};
 
 use crate::validation::{Violation, dns1035_label};
 
+/// Longest name of a RayJob.
+const LONGEST_JOB_NAME: usize = 47;
 /// Longest name of a RayCluster.
 const LONGEST_CLUSTER_NAME: usize = 53;
 
@@ -20,6 +22,102 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
         &mut violations,
     );
     cluster_spec("spec", &cluster.spec, &mut violations);
+    violations
+}
+
+/// Everything that is wrong with a RayJob.
+#[must_use]
+pub fn job(job: &RayJob) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    name("RayJob", job.name(), LONGEST_JOB_NAME, &mut violations);
+    let spec = &job.spec;
+    let mut wrong =
+        |field: &str, message: &str| violations.push(Violation::new(format!("spec.{field}"), message));
+    match spec.submission_mode() {
+        RayJobSubmissionMode::K8sJobMode | RayJobSubmissionMode::HTTPMode => {}
+        mode => wrong(
+            "submissionMode",
+            &format!("{mode} is not supported; use K8sJobMode or HTTPMode"),
+        ),
+    }
+    if !spec.cluster_selector.is_empty() {
+        wrong(
+            "clusterSelector",
+            "is not supported: a RayJob has a cluster of its own",
+        );
+    } else if spec.ray_cluster_spec.is_none() {
+        wrong(
+            "rayClusterSpec",
+            "one of RayClusterSpec or ClusterSelector must be set",
+        );
+    }
+    if spec.is_suspended() && !spec.shuts_down() {
+        wrong(
+            "suspend",
+            "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended",
+        );
+    }
+    let ttl = spec.ttl_seconds_after_finished.unwrap_or(0);
+    if ttl < 0 {
+        wrong(
+            "ttlSecondsAfterFinished",
+            "TTLSecondsAfterFinished must be a non-negative integer",
+        );
+    } else if ttl > 0 && !spec.shuts_down() {
+        wrong(
+            "ttlSecondsAfterFinished",
+            "a RayJob with shutdownAfterJobFinishes set to false cannot have TTLSecondsAfterFinished",
+        );
+    }
+    for (field, value) in [
+        ("activeDeadlineSeconds", spec.active_deadline_seconds),
+        ("preRunningDeadlineSeconds", spec.pre_running_deadline_seconds),
+    ] {
+        if value.is_some_and(|seconds| seconds <= 0) {
+            wrong(field, &format!("{field} must be a positive integer"));
+        }
+    }
+    for (field, value) in [
+        ("backoffLimit", spec.backoff_limit),
+        ("maxRetries", spec.max_retries),
+    ] {
+        if value.is_some_and(|retries| retries < 0) {
+            wrong(field, &format!("{field} must not be negative"));
+        }
+    }
+    if spec.backoff_limit.unwrap_or(0) > 0
+        && spec.max_retries.is_some()
+        && spec.max_retries != spec.backoff_limit
+    {
+        wrong("maxRetries", "must be as backoffLimit says, where both are set");
+    }
+    if let Err(error) = super::submitter::stated_environment(spec) {
+        wrong(
+            "runtimeEnvYAML",
+            &format!("is no YAML of a runtime environment: {error}"),
+        );
+    }
+    let resources = &spec.entrypoint_resources;
+    if !resources.is_empty() && serde_json::from_str::<serde_json::Value>(resources).is_err() {
+        wrong("entrypointResources", "must be JSON");
+    }
+    if spec.entrypoint.trim().is_empty() {
+        wrong("entrypoint", "must be set");
+    }
+    if let Some(template) = &spec.submitter_pod_template
+        && template.spec.as_ref().is_none_or(|pod| pod.containers.is_empty())
+    {
+        wrong("submitterPodTemplate", "should have at least one container");
+    }
+    if let Some(cluster) = &spec.ray_cluster_spec {
+        if cluster.is_suspended() {
+            wrong(
+                "rayClusterSpec.suspend",
+                "is the RayJob's to say, by spec.suspend",
+            );
+        }
+        cluster_spec("spec.rayClusterSpec", cluster, &mut violations);
+    }
     violations
 }
 

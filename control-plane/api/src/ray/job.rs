@@ -1,0 +1,287 @@
+//! The RayJob resource.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+use super::{CONTROLLER_NAME, RayClusterSpec, RayClusterStatus, Unknown};
+use crate::string_enum::string_enum;
+
+type Map = BTreeMap<String, String>;
+
+/// Desired state of a RayJob.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "ray.io",
+    version = "v1",
+    kind = "RayJob",
+    plural = "rayjobs",
+    namespaced,
+    status = "RayJobStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    schema = "disabled",
+    attr = "cfg_attr(true, serde(default))",
+    doc = "A Ray job, and the cluster that it runs on."
+)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RayJobSpec {
+    /// The command that Ray runs.
+    pub entrypoint: String,
+    /// Ray's runtime environment, as YAML.
+    #[serde(rename = "runtimeEnvYAML")]
+    pub runtime_env_yaml: String,
+    /// What Ray keeps beside the job.
+    pub metadata: Map,
+    /// CPUs for the entrypoint.
+    pub entrypoint_num_cpus: Option<f64>,
+    /// GPUs for the entrypoint.
+    pub entrypoint_num_gpus: Option<f64>,
+    /// Other resources for the entrypoint, as JSON.
+    pub entrypoint_resources: String,
+    /// Id of the job; made up where it is not stated.
+    pub job_id: String,
+    /// How the job gets to Ray.
+    pub submission_mode: Option<RayJobSubmissionMode>,
+    /// The cluster that is made for the job.
+    pub ray_cluster_spec: Option<RayClusterSpec>,
+    /// A cluster that is there already. Refused.
+    pub cluster_selector: Map,
+    /// The pod that submits the job.
+    pub submitter_pod_template: Option<PodTemplateSpec>,
+    /// How the job is submitted.
+    pub submitter_config: Option<SubmitterConfig>,
+    /// Seconds after which the job is stopped, all attempts together.
+    pub active_deadline_seconds: Option<i64>,
+    /// Seconds within which the job must have been submitted.
+    pub pre_running_deadline_seconds: Option<i64>,
+    /// How often a failed job is tried again.
+    pub backoff_limit: Option<i32>,
+    /// The same, by another name (an addition).
+    pub max_retries: Option<i32>,
+    /// On what it is tried again (an addition).
+    pub retry_policy: Option<RayJobRetryPolicy>,
+    /// Whether to wait for all pods, and not for the head alone (an addition).
+    pub wait_for_all_pods_healthy: Option<bool>,
+    /// Whether the cluster is deleted when the job has ended.
+    pub shutdown_after_job_finishes: Option<bool>,
+    /// How long after that.
+    pub ttl_seconds_after_finished: Option<i64>,
+    /// Whether the job is to have no pods.
+    pub suspend: Option<bool>,
+    /// Which controller looks after the job.
+    pub managed_by: Option<String>,
+    /// What else is stated.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+/// How the job is submitted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SubmitterConfig {
+    /// How often the submitter's pod may fail, without the job having failed; 2 by default.
+    pub backoff_limit: Option<i32>,
+    /// What else is stated.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+string_enum! {
+    /// How a job gets to Ray.
+    pub enum RayJobSubmissionMode {
+        /// By a Kubernetes Job that submits it and follows its logs.
+        K8sJobMode,
+        /// By this controller, over HTTP.
+        HTTPMode,
+        /// By a container of the head's pod. Refused.
+        SidecarMode,
+        /// By the user. Refused.
+        InteractiveMode,
+    }
+}
+
+string_enum! {
+    /// On what a job is tried again.
+    pub enum RayJobRetryPolicy {
+        /// On the same pods, in which Ray is started anew.
+        InPlace,
+        /// On a new cluster.
+        NewCluster,
+    }
+}
+
+string_enum! {
+    /// Where a RayJob stands.
+    pub enum RayJobDeploymentStatus {
+        /// The cluster comes up.
+        Initializing,
+        /// The job has been submitted, or is being submitted by its submitter.
+        Running,
+        /// The job has succeeded.
+        Complete,
+        /// The job has failed for good.
+        Failed,
+        /// What belongs to it is being deleted, as `spec.suspend` asks.
+        Suspending,
+        /// It has no pods, as `spec.suspend` asks.
+        Suspended,
+        /// It has failed, and its next attempt is being prepared.
+        Retrying,
+        /// The spec cannot be.
+        ValidationFailed,
+    }
+}
+
+/// Observed state of a RayJob.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RayJobStatus {
+    /// Id of the job at Ray, of the present attempt.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub job_id: String,
+    /// Name of the cluster.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ray_cluster_name: String,
+    /// Host and port of the dashboard.
+    #[serde(rename = "dashboardURL", skip_serializing_if = "String::is_empty")]
+    pub dashboard_url: String,
+    /// What Ray says of the job: `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub job_status: String,
+    /// Where the RayJob stands; nothing before it was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_deployment_status: Option<RayJobDeploymentStatus>,
+    /// Why it failed, in one word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What Ray says of the job, or why it failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When the first attempt began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the job ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
+    /// Attempts that succeeded.
+    pub succeeded: i32,
+    /// Attempts that failed.
+    pub failed: i32,
+    /// How often the job was tried again.
+    pub num_retries: i32,
+    /// Whether the job was stopped at its deadline.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deadline_exceeded: bool,
+    /// When the job began and ended at Ray.
+    #[serde(skip_serializing_if = "RayJobInfo::is_empty")]
+    pub ray_job_info: RayJobInfo,
+    /// The run of Ray that the present attempt belongs to: a head that is started anew is another.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub session: String,
+    /// The run of Ray that the attempt before belonged to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub previous_session: String,
+    /// Since when Ray has not been reached, while it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreachable_since: Option<Time>,
+    /// When the phase that Retrying is began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retrying_since: Option<Time>,
+    /// Status of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ray_cluster_status: Option<RayClusterStatus>,
+    /// What has happened to the job, by condition type.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The generation of the spec that this is about.
+    pub observed_generation: i64,
+}
+
+/// Times of a job at Ray.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RayJobInfo {
+    /// When it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
+}
+
+impl RayJobInfo {
+    fn is_empty(&self) -> bool {
+        self.start_time.is_none() && self.end_time.is_none()
+    }
+}
+
+impl RayJob {
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The job's namespace.
+    pub fn ns(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The job's UID.
+    pub fn uid_str(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Who looks after it, where that is stated and not this controller.
+    pub fn managed_by_another(&self) -> Option<&str> {
+        let manager = self.spec.managed_by.as_deref();
+        manager.filter(|manager| !manager.is_empty() && *manager != CONTROLLER_NAME)
+    }
+
+    /// Whether it states that this controller looks after it.
+    pub fn is_claimed(&self) -> bool {
+        self.spec.managed_by.as_deref() == Some(CONTROLLER_NAME)
+    }
+}
+
+impl RayJobSpec {
+    /// How the job gets to Ray.
+    pub fn submission_mode(&self) -> RayJobSubmissionMode {
+        self.submission_mode.clone().unwrap_or_default()
+    }
+
+    /// How often a failed job is tried again.
+    pub fn retries(&self) -> i32 {
+        self.max_retries.or(self.backoff_limit).unwrap_or(0).max(0)
+    }
+
+    /// Whether the cluster is deleted when the job has ended.
+    pub fn shuts_down(&self) -> bool {
+        self.shutdown_after_job_finishes.unwrap_or(false)
+    }
+
+    /// Whether the job is to have no pods.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend.unwrap_or(false)
+    }
+
+    /// The paths of stated fields that are not supported, below `path`.
+    pub fn unsupported(&self, path: &str) -> Vec<String> {
+        let mut paths: Vec<String> = self.other.paths(path).collect();
+        if let Some(config) = &self.submitter_config {
+            paths.extend(config.other.paths(&format!("{path}.submitterConfig")));
+        }
+        if let Some(cluster) = &self.ray_cluster_spec {
+            paths.extend(cluster.unsupported(&format!("{path}.rayClusterSpec")));
+        }
+        paths
+    }
+}

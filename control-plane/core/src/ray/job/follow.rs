@@ -1,0 +1,166 @@
+//! While the job runs: what Ray says of it, else what its submitter says.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobSubmissionMode};
+
+use super::initialize::{failed, is_old};
+use super::{Draft, POLL, Ray, RayInfo};
+use crate::ray::submitter;
+
+/// How long Ray may be out of reach before the attempt is given up.
+const OUT_OF_REACH: SignedDuration = SignedDuration::from_secs(300);
+
+/// What has become of the submitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Submitter {
+    /// There is none, or another attempt's.
+    Missing,
+    /// It works.
+    Works,
+    /// It says that the job has succeeded.
+    Succeeded,
+    /// It says that the job has failed.
+    JobFailed,
+    /// It has failed itself.
+    Failed,
+}
+
+impl Draft<'_> {
+    pub(super) fn follow(&mut self) {
+        self.look_again(POLL);
+        let submitter = self.submitter();
+        match self.observed.ray.clone() {
+            Ray::Reached { session, .. } if session != self.status.session => {
+                self.attempt_failed("HeadRestarted", "the head was started anew while the job ran");
+            }
+            Ray::Reached { job: Some(info), .. } => self.told(&info, submitter),
+            Ray::Reached { job: None, .. } => self.unknown(submitter),
+            Ray::Unasked | Ray::Unreachable => self.unreachable(submitter),
+        }
+    }
+
+    fn submitter(&self) -> Submitter {
+        let own = self
+            .observed
+            .submitter
+            .as_deref()
+            .filter(|job| self.owns(&job.metadata));
+        let Some(job) = own.filter(|job| !is_old(job, &self.status.job_id)) else {
+            return Submitter::Missing;
+        };
+        if has_condition(job, "Complete", None) {
+            Submitter::Succeeded
+        } else if has_condition(job, "Failed", Some("PodFailurePolicy")) {
+            Submitter::JobFailed
+        } else if has_condition(job, "Failed", None) {
+            Submitter::Failed
+        } else {
+            Submitter::Works
+        }
+    }
+
+    /// Ray knows the job.
+    fn told(&mut self, info: &RayInfo, submitter: Submitter) {
+        let status = &mut self.status;
+        status.job_status.clone_from(&info.status);
+        status.message.clone_from(&info.message);
+        status.ray_job_info.start_time = info.start.map(Time);
+        status.ray_job_info.end_time = info.end.map(Time);
+        status.unreachable_since = None;
+        match info.status.as_str() {
+            "SUCCEEDED" => {
+                self.status.succeeded = 1;
+                self.complete();
+            }
+            "STOPPED" => self.complete(),
+            "FAILED" => self.attempt_failed("AppFailed", info.message.clone()),
+            // The job runs whatever has become of its submitter; another one attaches to it.
+            _ => self.attach(submitter),
+        }
+    }
+
+    fn complete(&mut self) {
+        self.status.end_time = Some(self.now());
+        self.status.reason.clear();
+        self.enter(Phase::Complete);
+    }
+
+    fn attach(&mut self, submitter: Submitter) {
+        if self.job.spec.submission_mode() != RayJobSubmissionMode::K8sJobMode {
+            return;
+        }
+        match submitter {
+            Submitter::Works => {}
+            Submitter::Missing if self.observed.submitter.is_none() => {
+                let job = submitter::job(self.job, &self.status, self.observed.now);
+                self.plan.create_submitter = Some(Box::new(job));
+            }
+            Submitter::Missing | Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed => {
+                self.delete_submitter();
+            }
+        }
+    }
+
+    /// Ray answers, and does not know the job.
+    fn unknown(&mut self, submitter: Submitter) {
+        self.status.unreachable_since = None;
+        if !self.status.job_status.is_empty() {
+            return self.attempt_failed("AppFailed", "Ray does not know the job any more");
+        }
+        if self.job.spec.submission_mode() == RayJobSubmissionMode::HTTPMode {
+            self.plan.submit = Some(submitter::body(self.job, &self.status));
+            return;
+        }
+        match submitter {
+            Submitter::Works => {}
+            Submitter::Missing => self.attach(submitter),
+            Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed => {
+                self.attempt_failed(
+                    "SubmissionFailed",
+                    "the submitter has ended, and Ray does not know the job",
+                );
+            }
+        }
+    }
+
+    /// Ray does not answer. What the submitter has seen to its end counts.
+    fn unreachable(&mut self, submitter: Submitter) {
+        if let Some(reason) = self.observed.cluster.as_deref().and_then(failed) {
+            return self.attempt_failed("AppFailed", format!("the cluster has failed: {reason}"));
+        }
+        match submitter {
+            Submitter::Succeeded => {
+                self.status.job_status = "SUCCEEDED".to_owned();
+                self.status.succeeded = 1;
+                return self.complete();
+            }
+            Submitter::JobFailed => {
+                self.status.job_status = "FAILED".to_owned();
+                return self.attempt_failed("AppFailed", "the submitter reports that the job has failed");
+            }
+            Submitter::Missing | Submitter::Works | Submitter::Failed => {}
+        }
+        let since = self
+            .status
+            .unreachable_since
+            .get_or_insert(Time(self.observed.now))
+            .clone();
+        if self.since(Some(&since)) > OUT_OF_REACH {
+            let message = format!("Ray was out of reach for {} s", OUT_OF_REACH.as_secs());
+            self.attempt_failed("JobStatusCheckTimeoutExceeded", message);
+        }
+    }
+}
+
+fn has_condition(job: &Job, type_: &str, reason: Option<&str>) -> bool {
+    let conditions = job
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .filter(|condition| condition.type_ == type_ && condition.status == "True")
+        .any(|condition| reason.is_none_or(|reason| condition.reason.as_deref() == Some(reason)))
+}

@@ -1,0 +1,169 @@
+//! Until the job is submitted: the cluster, its head, and the submitter.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use lockstep_api::ray::{
+    GROUP, RayCluster, RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobSubmissionMode,
+    VERSION, conditions, keys,
+};
+
+use super::{Draft, POLL, Ray};
+use crate::plan::Severity;
+use crate::ray::submitter;
+
+/// Restarts of the cluster before the job was submitted that are forgiven, beside as many as there may be retries.
+const FORGIVEN: i32 = 3;
+
+impl Draft<'_> {
+    pub(super) fn initialize(&mut self) {
+        if self
+            .observed
+            .submitter
+            .as_deref()
+            .is_some_and(|job| self.owns(&job.metadata) && !is_old(job, &self.status.job_id))
+        {
+            return self.running();
+        }
+        let Some(cluster) = self.observed.cluster.as_deref() else {
+            let name = &self.status.ray_cluster_name;
+            let cluster = cluster_for(self.job, name);
+            let message = format!("created the RayCluster {name}");
+            self.plan.create_cluster = Some(Box::new(cluster));
+            return self.tell(Severity::Normal, "CreatedRayCluster", message);
+        };
+        if !self.owns(&cluster.metadata) {
+            let message = format!("the RayCluster {} belongs to somebody else", cluster.name());
+            return self.fail("SubmissionFailed", message);
+        }
+        if let Some(reason) = failed(cluster) {
+            return self.attempt_failed("SubmissionFailed", format!("the cluster has failed: {reason}"));
+        }
+        if let Some(message) = self.never_starts() {
+            return self.fail("SubmissionFailed", message);
+        }
+        if !self.is_ready(cluster) {
+            return;
+        }
+        self.look_again(POLL);
+        self.status.dashboard_url = dashboard(cluster);
+        let Ray::Reached { session, job } = &self.observed.ray else {
+            return;
+        };
+        // Written down before anything is submitted to it.
+        if self.status.session != *session {
+            self.status.session.clone_from(session);
+            return;
+        }
+        if job.is_some() {
+            return self.running();
+        }
+        match self.job.spec.submission_mode() {
+            RayJobSubmissionMode::HTTPMode => {
+                self.plan.submit = Some(submitter::body(self.job, &self.status))
+            }
+            _ if self.delete_submitter() => {}
+            _ => {
+                self.plan.create_submitter = Some(Box::new(submitter::job(
+                    self.job,
+                    &self.status,
+                    self.observed.now,
+                )));
+                self.running();
+            }
+        }
+    }
+
+    fn running(&mut self) {
+        self.enter(Phase::Running);
+        self.look_again(POLL);
+    }
+
+    /// Whether the job can be submitted: the head is ready, or all pods are, where that is asked for.
+    pub(super) fn is_ready(&self, cluster: &RayCluster) -> bool {
+        let all = self.job.spec.wait_for_all_pods_healthy.unwrap_or(false);
+        cluster.status.as_ref().is_some_and(|status| {
+            let enough = !all
+                || status.is_true(conditions::PROVISIONED)
+                    && status.ready_worker_replicas >= status.desired_worker_replicas;
+            status.is_true(conditions::HEAD_POD_READY) && enough
+        })
+    }
+
+    /// Why a cluster that has restarted again and again, and never got as far as to take the job, is given up.
+    fn never_starts(&self) -> Option<String> {
+        let status = self.observed.jobset.as_ref()?.status.as_ref()?;
+        let in_place = status
+            .in_place_restart
+            .as_ref()
+            .map_or(0, |in_place| in_place.restarts);
+        let restarts = in_place.max(status.restarts_count_towards_max);
+        let most = self.job.spec.retries().saturating_add(FORGIVEN);
+        (self.status.num_retries == 0 && restarts > most)
+            .then(|| format!("the cluster was restarted {restarts} times before the job could be submitted"))
+    }
+}
+
+/// Why a cluster has failed.
+pub(super) fn failed(cluster: &RayCluster) -> Option<&str> {
+    let status = cluster.status.as_ref()?;
+    (status.state == Some(RayClusterState::failed)).then_some(status.reason.as_str())
+}
+
+/// Whether a submitter belongs to an earlier attempt.
+pub(super) fn is_old(job: &k8s_openapi::api::batch::v1::Job, id: &str) -> bool {
+    let annotations = job.metadata.annotations.as_ref();
+    annotations
+        .and_then(|annotations| annotations.get(keys::JOB_ID))
+        .map(String::as_str)
+        != Some(id)
+}
+
+/// Host and port of a cluster's dashboard.
+fn dashboard(cluster: &RayCluster) -> String {
+    let endpoints = cluster.status.as_ref().map(|status| &status.endpoints);
+    let port = endpoints
+        .and_then(|endpoints| endpoints.get("dashboard"))
+        .map_or("8265", String::as_str);
+    let service = crate::ray::names::head_service(cluster.name());
+    format!("{service}.{}.svc:{port}", cluster.ns())
+}
+
+/// The cluster of an attempt.
+fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
+    let mut spec = job.spec.ray_cluster_spec.clone().unwrap_or_default();
+    spec.managed_by.clone_from(&job.spec.managed_by);
+    let labels = [
+        (keys::ORIGINATED_FROM_NAME, job.name()),
+        (keys::ORIGINATED_FROM_CRD, "RayJob"),
+    ];
+    RayCluster {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: job.metadata.namespace.clone(),
+            labels: Some(
+                labels
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+            annotations: job.metadata.annotations.clone().map(|mut annotations| {
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+                annotations
+            }),
+            owner_references: Some(vec![owner(job)]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+/// The job as the controlling owner of what is made for it.
+pub(in crate::ray) fn owner(job: &RayJob) -> OwnerReference {
+    OwnerReference {
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: "RayJob".to_owned(),
+        name: job.name().to_owned(),
+        uid: job.uid_str().to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,515 @@
+//! What is to be done about one RayJob.
+//!
+//! ```text
+//!  (new) ──> Initializing ──> Running ──> Complete
+//!    │            │  ^           │
+//!    │            │  └─ Retrying <┤ the attempt failed, and one is left
+//!    │            └──────────────┴──> Failed
+//!    └──> ValidationFailed          (a deadline is never retried)
+//!  any that is not an end ──> Suspending ──> Suspended ──> Initializing
+//! ```
+//!
+//! Promises:
+//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and the attempt: whatever dies, each attempt
+//!   is submitted once.
+//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next one waits until Ray is another: attempts never
+//!   overlap, and a head that was started anew is noticed.
+//! - Where the submitter and the dashboard disagree, the dashboard is right.
+
+mod follow;
+mod initialize;
+mod retry;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use lockstep_api::JobSet;
+use lockstep_api::naming::hex_digest;
+use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
+use serde_json::Value;
+
+pub(super) use initialize::owner;
+
+use super::cluster::{MANAGED_BY_ANOTHER, event, sentence};
+use super::validation;
+use crate::observed::is_controlled_by;
+use crate::plan::{Event, JobRef, Severity};
+
+/// Finalizer by which a job is stopped before its RayJob is gone.
+pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
+/// Between two looks at the dashboard.
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// How long a job that is to be stopped is waited for when its RayJob is deleted.
+const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);
+/// How long a job that has passed its deadline is told to stop.
+const STOP_AT_DEADLINE: SignedDuration = SignedDuration::from_secs(600);
+
+/// A RayJob, what stands around it, and the time.
+#[derive(Clone, Debug)]
+pub struct ObservedJob {
+    /// The RayJob itself.
+    pub job: Arc<RayJob>,
+    /// The RayCluster that the status names.
+    pub cluster: Option<Arc<RayCluster>>,
+    /// The JobSet of that cluster.
+    pub jobset: Option<Arc<JobSet>>,
+    /// The Job that has the RayJob's name.
+    pub submitter: Option<Arc<Job>>,
+    /// What the dashboard says.
+    pub ray: Ray,
+    /// Whether KubeRay's controller runs in this Kubernetes cluster.
+    pub kuberay: bool,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// What the dashboard says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Ray {
+    /// It was not asked.
+    #[default]
+    Unasked,
+    /// It did not answer.
+    Unreachable,
+    /// It answered.
+    Reached {
+        /// The run of Ray.
+        session: String,
+        /// The job, where it knows it.
+        job: Option<RayInfo>,
+    },
+}
+
+/// A job, as Ray tells of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RayInfo {
+    /// `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
+    pub status: String,
+    /// More about it.
+    pub message: String,
+    /// When it began.
+    pub start: Option<Timestamp>,
+    /// When it ended.
+    pub end: Option<Timestamp>,
+}
+
+impl RayInfo {
+    fn has_ended(&self) -> bool {
+        has_ended(&self.status)
+    }
+}
+
+fn has_ended(status: &str) -> bool {
+    ["STOPPED", "SUCCEEDED", "FAILED"].contains(&status)
+}
+
+/// The writes that bring the world closer to what a RayJob asks for, from top to bottom. One that fails ends the plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobPlan {
+    /// Put the finalizer on the RayJob, and no further.
+    pub add_finalizer: bool,
+    /// The job to stop at Ray. That it cannot be reached ends no plan.
+    pub stop: Option<String>,
+    /// The submitter to delete, with its pod.
+    pub delete_submitter: Option<JobRef>,
+    /// The cluster to delete.
+    pub delete_cluster: Option<JobRef>,
+    /// The cluster to create.
+    pub create_cluster: Option<Box<RayCluster>>,
+    /// The JobSet whose workers are all to be started anew, and the word that asks for it once.
+    pub restart: Option<(JobRef, String)>,
+    /// The job to submit over HTTP, as the body of the request.
+    pub submit: Option<Value>,
+    /// The submitter to create.
+    pub create_submitter: Option<Box<Job>>,
+    /// The whole status to write, if it differs from the present one.
+    pub status: Option<Box<RayJobStatus>>,
+    /// To publish once all is written.
+    pub events: Vec<Event>,
+    /// Take the finalizer away.
+    pub remove_finalizer: bool,
+    /// Why nothing is done: to be told once for each generation.
+    pub notice: Option<Event>,
+    /// When to look again although nothing may have changed.
+    pub requeue_after: Option<SignedDuration>,
+}
+
+/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need not be asked.
+#[must_use]
+pub fn question(job: &RayJob) -> Option<(&str, &str)> {
+    let status = job.status.as_ref()?;
+    let asks = match status.job_deployment_status.as_ref()? {
+        Phase::Initializing | Phase::Running | Phase::Retrying => true,
+        Phase::Failed => status.deadline_exceeded && !has_ended(&status.job_status),
+        _ => false,
+    };
+    (asks && !status.dashboard_url.is_empty()).then_some((&status.dashboard_url, &status.job_id))
+}
+
+/// Name of the cluster of an attempt.
+fn cluster_name(job: &RayJob, attempt: i32) -> String {
+    format!("{}-{}", job.name(), digits(job, "cluster", attempt))
+}
+
+/// Id of an attempt at Ray.
+fn job_id(job: &RayJob, attempt: i32) -> String {
+    match (job.spec.job_id.as_str(), attempt) {
+        ("", _) => format!("{}-{}", job.name(), digits(job, "job", attempt)),
+        (stated, 0) => stated.to_owned(),
+        (stated, attempt) => format!("{stated}-{attempt}"),
+    }
+}
+
+/// Five characters that follow from the RayJob and the attempt.
+fn digits(job: &RayJob, what: &str, attempt: i32) -> String {
+    let digest = hex_digest(&format!("{}/{what}/{attempt}", job.uid_str()));
+    digest[..5].to_owned()
+}
+
+/// Decides what is to be done about a RayJob.
+#[must_use]
+pub fn plan(observed: &ObservedJob) -> JobPlan {
+    let mut draft = Draft::new(observed);
+    let job = &*observed.job;
+    let has_finalizer = job
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|name| name == FINALIZER);
+    if job.is_deleting() {
+        if has_finalizer {
+            draft.finalize();
+        }
+        return draft.plan;
+    }
+    if let Some(message) = draft.not_ours() {
+        draft.plan.notice = Some(event(Severity::Warning, MANAGED_BY_ANOTHER, message));
+        return draft.plan;
+    }
+    let phase = draft.status.job_deployment_status.clone();
+    let is_live = matches!(
+        phase,
+        Some(Phase::Initializing | Phase::Running | Phase::Retrying)
+    );
+    if !has_finalizer && (phase.is_none() || is_live) {
+        draft.plan.add_finalizer = true;
+        return draft.plan;
+    }
+    if is_live && job.spec.is_suspended() {
+        draft.enter(Phase::Suspending);
+        return draft.finish();
+    }
+    if is_live && draft.is_past_deadline() {
+        return draft.finish();
+    }
+    match phase {
+        None => draft.start(),
+        Some(Phase::ValidationFailed) => {
+            if draft.status.observed_generation != draft.generation() {
+                draft.start();
+            }
+        }
+        Some(Phase::Suspended) => {
+            if !job.spec.is_suspended() {
+                draft.start();
+            }
+        }
+        Some(Phase::Suspending) => draft.suspend(),
+        Some(Phase::Initializing) => draft.initialize(),
+        Some(Phase::Running) => draft.follow(),
+        Some(Phase::Retrying) => draft.retry(),
+        Some(Phase::Complete | Phase::Failed) => draft.clean_up(),
+        Some(Phase::Other(_)) => {}
+    }
+    draft.finish()
+}
+
+/// A plan in the making.
+struct Draft<'a> {
+    observed: &'a ObservedJob,
+    job: &'a RayJob,
+    status: RayJobStatus,
+    plan: JobPlan,
+}
+
+impl<'a> Draft<'a> {
+    fn new(observed: &'a ObservedJob) -> Self {
+        Self {
+            observed,
+            job: &observed.job,
+            status: observed.job.status.clone().unwrap_or_default(),
+            plan: JobPlan::default(),
+        }
+    }
+
+    fn generation(&self) -> i64 {
+        self.job.metadata.generation.unwrap_or(0)
+    }
+
+    fn now(&self) -> Time {
+        Time(self.observed.now)
+    }
+
+    /// How long ago that was.
+    fn since(&self, time: Option<&Time>) -> SignedDuration {
+        time.map_or(SignedDuration::ZERO, |time| {
+            self.observed.now.duration_since(time.0)
+        })
+    }
+
+    fn owns(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
+        is_controlled_by(meta, self.job.uid_str())
+    }
+
+    fn not_ours(&self) -> Option<String> {
+        if let Some(manager) = self.job.managed_by_another() {
+            return Some(format!("spec.managedBy is {manager}: this job is left to it"));
+        }
+        let open = !self.job.is_claimed() && self.status.job_deployment_status.is_none();
+        (self.observed.kuberay && open).then(|| {
+            format!(
+                "KubeRay's controller runs here, and this job is left to it; spec.managedBy: {} gives it to this one",
+                lockstep_api::ray::CONTROLLER_NAME
+            )
+        })
+    }
+
+    fn look_again(&mut self, after: SignedDuration) {
+        let soonest = self.plan.requeue_after.map_or(after, |before| before.min(after));
+        self.plan.requeue_after = Some(soonest.max(SignedDuration::from_millis(100)));
+    }
+
+    fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
+        self.plan.events.push(event(severity, reason, message));
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.tell(Severity::Normal, phase.as_str(), format!("the job is {phase}"));
+        self.status.job_deployment_status = Some(phase);
+    }
+
+    /// The first attempt, or none: the spec cannot be, or is suspended.
+    fn start(&mut self) {
+        self.name_unsupported();
+        let violations = validation::job(self.job);
+        if !violations.is_empty() {
+            let message = sentence(&violations);
+            self.tell(Severity::Warning, "ValidationFailed", message.clone());
+            self.status.job_deployment_status = Some(Phase::ValidationFailed);
+            self.status.reason = "ValidationFailed".to_owned();
+            self.status.message = message;
+            return;
+        }
+        self.status = RayJobStatus {
+            conditions: std::mem::take(&mut self.status.conditions),
+            ..RayJobStatus::default()
+        };
+        if self.job.spec.is_suspended() {
+            return self.enter(Phase::Suspended);
+        }
+        self.status.job_id = job_id(self.job, 0);
+        self.status.ray_cluster_name = cluster_name(self.job, 0);
+        self.status.start_time = Some(self.now());
+        self.enter(Phase::Initializing);
+    }
+
+    /// Says which fields are ignored: in a condition, and in an event.
+    fn name_unsupported(&mut self) {
+        let paths = self.job.spec.unsupported("spec");
+        self.status
+            .conditions
+            .retain(|condition| condition.type_ != UNSUPPORTED_FIELDS);
+        if paths.is_empty() {
+            return;
+        }
+        let message = format!("not supported, and ignored: {}", paths.join(", "));
+        self.tell(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
+        self.status.conditions.push(Condition {
+            type_: UNSUPPORTED_FIELDS.to_owned(),
+            status: "True".to_owned(),
+            reason: reasons::IGNORED.to_owned(),
+            message,
+            last_transition_time: self.now(),
+            observed_generation: Some(self.generation()),
+        });
+    }
+
+    /// The deadlines, which nothing beats. True: one has passed.
+    fn is_past_deadline(&mut self) -> bool {
+        let spec = &self.job.spec;
+        let elapsed = self.since(self.status.start_time.as_ref());
+        let left = |seconds: Option<i64>| Some(SignedDuration::from_secs(seconds?) - elapsed);
+        let before_running =
+            self.status.job_deployment_status == Some(Phase::Initializing) && self.status.num_retries == 0;
+        let limits = [
+            (
+                "DeadlineExceeded",
+                "activeDeadlineSeconds",
+                left(spec.active_deadline_seconds),
+            ),
+            (
+                "PreRunningDeadlineExceeded",
+                "preRunningDeadlineSeconds",
+                left(spec.pre_running_deadline_seconds).filter(|_| before_running),
+            ),
+        ];
+        for (reason, field, left) in limits {
+            let Some(left) = left else { continue };
+            if left.is_positive() {
+                self.look_again(left);
+                continue;
+            }
+            if !self.status.dashboard_url.is_empty() && !has_ended(&self.status.job_status) {
+                self.plan.stop = Some(self.status.job_id.clone());
+            }
+            self.status.deadline_exceeded = true;
+            self.fail(reason, format!("the job has passed its {field}"));
+            return true;
+        }
+        false
+    }
+
+    /// The end, without another attempt.
+    fn fail(&mut self, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        self.tell(Severity::Warning, reason, message.clone());
+        self.status.job_deployment_status = Some(Phase::Failed);
+        self.status.reason = reason.to_owned();
+        self.status.message = message;
+        self.status.failed = self.status.failed.saturating_add(1);
+        self.status.end_time = Some(self.now());
+        self.status.unreachable_since = None;
+    }
+
+    /// The attempt has failed: another one, where one is left.
+    fn attempt_failed(&mut self, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        if self.status.num_retries >= self.job.spec.retries() {
+            return self.fail(reason, message);
+        }
+        let status = &mut self.status;
+        status.failed = status.failed.saturating_add(1);
+        status.num_retries = status.num_retries.saturating_add(1);
+        status.job_id = job_id(self.job, status.num_retries);
+        status.previous_session = std::mem::take(&mut status.session);
+        status.job_status.clear();
+        status.ray_job_info = Default::default();
+        status.unreachable_since = None;
+        status.reason.clear();
+        status.message = message.clone();
+        status.retrying_since = Some(Time(self.observed.now));
+        status.job_deployment_status = Some(Phase::Retrying);
+        let attempt = status.num_retries;
+        let message = format!(
+            "{reason}: {message}; retry {attempt} of {}",
+            self.job.spec.retries()
+        );
+        self.tell(Severity::Warning, "Retrying", message);
+    }
+
+    /// Deletes what there is, then is suspended.
+    fn suspend(&mut self) {
+        if self.delete_submitter() | self.delete_cluster() {
+            return self.look_again(POLL);
+        }
+        self.status = RayJobStatus {
+            conditions: std::mem::take(&mut self.status.conditions),
+            ..RayJobStatus::default()
+        };
+        self.enter(Phase::Suspended);
+    }
+
+    /// Has the submitter deleted. True: it is still there.
+    fn delete_submitter(&mut self) -> bool {
+        let Some(submitter) = self
+            .observed
+            .submitter
+            .as_deref()
+            .filter(|job| self.owns(&job.metadata))
+        else {
+            return false;
+        };
+        if submitter.metadata.deletion_timestamp.is_none() {
+            self.plan.delete_submitter = Some(JobRef::of(submitter));
+        }
+        true
+    }
+
+    /// Has the cluster deleted. True: it is still there.
+    fn delete_cluster(&mut self) -> bool {
+        let Some(cluster) = self
+            .observed
+            .cluster
+            .as_deref()
+            .filter(|cluster| self.owns(&cluster.metadata))
+        else {
+            return false;
+        };
+        if !cluster.is_deleting() {
+            self.plan.delete_cluster = Some(JobRef {
+                name: cluster.name().to_owned(),
+                uid: cluster.uid_str().to_owned(),
+            });
+        }
+        true
+    }
+
+    /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The submitter stays for its logs.
+    fn clean_up(&mut self) {
+        let over = self.since(self.status.end_time.as_ref());
+        if let Ray::Reached {
+            session,
+            job: Some(info),
+        } = &self.observed.ray
+            && *session == self.status.session
+        {
+            self.status.job_status.clone_from(&info.status);
+            if !info.has_ended() {
+                self.plan.stop = Some(self.status.job_id.clone());
+            }
+        }
+        if question(self.job).is_some() && !has_ended(&self.status.job_status) && over < STOP_AT_DEADLINE {
+            self.look_again(POLL);
+        }
+        if !self.job.spec.shuts_down() {
+            return;
+        }
+        let ttl = SignedDuration::from_secs(self.job.spec.ttl_seconds_after_finished.unwrap_or(0).max(0));
+        if over >= ttl {
+            self.delete_cluster();
+        } else {
+            self.look_again(ttl - over);
+        }
+    }
+
+    /// The RayJob is being deleted: its job is stopped first, where that can be done.
+    fn finalize(&mut self) {
+        let waited = self.since(self.job.metadata.deletion_timestamp.as_ref());
+        let is_live = match &self.observed.ray {
+            Ray::Unasked => false,
+            Ray::Unreachable => self.status.job_deployment_status == Some(Phase::Running),
+            Ray::Reached { job, .. } => job.as_ref().is_some_and(|job| !job.has_ended()),
+        };
+        if is_live && waited < STOP_ON_DELETION {
+            self.plan.stop = Some(self.status.job_id.clone());
+            self.look_again(SignedDuration::from_secs(1));
+        } else {
+            self.plan.remove_finalizer = true;
+        }
+    }
+
+    fn finish(mut self) -> JobPlan {
+        self.status.observed_generation = self.generation();
+        if let Some(cluster) = &self.observed.cluster {
+            self.status.ray_cluster_status.clone_from(&cluster.status);
+        }
+        if self.job.status.as_ref() != Some(&self.status) {
+            self.plan.status = Some(Box::new(self.status));
+        }
+        self.plan
+    }
+}

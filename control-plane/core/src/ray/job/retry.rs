@@ -1,0 +1,87 @@
+//! Between two attempts: the submitter goes, then Ray is started anew, in the same pods or in a new cluster.
+
+use jiff::SignedDuration;
+use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobRetryPolicy};
+use lockstep_api::{InPlacePhase, JobSet, annotations};
+
+use super::initialize::failed;
+use super::{Draft, POLL, Ray, cluster_name};
+use crate::plan::JobRef;
+
+/// How long a start in the same pods may take before a new cluster is made.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(180);
+
+impl Draft<'_> {
+    pub(super) fn retry(&mut self) {
+        self.look_again(POLL);
+        if self.delete_submitter() {
+            return;
+        }
+        match self
+            .observed
+            .cluster
+            .as_deref()
+            .filter(|cluster| !self.needs_another(cluster))
+        {
+            Some(cluster) => self.start_anew(cluster),
+            None if self.delete_cluster() => {}
+            None => {
+                self.status.ray_cluster_name = cluster_name(self.job, self.status.num_retries);
+                self.status.dashboard_url.clear();
+                self.status.previous_session.clear();
+                self.again();
+            }
+        }
+    }
+
+    /// Whether the next attempt cannot be made on this cluster.
+    fn needs_another(&self, cluster: &RayCluster) -> bool {
+        self.job.spec.retry_policy == Some(RayJobRetryPolicy::NewCluster)
+            || cluster.is_deleting()
+            || failed(cluster).is_some()
+            || self.since(self.status.retrying_since.as_ref()) > PATIENCE
+    }
+
+    /// Has Ray started anew in its pods, and waits until it is.
+    fn start_anew(&mut self, cluster: &RayCluster) {
+        let word = self.status.job_id.clone();
+        let jobset = self.observed.jobset.as_deref();
+        let before = &self.status.previous_session;
+        let is_another = match &self.observed.ray {
+            Ray::Reached { session, .. } if before.is_empty() => {
+                !session.is_empty() || jobset.is_some_and(|jobset| has_restarted(jobset, &word))
+            }
+            Ray::Reached { session, .. } => session != before,
+            Ray::Unasked | Ray::Unreachable => false,
+        };
+        if is_another && self.is_ready(cluster) {
+            return self.again();
+        }
+        // A head that was started anew already needs no restart of its own.
+        let asked = |jobset: &JobSet| jobset.annotation(annotations::RESTART_REQUEST) == Some(word.as_str());
+        if let Some(jobset) = jobset.filter(|jobset| !is_another && !asked(jobset)) {
+            let jobset = JobRef {
+                name: jobset.name().to_owned(),
+                uid: jobset.uid_str().to_owned(),
+            };
+            self.plan.restart = Some((jobset, word));
+        }
+    }
+
+    fn again(&mut self) {
+        self.status.retrying_since = None;
+        self.enter(Phase::Initializing);
+    }
+}
+
+/// Whether all workers have been started anew since this word asked for it.
+fn has_restarted(jobset: &JobSet, word: &str) -> bool {
+    let in_place = jobset
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    in_place.is_some_and(|in_place| {
+        in_place.handled_manual_request.as_deref() == Some(word)
+            && in_place.phase == Some(InPlacePhase::InSync)
+    })
+}

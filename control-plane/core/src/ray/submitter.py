@@ -1,0 +1,95 @@
+"""Submits a job to Ray, once, shows the driver's output, and ends as the job does.
+
+Exit codes: 0 the job has succeeded; 1 it has failed, or was stopped; 75 something else, try again; 76 this Ray is not the one that the job
+belongs to. Whoever is started again attaches to the job that runs.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+ADDRESS = "http://" + os.environ["RAY_DASHBOARD_ADDRESS"]
+JOB = os.environ["RAY_JOB_SUBMISSION_ID"]
+SESSION = os.environ.get("RAYJOB_SESSION", "")
+SUBMIT = json.loads(os.environ["RAYJOB_SUBMIT"])
+ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+def get(path):
+    """The answer: its text, or None where there is no such thing. OSError: there is no answer."""
+    try:
+        with urllib.request.urlopen(ADDRESS + path, timeout=10) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
+
+
+def ray(*args):
+    return ["ray", "job", *args]
+
+
+def say(text):
+    print("submitter: " + text, flush=True)
+
+
+def show(follow, shown):
+    """Prints the driver's output beyond what was shown; returns how many lines that makes."""
+    command = ray("logs", "--address", ADDRESS, *(["--follow"] if follow else []), JOB)
+    logs = subprocess.Popen(command, stdout=subprocess.PIPE)
+    lines = 0
+    for line in logs.stdout:
+        lines += 1
+        if lines > shown:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+    logs.wait()
+    return max(shown, lines)
+
+
+def main():
+    shown = 0
+    waits = False
+    while True:
+        try:
+            get("/api/gcs_healthz")
+            session = json.loads(get("/api/version") or "{}").get("session_name", "")
+            if SESSION and session and session != SESSION:
+                say("Ray was started anew, the job belongs to the one before")
+                return 76
+            found = get("/api/jobs/" + JOB)
+        except (OSError, ValueError) as error:
+            if not waits:
+                say("waiting for Ray at %s (%s)" % (ADDRESS, error))
+            waits = True
+            time.sleep(2)
+            continue
+        if found is None:
+            if shown:
+                say("Ray does not know the job any more")
+                return 75
+            # One that was submitted meanwhile is refused by Ray.
+            if subprocess.call(ray("submit", "--address", ADDRESS, "--submission-id", JOB, "--no-wait", *SUBMIT)) != 0:
+                try:
+                    if get("/api/jobs/" + JOB) is None:
+                        return 75
+                except OSError:
+                    return 75
+            continue
+        info = json.loads(found)
+        if info["status"] in ENDS:
+            show(False, shown)
+            say("the job has %s: %s" % (info["status"], info.get("message") or ""))
+            return 0 if info["status"] == "SUCCEEDED" else 1
+        shown = show(True, shown)
+        time.sleep(1)
+
+
+# As PID 1 it would not be ended by the signal else. The job runs on.
+signal.signal(signal.SIGTERM, lambda *_: os._exit(75))
+sys.exit(main())

@@ -1,0 +1,241 @@
+//! How a job gets to Ray: the Job that submits it, or the body of a request.
+//!
+//! The submitter has no hook that stops the job: one that is evicted, or whose node goes, must leave it alone. At a deadline and at deletion
+//! the controller stops the job itself.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
+};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::ray::{RayJob, RayJobSpec, RayJobStatus, keys};
+use serde_json::{Value, json};
+
+use super::job::owner;
+use super::pod::env;
+
+/// What the submitter runs.
+const SCRIPT: &str = include_str!("submitter.py");
+/// Exit code of a submitter whose job has failed.
+const JOB_FAILED: i32 = 1;
+/// Name of the container, as KubeRay has it.
+const CONTAINER: &str = "ray-job-submitter";
+/// How often the submitter may fail by itself.
+const BACKOFF_LIMIT: i32 = 2;
+/// How long after the job's deadline its submitter ends, if it has not by then.
+const GRACE_SECONDS: i64 = 60;
+/// Variable by which a job finds the number of its attempt, from 0.
+const ATTEMPT: &str = "RAYJOB_ATTEMPT";
+
+/// The runtime environment as it is stated.
+pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
+    if spec.runtime_env_yaml.trim().is_empty() {
+        return Ok(json!({}));
+    }
+    let stated: Value = serde_yaml_ng::from_str(&spec.runtime_env_yaml).map_err(|error| error.to_string())?;
+    match stated {
+        Value::Object(_) => Ok(stated),
+        Value::Null => Ok(json!({})),
+        _ => Err("must be a map".to_owned()),
+    }
+}
+
+/// The runtime environment, in which the attempt is told.
+fn environment(job: &RayJob, status: &RayJobStatus) -> Value {
+    let mut environment = stated_environment(&job.spec).unwrap_or_else(|_| json!({}));
+    if !environment["env_vars"].is_object() {
+        environment["env_vars"] = json!({});
+    }
+    if environment["env_vars"][ATTEMPT].is_null() {
+        environment["env_vars"][ATTEMPT] = json!(status.num_retries.to_string());
+    }
+    environment
+}
+
+/// The body of the request that submits the job (Ray's Jobs REST API).
+pub(super) fn body(job: &RayJob, status: &RayJobStatus) -> Value {
+    let spec = &job.spec;
+    let mut body = json!({
+        "entrypoint": spec.entrypoint.trim(),
+        "submission_id": status.job_id,
+        "runtime_env": environment(job, status),
+        "metadata": spec.metadata,
+    });
+    if let Some(cpus) = spec.entrypoint_num_cpus {
+        body["entrypoint_num_cpus"] = json!(cpus);
+    }
+    if let Some(gpus) = spec.entrypoint_num_gpus {
+        body["entrypoint_num_gpus"] = json!(gpus);
+    }
+    if let Ok(resources) = serde_json::from_str::<Value>(&spec.entrypoint_resources) {
+        body["entrypoint_resources"] = resources;
+    }
+    body
+}
+
+/// What follows `ray job submit`, one word each.
+fn arguments(job: &RayJob, status: &RayJobStatus) -> Vec<String> {
+    let spec = &job.spec;
+    let mut arguments = vec![
+        "--runtime-env-json".to_owned(),
+        environment(job, status).to_string(),
+    ];
+    let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+    if !spec.metadata.is_empty() {
+        add("--metadata-json", json!(spec.metadata).to_string());
+    }
+    if let Some(cpus) = spec.entrypoint_num_cpus {
+        add("--entrypoint-num-cpus", cpus.to_string());
+    }
+    if let Some(gpus) = spec.entrypoint_num_gpus {
+        add("--entrypoint-num-gpus", gpus.to_string());
+    }
+    if !spec.entrypoint_resources.is_empty() {
+        add("--entrypoint-resources", spec.entrypoint_resources.clone());
+    }
+    arguments.extend(["--".to_owned(), spec.entrypoint.trim().to_owned()]);
+    arguments
+}
+
+/// The Job that submits the present attempt. Its pod's death is never the job's: it is made anew, and attaches.
+pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
+    let spec = &job.spec;
+    let labels: BTreeMap<String, String> = [
+        (keys::ORIGINATED_FROM_NAME, job.name()),
+        (keys::ORIGINATED_FROM_CRD, "RayJob"),
+        (keys::CLUSTER, status.ray_cluster_name.as_str()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let elapsed = status
+        .start_time
+        .as_ref()
+        .map_or(0, |start| now.duration_since(start.0).as_secs());
+    let config = spec.submitter_config.as_ref();
+    Job {
+        metadata: ObjectMeta {
+            name: job.metadata.name.clone(),
+            namespace: job.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: Some([(keys::JOB_ID.to_owned(), status.job_id.clone())].into()),
+            owner_references: Some(vec![owner(job)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(
+                config
+                    .and_then(|config| config.backoff_limit)
+                    .unwrap_or(BACKOFF_LIMIT),
+            ),
+            active_deadline_seconds: spec
+                .active_deadline_seconds
+                .map(|deadline| (deadline - elapsed).max(0) + GRACE_SECONDS),
+            pod_failure_policy: Some(failure_policy()),
+            template: template(job, status),
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// A job that has failed is not submitted again, and a pod that is disrupted is no failure.
+fn failure_policy() -> PodFailurePolicy {
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule {
+                action: "Ignore".to_owned(),
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    type_: "DisruptionTarget".to_owned(),
+                    status: Some("True".to_owned()),
+                }]),
+                ..PodFailurePolicyRule::default()
+            },
+            PodFailurePolicyRule {
+                action: "FailJob".to_owned(),
+                on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                    container_name: None,
+                    operator: "In".to_owned(),
+                    values: vec![JOB_FAILED],
+                }),
+                ..PodFailurePolicyRule::default()
+            },
+        ],
+    }
+}
+
+fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
+    let mut template = job
+        .spec
+        .submitter_pod_template
+        .clone()
+        .unwrap_or_else(|| default_template(job));
+    let pod = template.spec.get_or_insert_default();
+    // What the failure policy asks for.
+    pod.restart_policy = Some("Never".to_owned());
+    let head = job.spec.ray_cluster_spec.as_ref();
+    let head = head.and_then(|cluster| cluster.head_group_spec.template.spec.as_ref());
+    if let Some(container) = pod.containers.first_mut() {
+        if container.image.is_none() {
+            container.image = head.and_then(|pod| pod.containers.first()?.image.clone());
+        }
+        if container.command.is_none() {
+            container.command = Some(["python3", "-u", "-c", SCRIPT].map(str::to_owned).into());
+        }
+        env(container, "PYTHONUNBUFFERED", "1");
+        for (name, value) in [
+            ("RAY_DASHBOARD_ADDRESS", status.dashboard_url.clone()),
+            ("RAY_JOB_SUBMISSION_ID", status.job_id.clone()),
+            ("RAYJOB_SESSION", status.session.clone()),
+            (ATTEMPT, status.num_retries.to_string()),
+            ("RAYJOB_SUBMIT", json!(arguments(job, status)).to_string()),
+        ] {
+            container
+                .env
+                .get_or_insert_default()
+                .retain(|variable| variable.name != name);
+            env(container, name, &value);
+        }
+    }
+    template
+}
+
+fn default_template(job: &RayJob) -> PodTemplateSpec {
+    let head = job
+        .spec
+        .ray_cluster_spec
+        .as_ref()
+        .map(|cluster| &cluster.head_group_spec.template);
+    let pod = head.and_then(|template| template.spec.as_ref());
+    let ray = pod.and_then(|pod| pod.containers.first());
+    let amounts = |cpu: &str, memory: &str| {
+        let amounts = [("cpu", cpu), ("memory", memory)];
+        Some(
+            amounts
+                .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+                .into(),
+        )
+    };
+    PodTemplateSpec {
+        metadata: None,
+        spec: Some(PodSpec {
+            containers: vec![Container {
+                name: CONTAINER.to_owned(),
+                image: ray.and_then(|container| container.image.clone()),
+                image_pull_policy: ray.and_then(|container| container.image_pull_policy.clone()),
+                resources: Some(ResourceRequirements {
+                    limits: amounts("1", "1Gi"),
+                    requests: amounts("500m", "200Mi"),
+                    ..ResourceRequirements::default()
+                }),
+                ..Container::default()
+            }],
+            image_pull_secrets: pod.and_then(|pod| pod.image_pull_secrets.clone()),
+            ..PodSpec::default()
+        }),
+    }
+}
