@@ -127,7 +127,8 @@ gang-test: deps ## Run the tests of gang start, with a real scheduler on nodes w
 	$(CARGO) test --locked -p lockstep-integration --test gang
 
 .PHONY: ray-test
-ray-test: deps ## Run the tests of RayClusters against a real API server
+ray-test: deps ## Run the tests of RayClusters and RayJobs against a real API server, with a stub of Ray's dashboard
+	python3 integration/tests/ray/submitter_test.py
 	$(CARGO) test --locked -p lockstep-integration --test ray
 
 .PHONY: node-test

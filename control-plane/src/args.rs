@@ -75,10 +75,15 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 
-    /// Whether to look after RayClusters (ray.io/v1).
+    /// Whether to look after RayClusters and RayJobs (ray.io/v1).
     #[arg(long, env = "LOCKSTEP_RAY", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ray: bool,
+
+    /// Host and port of an HTTP proxy by which the dashboards of RayJobs' clusters are reached, where their Services are not: outside of the
+    /// cluster.
+    #[arg(long, env = "LOCKSTEP_RAY_DASHBOARD_PROXY", value_name = "ADDRESS")]
+    pub ray_dashboard_proxy: Option<String>,
 
     /// Port of the admission webhooks [default: 9443]
     #[arg(long, env = "LOCKSTEP_WEBHOOK_PORT", value_name = "PORT")]

@@ -35,10 +35,16 @@ pub(crate) const JOBSET_DEFINITION: Definition = Definition {
     text: include_str!("../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"),
 };
 /// Those of Ray's resources, which only this program installs: KubeRay has its own.
-pub(crate) const RAY_DEFINITIONS: [Definition; 1] = [Definition {
-    name: "rayclusters.ray.io",
-    text: include_str!("../api/crds/ray.io_rayclusters.yaml"),
-}];
+pub(crate) const RAY_DEFINITIONS: [Definition; 2] = [
+    Definition {
+        name: "rayclusters.ray.io",
+        text: include_str!("../api/crds/ray.io_rayclusters.yaml"),
+    },
+    Definition {
+        name: "rayjobs.ray.io",
+        text: include_str!("../api/crds/ray.io_rayjobs.yaml"),
+    },
+];
 /// Version of the control plane that has installed the definition, with a hash of the definition as build metadata.
 const VERSION: &str = "lockstep.dev/crd-version";
 const FIELD_MANAGER: &str = "lockstep-control-plane";

@@ -187,6 +187,7 @@ impl Leader {
                 client: self.client.clone(),
                 stores: self.stores.clone(),
                 manage_crds: self.settings.manage_crds,
+                dashboard_proxy: self.settings.ray.clone().and_then(|ray| ray.dashboard_proxy),
             };
             let ray = ray.run(changes, end.clone());
             parts.spawn(async move {

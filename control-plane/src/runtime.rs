@@ -51,7 +51,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (groups, group_changes) = notify::channel();
     let (placement, placement_changes) = notify::channel();
     let (gangs, gang_changes) = notify::channel();
-    let (ray, ray_changes) = settings.ray.then(notify::channel).unzip();
+    let (ray, ray_changes) = settings.ray.as_ref().map(|_| notify::channel()).unzip();
     let watchers = Watchers {
         reconciler,
         groups,

@@ -79,8 +79,8 @@ pub struct Settings {
     pub features: Features,
     /// Whether to install and upgrade the CustomResourceDefinition.
     pub manage_crds: bool,
-    /// Whether Ray's resources are looked after.
-    pub ray: bool,
+    /// How Ray's resources are looked after; they are not without.
+    pub ray: Option<Ray>,
     /// Whether lost pods of in-place groups are replaced at once.
     pub replace_lost_pods: bool,
     /// How replicas agree on the one that acts.
@@ -101,6 +101,13 @@ pub struct Settings {
     pub traces: Option<OtlpEndpoint>,
     /// How agents get into containers.
     pub agents: Agents,
+}
+
+/// How Ray's resources are looked after.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ray {
+    /// Host and port of an HTTP proxy that reaches the dashboards; they are reached by their own addresses without.
+    pub dashboard_proxy: Option<String>,
 }
 
 /// How replicas agree on the one that acts.
@@ -187,7 +194,9 @@ impl Settings {
         Ok(Self {
             features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
             manage_crds: args.manage_crds,
-            ray: args.ray,
+            ray: args.ray.then_some(Ray {
+                dashboard_proxy: args.ray_dashboard_proxy,
+            }),
             replace_lost_pods: args.replace_lost_pods,
             leader_election: leader_election(
                 file.leader_election.unwrap_or_default(),

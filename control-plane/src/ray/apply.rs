@@ -3,12 +3,16 @@
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
 use lockstep_api::JobSet;
+use lockstep_api::annotations::RESTART_REQUEST;
+use lockstep_api::ray::RayJob;
 use lockstep_core::plan::JobRef;
+use lockstep_core::ray::job::FINALIZER;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use thiserror::Error;
 
 use crate::apply::is_status;
@@ -19,6 +23,9 @@ pub(super) enum RayError {
     /// Somebody else has written in between, or the watch is behind: the next decision will be about what is there then.
     #[error("{0} has changed meanwhile")]
     Conflict(String),
+    /// Ray's dashboard did not take a job.
+    #[error("the dashboard: {0}")]
+    Dashboard(String),
     /// The API server did not answer, or refused.
     #[error("{what}: {error}")]
     Api {
@@ -114,19 +121,61 @@ where
     }
 }
 
-/// Deletes one JobSet, and all that belongs to it before.
-pub(super) async fn delete_jobset(client: &Client, namespace: &str, jobset: &JobRef) -> Result<(), RayError> {
-    let api: Api<JobSet> = Api::namespaced(client.clone(), namespace);
+/// Deletes one object, and all that belongs to it before.
+pub(super) async fn delete<K>(client: &Client, namespace: &str, object: &JobRef) -> Result<(), RayError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let exactly = Preconditions {
-        uid: Some(jobset.uid.clone()),
+        uid: Some(object.uid.clone()),
         resource_version: None,
     };
     let params = DeleteParams::foreground().preconditions(exactly);
-    match api.delete(&jobset.name, &params).await {
-        Err(error) if !is_status(&error, 404) => Err(RayError::of(format!("JobSet {}", jobset.name))(error)),
+    let what = format!("{} {}", K::kind(&()), object.name);
+    match api.delete(&object.name, &params).await {
+        Err(error) if !is_status(&error, 404) => Err(RayError::of(what)(error)),
         _ => {
-            tracing::info!(jobset = jobset.name, "deleted");
+            tracing::info!(object = what, "deleted");
             Ok(())
         }
+    }
+}
+
+/// Has all workers of one JobSet started anew, once for each word.
+pub(super) async fn request_restart(
+    client: &Client,
+    namespace: &str,
+    jobset: &JobRef,
+    word: &str,
+) -> Result<(), RayError> {
+    let api: Api<JobSet> = Api::namespaced(client.clone(), namespace);
+    let patch = json!({"metadata": {"uid": jobset.uid, "annotations": {RESTART_REQUEST: word}}});
+    let patched = api
+        .patch(&jobset.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await;
+    patched.map_err(RayError::of(format!("JobSet {}", jobset.name)))?;
+    tracing::info!(jobset = jobset.name, word, "asked for a restart in place");
+    Ok(())
+}
+
+/// Puts the finalizer on a RayJob, or takes it away, on top of exactly this version.
+pub(super) async fn set_finalizer(client: &Client, job: &RayJob, there: bool) -> Result<(), RayError> {
+    let mut finalizers = job.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|name| name != FINALIZER);
+    if there {
+        finalizers.push(FINALIZER.to_owned());
+    }
+    let patch = json!({"metadata": {
+        "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version,
+        "finalizers": finalizers,
+    }});
+    let patched = api(client, job)
+        .patch(job.name(), &PatchParams::default(), &Patch::Merge(patch))
+        .await;
+    match patched {
+        Err(error) if !is_status(&error, 404) => Err(RayError::of(described(job))(error)),
+        _ => Ok(()),
     }
 }

@@ -198,7 +198,7 @@ impl Reconciler {
             apply::replace(&self.client, &**jobset).await?;
         }
         if let Some(jobset) = &plan.delete_jobset {
-            apply::delete_jobset(&self.client, cluster.ns(), jobset).await?;
+            apply::delete::<JobSet>(&self.client, cluster.ns(), jobset).await?;
         }
         if let Some(status) = plan.status {
             let update = RayCluster {

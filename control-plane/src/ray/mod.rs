@@ -1,4 +1,4 @@
-//! The front-end for Ray: RayClusters become JobSets, which the rest of the control plane runs.
+//! The front-end for Ray: RayJobs become RayClusters, and RayClusters JobSets, which the rest of the control plane runs.
 //!
 //! What is decided stands in [`lockstep_core::ray`].
 //!
@@ -8,20 +8,26 @@
 //! ```text
 //!  watches (RayClusters, head Services) ─┐
 //!  Stores (JobSets, their Jobs, pods) ───┴─> plan ──> Service, JobSet, status
+//!
+//!  watches (RayJobs, RayClusters, submitters) ─┐
+//!  dashboards ─────────────────────────────────┴─> plan ──> RayCluster, submitter, status
 //! ```
 
 mod apply;
 mod cluster;
+mod dashboard;
 mod failures;
+mod job;
 mod kuberay;
 mod watch;
 
 use futures::future::join_all;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::{Api, Client};
 use lockstep_api::JobSet;
-use lockstep_api::ray::{RayCluster, keys};
+use lockstep_api::ray::{RayCluster, RayJob, keys};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +35,9 @@ use crate::apply::events;
 use crate::crd::{Crd, RAY_DEFINITIONS};
 use crate::watch::Stores;
 use crate::watch::notify::{self, Notified};
+use dashboard::Dashboards;
+use failures::Failures;
+use kuberay::KubeRay;
 
 /// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep-ray";
@@ -38,6 +47,8 @@ pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) stores: Stores,
     pub(crate) manage_crds: bool,
+    /// See [`crate::settings::Ray::dashboard_proxy`].
+    pub(crate) dashboard_proxy: Option<String>,
 }
 
 impl Controller {
@@ -50,29 +61,73 @@ impl Controller {
             });
             join_all(ensured).await;
         }
-        let (changed, changes) = notify::channel();
-        let (clusters, writer) = reflector::store();
+        let client = &self.client;
         let mut watches = JoinSet::new();
-        let recorder = events::recorder_as(self.client.clone(), CONTROLLER);
-        let notifier = changed.clone();
+        let recorder = events::recorder_as(client.clone(), CONTROLLER);
+        let (changed, changes) = notify::channel();
+        let (job_changed, job_changes) = notify::channel();
+
+        let (clusters, writer) = reflector::store();
+        let (of_clusters, of_jobs) = (changed.clone(), job_changed.clone());
         watches.spawn(watch::follow(
             "RayCluster",
-            watch::readable::<RayCluster>(Api::all(self.client.clone()), recorder),
+            watch::readable::<RayCluster>(Api::all(client.clone()), recorder.clone()),
             writer,
-            move |cluster| notifier.add(ObjectRef::from_obj(cluster)),
+            move |cluster| {
+                of_clusters.add(ObjectRef::from_obj(cluster));
+                of_jobs.extend(watch::originator(cluster));
+            },
             shutdown.clone(),
         ));
         let (services, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Service",
-            watch::labelled::<Service>(Api::all(self.client.clone()), keys::CLUSTER),
+            watch::labelled::<Service>(Api::all(client.clone()), keys::CLUSTER),
             writer,
             move |service| changed.extend(watch::cluster_of(service)),
             shutdown.clone(),
         ));
-        let (news, publisher) = events::queue_as(self.client.clone(), CONTROLLER);
-        let reconciler = cluster::Reconciler::new(self.client, self.stores, clusters, services, news);
-        tokio::join!(reconciler.run(changes, jobsets, shutdown), publisher.run());
+        let (jobs, writer) = reflector::store();
+        let notifier = job_changed.clone();
+        watches.spawn(watch::follow(
+            "RayJob",
+            watch::readable::<RayJob>(Api::all(client.clone()), recorder),
+            writer,
+            move |job| notifier.add(ObjectRef::from_obj(job)),
+            shutdown.clone(),
+        ));
+        let (submitters, writer) = reflector::store();
+        watches.spawn(watch::follow(
+            "Job",
+            watch::labelled::<Job>(Api::all(client.clone()), keys::ORIGINATED_FROM_NAME),
+            writer,
+            move |submitter| job_changed.extend(watch::originator(submitter)),
+            shutdown.clone(),
+        ));
+
+        let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
+        let (job_news, job_publisher) = events::queue_as(client.clone(), CONTROLLER);
+        let of_jobs = job::Reconciler {
+            client: client.clone(),
+            stores: self.stores.clone(),
+            jobs,
+            clusters: clusters.clone(),
+            submitters,
+            dashboards: Dashboards {
+                proxy: self.dashboard_proxy,
+            },
+            news: job_news,
+            kuberay: KubeRay::new(client.clone()),
+            failures: Failures::default(),
+            told: Default::default(),
+        };
+        let of_clusters = cluster::Reconciler::new(client.clone(), self.stores, clusters, services, news);
+        tokio::join!(
+            of_clusters.run(changes, jobsets, shutdown.clone()),
+            of_jobs.run(job_changes, shutdown),
+            publisher.run(),
+            job_publisher.run(),
+        );
         while watches.join_next().await.is_some() {}
     }
 }

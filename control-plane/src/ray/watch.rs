@@ -9,7 +9,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
-use lockstep_api::ray::{RayCluster, keys};
+use lockstep_api::ray::{RayCluster, RayJob, keys};
 use lockstep_core::plan::{self, Severity};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -119,4 +119,12 @@ pub(super) async fn follow<K>(
 pub(super) fn cluster_of(service: &Service) -> Option<ObjectRef<RayCluster>> {
     let cluster = service.labels().get(keys::CLUSTER)?;
     Some(ObjectRef::new(cluster).within(&service.namespace()?))
+}
+
+/// The RayJob that an object was made for, by its labels.
+pub(super) fn originator<K: Resource>(object: &K) -> Option<ObjectRef<RayJob>> {
+    let label = |key: &str| object.labels().get(key).map(String::as_str);
+    let job = label(keys::ORIGINATED_FROM_NAME)?;
+    let is_job = label(keys::ORIGINATED_FROM_CRD) == Some("RayJob");
+    Some(ObjectRef::new(job).within(&object.namespace()?)).filter(|_| is_job)
 }

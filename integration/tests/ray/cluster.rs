@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::fixture::{Case, case};
 use crate::ray::cluster;
 use crate::scene::{PATIENCE, Scene};
+use crate::webhooks;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -30,6 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_cluster_that_cannot_be_read_stops_no_other),
         case!(the_example_applies),
         case!(the_longest_name_runs),
+        case!(the_webhook_for_jobsets_lets_workers_come_and_go),
         case!(a_control_plane_that_is_killed_makes_one_jobset alone),
         case!(where_kuberay_runs_clusters_are_left_to_it alone),
     ]
@@ -268,6 +270,16 @@ async fn the_longest_name_runs(scene: Scene) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+async fn the_webhook_for_jobsets_lets_workers_come_and_go(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    running(&scene, 1).await?;
+    for replicas in [3, 0, 1] {
+        scene.scale(i32::try_from(replicas)?).await?;
+        scene.ray_pods_run("worker", replicas).await?;
+    }
+    Ok(())
 }
 
 async fn a_control_plane_that_is_killed_makes_one_jobset(scene: Scene) -> Result<()> {

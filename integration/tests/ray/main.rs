@@ -5,16 +5,23 @@ mod cluster;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/control_plane.rs"]
 mod control_plane;
+mod dashboard;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
+mod job;
 mod ray;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]
 mod scene;
+#[path = "../gang/webhooks.rs"]
+mod webhooks;
 
 use lockstep_integration::cluster::Spec;
 
 fn main() -> std::process::ExitCode {
     let spec = Spec::api_server().with_controllers();
-    fixture::run(cluster::cases(), spec, &["--ray"])
+    let dashboard = dashboard::start().expect("a stub of Ray's dashboard").to_string();
+    let cases = [cluster::cases(), job::cases()];
+    let flags = ["--ray", "--ray-dashboard-proxy", &dashboard];
+    fixture::run(cases.into_iter().flatten().collect(), spec, &flags)
 }

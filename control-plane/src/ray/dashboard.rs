@@ -1,0 +1,186 @@
+//! Ray's dashboard over HTTP: its Jobs REST API, and which run of Ray it belongs to.
+//!
+//! Promises: a question is answered within [`TIME_OUT`]; whatever goes wrong counts as "not reached", and an answer is not read beyond 1 MiB.
+
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use lockstep_core::ray::job::{Ray, RayInfo};
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::net::TcpStream;
+
+/// How long one request may take.
+const TIME_OUT: Duration = Duration::from_secs(5);
+/// The longest answer that is read.
+const LONGEST: usize = 1 << 20;
+
+/// Why the dashboard gave no answer that can be used.
+#[derive(Debug, Error)]
+pub(super) enum DashboardError {
+    #[error("no answer within {} s", TIME_OUT.as_secs())]
+    Late,
+    #[error("cannot connect: {0}")]
+    Connect(std::io::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("the request is malformed: {0}")]
+    Request(#[from] http::Error),
+    #[error("the answer is too long, or ends early: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error("the answer is not what is expected: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("{status}: {text}")]
+    Refused { status: StatusCode, text: String },
+}
+
+/// Asks dashboards.
+pub(super) struct Dashboards {
+    /// Host and port of an HTTP proxy that reaches them; they are reached by their own addresses without.
+    pub(super) proxy: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    session_name: String,
+}
+
+#[derive(Deserialize)]
+struct Info {
+    status: String,
+    message: Option<String>,
+    /// Milliseconds since the epoch, as the next.
+    start_time: Option<i64>,
+    end_time: Option<i64>,
+}
+
+impl Dashboards {
+    /// What the dashboard at `address` says of a job.
+    pub(super) async fn ask(&self, address: &str, id: &str) -> Ray {
+        match self.look(address, id).await {
+            Ok(ray) => ray,
+            Err(error) => {
+                tracing::debug!(address, id, %error, "the dashboard is out of reach");
+                Ray::Unreachable
+            }
+        }
+    }
+
+    async fn look(&self, address: &str, id: &str) -> Result<Ray, DashboardError> {
+        let job = match self.get(address, &format!("/api/jobs/{id}")).await? {
+            Some(text) => Some(read(&text)?),
+            None => None,
+        };
+        // After the job: a head that is started anew in between is noticed, and its ignorance of the job is not taken for the former's.
+        let version = self.get(address, "/api/version").await?;
+        let version = version.ok_or_else(|| not_found("/api/version"))?;
+        let version: Version = serde_json::from_slice(&version)?;
+        Ok(Ray::Reached {
+            session: version.session_name,
+            job,
+        })
+    }
+
+    /// Submits a job. Ray refuses an id that it knows.
+    pub(super) async fn submit(&self, address: &str, body: &Value) -> Result<(), DashboardError> {
+        let body = serde_json::to_vec(body)?;
+        self.send(address, Method::POST, "/api/jobs/", body)
+            .await
+            .map(drop)
+    }
+
+    /// Has a job stopped.
+    pub(super) async fn stop(&self, address: &str, id: &str) -> Result<(), DashboardError> {
+        let path = format!("/api/jobs/{id}/stop");
+        self.send(address, Method::POST, &path, Vec::new())
+            .await
+            .map(drop)
+    }
+
+    async fn get(&self, address: &str, path: &str) -> Result<Option<Bytes>, DashboardError> {
+        match self.send(address, Method::GET, path, Vec::new()).await {
+            Ok(text) => Ok(Some(text)),
+            Err(DashboardError::Refused { status, .. }) if status == StatusCode::NOT_FOUND => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(
+        &self,
+        address: &str,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Bytes, DashboardError> {
+        let answer = async {
+            let (uri, to) = match &self.proxy {
+                // The whole address goes to the proxy (RFC 9112, 3.2.2).
+                Some(proxy) => (format!("http://{address}{path}"), proxy.as_str()),
+                None => (path.to_owned(), address),
+            };
+            let request = Request::builder()
+                .method(method)
+                .uri(Uri::try_from(uri).map_err(http::Error::from)?)
+                .header(header::HOST, address)
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Full::new(Bytes::from(body)))?;
+            let stream = TcpStream::connect(to).await.map_err(DashboardError::Connect)?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let exchange = async {
+                let response = sender.send_request(request).await?;
+                whole(response).await
+            };
+            let mut exchange = std::pin::pin!(exchange);
+            // The connection is driven beside, and goes with the exchange.
+            tokio::select! {
+                answer = &mut exchange => answer,
+                ended = connection => match ended {
+                    Ok(()) => exchange.await,
+                    Err(error) => Err(error.into()),
+                },
+            }
+        };
+        let (status, text) = tokio::time::timeout(TIME_OUT, answer)
+            .await
+            .map_err(|_| DashboardError::Late)??;
+        if status.is_success() {
+            return Ok(text);
+        }
+        let text = String::from_utf8_lossy(&text);
+        Err(DashboardError::Refused {
+            status,
+            text: text.chars().take(500).collect(),
+        })
+    }
+}
+
+async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), DashboardError> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LONGEST).collect().await;
+    Ok((status, body.map_err(DashboardError::Body)?.to_bytes()))
+}
+
+fn not_found(path: &str) -> DashboardError {
+    DashboardError::Refused {
+        status: StatusCode::NOT_FOUND,
+        text: path.to_owned(),
+    }
+}
+
+fn read(text: &[u8]) -> Result<RayInfo, DashboardError> {
+    let info: Info = serde_json::from_slice(text)?;
+    let time = |millis: Option<i64>| Timestamp::from_millisecond(millis.filter(|millis| *millis > 0)?).ok();
+    Ok(RayInfo {
+        status: info.status,
+        message: info.message.unwrap_or_default(),
+        start: time(info.start_time),
+        end: time(info.end_time),
+    })
+}

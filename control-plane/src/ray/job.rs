@@ -1,0 +1,209 @@
+//! The loop that brings every RayJob closer to what it asks for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use kube::runtime::controller::{self, Action};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{applier, watcher};
+use kube::{Client, Resource};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobStatus};
+use lockstep_core::plan;
+use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, plan, question};
+use lockstep_core::ray::names;
+use tokio_util::sync::CancellationToken;
+
+use super::apply::{self, RayError};
+use super::dashboard::Dashboards;
+use super::failures::Failures;
+use super::kuberay::KubeRay;
+use crate::apply::events::Queue;
+use crate::watch::Stores;
+use crate::watch::notify::Notified;
+
+/// Jobs that are worked on at the same time.
+const CONCURRENCY: u16 = 16;
+/// How soon to look again at a job that is left to another controller, which may go.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+
+type Key = ObjectRef<RayJob>;
+
+/// Looks at RayJobs and acts.
+pub(super) struct Reconciler {
+    pub(super) client: Client,
+    pub(super) stores: Stores,
+    pub(super) jobs: Store<RayJob>,
+    pub(super) clusters: Store<RayCluster>,
+    pub(super) submitters: Store<Job>,
+    pub(super) dashboards: Dashboards,
+    pub(super) news: Queue,
+    pub(super) kuberay: KubeRay,
+    pub(super) failures: Failures<Key>,
+    /// The notices that were published, by job.
+    pub(super) told: Mutex<HashMap<Key, plan::Event>>,
+}
+
+impl Reconciler {
+    /// Reconciles the jobs that `changes` names until `shutdown`; then finishes what is under way.
+    pub(super) async fn run(self, changes: Notified<Key>, shutdown: CancellationToken) {
+        let store = self.jobs.clone();
+        let this = Arc::new(self);
+        let queue = changes
+            .map(Ok::<_, watcher::Error>)
+            .take_until(shutdown.cancelled_owned());
+        let results = applier(
+            |job: Arc<RayJob>, this: Arc<Self>| async move { this.reconcile(&job).await }.boxed(),
+            |job, error, this| this.failed(&job, error),
+            Arc::clone(&this),
+            store,
+            queue,
+            controller::Config::default().concurrency(CONCURRENCY),
+        );
+        let mut results = std::pin::pin!(results);
+        while let Some(result) = results.next().await {
+            if let Err(controller::Error::ObjectNotFound(gone)) = result {
+                let key = Key::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
+                this.failures.forget(&key);
+                this.told
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&key);
+            }
+        }
+    }
+
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
+    async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
+        let observed = self.observe(job).await?;
+        let plan = plan(&observed);
+        let requeue_after = plan
+            .requeue_after
+            .and_then(|after| Duration::try_from(after).ok());
+        let left_alone = plan.notice.is_some().then_some(LEFT_ALONE);
+        self.apply(job, plan).await?;
+        self.failures.forget(&ObjectRef::from_obj(&**job));
+        let requeue_after = requeue_after.into_iter().chain(left_alone).min();
+        Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
+    }
+
+    async fn observe(&self, job: &Arc<RayJob>) -> Result<ObservedJob, RayError> {
+        let namespace = job.ns();
+        let name = job
+            .status
+            .as_ref()
+            .map_or("", |status| status.ray_cluster_name.as_str());
+        let cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let jobset = cluster.as_ref().and_then(|cluster| {
+            let name = names::jobset(cluster.name(), &cluster.spec);
+            self.stores
+                .jobset(&ObjectRef::new(&name).within(namespace))
+                .map(Arc::new)
+        });
+        let ray = match question(job) {
+            Some((address, id)) if cluster.is_some() => self.dashboards.ask(address, id).await,
+            Some(_) => Ray::Unreachable,
+            None => Ray::Unasked,
+        };
+        // Asked only while it matters.
+        let phase = job
+            .status
+            .as_ref()
+            .and_then(|status| status.job_deployment_status.as_ref());
+        let open = phase.is_none() && !job.is_claimed() && job.managed_by_another().is_none();
+        let kuberay = match open {
+            true => self.kuberay.runs().await.map_err(RayError::of("leases"))?,
+            false => false,
+        };
+        Ok(ObservedJob {
+            submitter: self.submitters.get(&ObjectRef::new(job.name()).within(namespace)),
+            job: Arc::clone(job),
+            cluster,
+            jobset,
+            ray,
+            kuberay,
+            now: jiff::Timestamp::now(),
+        })
+    }
+
+    async fn apply(&self, job: &RayJob, plan: JobPlan) -> Result<(), RayError> {
+        let (client, namespace) = (&self.client, job.ns());
+        if plan.add_finalizer {
+            return apply::set_finalizer(client, job, true).await;
+        }
+        let address = job
+            .status
+            .as_ref()
+            .map_or("", |status| status.dashboard_url.as_str());
+        if let Some(id) = &plan.stop {
+            match self.dashboards.stop(address, id).await {
+                Ok(()) => tracing::info!(id, "told Ray to stop the job"),
+                Err(error) => tracing::warn!(id, %error, "the job could not be stopped"),
+            }
+        }
+        if let Some(submitter) = &plan.delete_submitter {
+            apply::delete::<Job>(client, namespace, submitter).await?;
+        }
+        if let Some(cluster) = &plan.delete_cluster {
+            apply::delete::<RayCluster>(client, namespace, cluster).await?;
+        }
+        if let Some(cluster) = &plan.create_cluster {
+            apply::create(client, &**cluster).await?;
+        }
+        if let Some((jobset, word)) = &plan.restart {
+            apply::request_restart(client, namespace, jobset, word).await?;
+        }
+        if let Some(body) = &plan.submit {
+            let submitted = self.dashboards.submit(address, body).await;
+            submitted.map_err(|error| RayError::Dashboard(error.to_string()))?;
+            tracing::info!("job submitted");
+        }
+        if let Some(submitter) = &plan.create_submitter {
+            apply::create(client, &**submitter).await?;
+        }
+        if let Some(status) = plan.status {
+            self.write(job, *status).await?;
+        }
+        for event in plan.events {
+            self.tell(job, event);
+        }
+        if let Some(notice) = plan.notice {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = told.insert(ObjectRef::from_obj(job), notice.clone());
+            drop(told);
+            if before.as_ref() != Some(&notice) {
+                self.tell(job, notice);
+            }
+        }
+        if plan.remove_finalizer {
+            apply::set_finalizer(client, job, false).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, job: &RayJob, status: RayJobStatus) -> Result<(), RayError> {
+        let update = RayJob {
+            status: Some(status),
+            ..job.clone()
+        };
+        apply::write_status(&self.client, &update).await
+    }
+
+    fn tell(&self, job: &RayJob, event: plan::Event) {
+        tracing::info!(reason = event.reason, note = event.message, "rayjob changed");
+        self.news.add(job.object_ref(&()), event);
+    }
+
+    fn failed(&self, job: &RayJob, error: &RayError) -> Action {
+        let delay = self.failures.add(ObjectRef::from_obj(job));
+        let (namespace, name) = (job.ns(), job.name());
+        if matches!(error, RayError::Conflict(_)) {
+            tracing::debug!(namespace, rayjob = name, %error, ?delay, "will decide anew");
+        } else {
+            tracing::warn!(namespace, rayjob = name, %error, ?delay, "reconcile failed, will retry");
+        }
+        Action::requeue(delay)
+    }
+}

@@ -1,0 +1,109 @@
+//! A stub of all dashboards, which the control plane reaches as through an HTTP proxy. Each is told apart by its host.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+/// One run of Ray, and what it has been asked.
+#[derive(Clone, Default)]
+pub(crate) struct Head {
+    /// Another one is another run; none: it does not answer.
+    pub(crate) session: Option<String>,
+    /// Status by id.
+    pub(crate) jobs: BTreeMap<String, String>,
+    /// Bodies of submissions over HTTP.
+    pub(crate) submitted: Vec<Value>,
+    pub(crate) stopped: Vec<String>,
+}
+
+/// By host and port.
+static HEADS: LazyLock<Mutex<BTreeMap<String, Head>>> = LazyLock::new(Mutex::default);
+
+/// Looks at one head, or changes it.
+pub(crate) fn with<T>(host: &str, act: impl FnOnce(&mut Head) -> T) -> T {
+    let mut heads = HEADS.lock().unwrap_or_else(PoisonError::into_inner);
+    act(heads.entry(host.to_owned()).or_default())
+}
+
+/// Serves them on a thread of its own, for as long as the tests run.
+pub(crate) fn start() -> Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let router = Router::new()
+                .route("/api/version", get(version))
+                .route("/api/jobs/", post(submit))
+                .route("/api/jobs/{id}", get(job))
+                .route("/api/jobs/{id}/stop", post(stop));
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            axum::serve(listener, router).await
+        })
+    });
+    Ok(address)
+}
+
+/// The answer of a head that answers at all.
+fn answer(headers: &HeaderMap, act: impl FnOnce(&mut Head) -> Response) -> Response {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    with(host, |head| match head.session {
+        Some(_) => act(head),
+        None => StatusCode::BAD_GATEWAY.into_response(),
+    })
+}
+
+fn json(value: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+async fn version(headers: HeaderMap) -> Response {
+    answer(&headers, |head| {
+        json(&json!({"version": "4", "session_name": head.session}))
+    })
+}
+
+async fn job(Path(id): Path<String>, headers: HeaderMap) -> Response {
+    answer(&headers, |head| match head.jobs.get(&id) {
+        Some(status) => json(&json!({
+            "submission_id": id, "status": status, "message": format!("it is {status}"), "start_time": 1_700_000_000_000_i64,
+        })),
+        None => StatusCode::NOT_FOUND.into_response(),
+    })
+}
+
+async fn submit(headers: HeaderMap, body: Bytes) -> Response {
+    answer(&headers, |head| {
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let id = body["submission_id"].as_str().unwrap_or_default().to_owned();
+        head.submitted.push(body);
+        if head.jobs.contains_key(&id) {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+        head.jobs.insert(id.clone(), "PENDING".to_owned());
+        json(&json!({"submission_id": id}))
+    })
+}
+
+async fn stop(Path(id): Path<String>, headers: HeaderMap) -> Response {
+    answer(&headers, |head| {
+        head.stopped.push(id.clone());
+        head.jobs.insert(id, "STOPPED".to_owned());
+        json(&json!({"stopped": true}))
+    })
+}

@@ -1,0 +1,445 @@
+//! RayJobs. The test plays kubelet, Ray and the submitter.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
+use lockstep_api::{JobSet, annotations};
+use lockstep_integration::harness::eventually;
+use serde_json::{Value, json};
+
+use crate::dashboard;
+use crate::fixture::{Case, case};
+use crate::ray::cluster;
+use crate::scene::{PATIENCE, Scene};
+use crate::webhooks::permissions;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(a_job_runs_to_its_end),
+        case!(kuberay_4668_a_failed_job_is_tried_again_on_the_same_cluster),
+        case!(kuberay_1489_a_head_that_was_started_anew_is_a_failed_attempt),
+        case!(kuberay_2314_a_submitter_that_goes_is_made_again_and_the_job_runs_on),
+        case!(kuberay_3211_the_dashboard_is_right),
+        case!(a_deadline_stops_the_job_and_is_not_retried),
+        case!(a_suspended_job_has_nothing_and_begins_anew),
+        case!(deletion_stops_the_job),
+        case!(over_http_it_is_submitted_once),
+        case!(the_cluster_goes_when_the_job_is_over),
+        case!(what_is_not_supported_is_refused),
+        case!(jobs_of_other_controllers_are_left_alone),
+        case!(the_example_applies),
+        case!(kuberay_756_a_control_plane_that_is_killed_submits_once alone),
+        case!(the_chart_allows_what_ray_takes alone),
+    ]
+}
+
+fn rayjob(more: Value) -> Value {
+    let mut manifest = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "rj"},
+        "spec": {"entrypoint": "python main.py", "rayClusterSpec": cluster(0, json!({}))["spec"]},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        manifest["spec"][key] = value.clone();
+    }
+    manifest
+}
+
+async fn create(scene: &Scene, manifest: Value) -> Result<()> {
+    let job: RayJob = serde_json::from_value(manifest)?;
+    scene.api().create(&PostParams::default(), &job).await?;
+    Ok(())
+}
+
+async fn patch(scene: &Scene, patch: Value) -> Result<()> {
+    let api = scene.api::<RayJob>();
+    api.patch("rj", &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+async fn status(scene: &Scene) -> Result<RayJobStatus> {
+    scene
+        .api::<RayJob>()
+        .get("rj")
+        .await?
+        .status
+        .context("no status yet")
+}
+
+async fn until(scene: &Scene, what: &str, expected: impl Fn(&RayJobStatus) -> bool) -> Result<RayJobStatus> {
+    eventually(what, PATIENCE, async || {
+        let status = status(scene).await?;
+        ensure!(expected(&status), "{}", serde_json::to_string(&status)?);
+        Ok(status)
+    })
+    .await
+}
+
+async fn until_phase(scene: &Scene, phase: Phase) -> Result<RayJobStatus> {
+    until(scene, &format!("the job is {phase}"), |status| {
+        status.job_deployment_status.as_ref() == Some(&phase)
+    })
+    .await
+}
+
+/// Waits for the head's pod, has it run, and Ray answer in this session.
+async fn head_runs(scene: &Scene, session: &str) -> Result<RayJobStatus> {
+    scene.ray_pods_run("head", 1).await?;
+    let status = until(scene, "the dashboard is known", |status| {
+        !status.dashboard_url.is_empty()
+    })
+    .await?;
+    ray_is(&status, session);
+    Ok(status)
+}
+
+/// Ray answers in this session, and knows no job.
+fn ray_is(status: &RayJobStatus, session: &str) {
+    dashboard::with(&status.dashboard_url, |head| {
+        head.session = Some(session.to_owned());
+        head.jobs.clear();
+    });
+}
+
+/// What Ray says of the present attempt.
+fn ray_says(status: &RayJobStatus, says: &str) {
+    dashboard::with(&status.dashboard_url, |head| {
+        head.jobs.insert(status.job_id.clone(), says.to_owned());
+    });
+}
+
+/// Plays the submitter: waits until it is there for the present attempt, and submits.
+async fn submits(scene: &Scene) -> Result<RayJobStatus> {
+    let submitter = eventually("the submitter is there", PATIENCE, async || {
+        let status = status(scene).await?;
+        ensure!(status.job_deployment_status == Some(Phase::Running), "{status:?}");
+        let job = scene.api::<Job>().get("rj").await?;
+        ensure!(
+            job.annotations().get("lockstep.dev/ray-job-id") == Some(&status.job_id),
+            "another's"
+        );
+        Ok(job)
+    })
+    .await?;
+    let status = status(scene).await?;
+    let pod = submitter
+        .spec
+        .and_then(|spec| spec.template.spec)
+        .unwrap_or_default();
+    let env = pod.containers[0].env.iter().flatten();
+    let session = env
+        .into_iter()
+        .find(|variable| variable.name == "RAYJOB_SESSION")
+        .and_then(|found| found.value.clone());
+    ensure!(
+        session.as_ref() == Some(&status.session),
+        "{session:?} {status:?}"
+    );
+    ray_says(&status, "RUNNING");
+    until(scene, "Ray runs the job", |status| status.job_status == "RUNNING").await
+}
+
+/// A job that Ray runs.
+async fn running(scene: &Scene, more: Value) -> Result<RayJobStatus> {
+    create(scene, rayjob(more)).await?;
+    head_runs(scene, "s0").await?;
+    submits(scene).await
+}
+
+async fn clusters(scene: &Scene) -> Result<Vec<String>> {
+    let clusters = scene
+        .api::<RayCluster>()
+        .list(&ListParams::default())
+        .await?
+        .items;
+    Ok(clusters.iter().map(ResourceExt::name_any).collect())
+}
+
+async fn a_job_runs_to_its_end(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    ensure!(
+        seen.start_time.is_some() && seen.ray_job_info.start_time.is_some(),
+        "{seen:?}"
+    );
+    let clusters = clusters(&scene).await?;
+    ensure!(
+        clusters == std::slice::from_ref(&seen.ray_cluster_name),
+        "{clusters:?}"
+    );
+    ray_says(&seen, "SUCCEEDED");
+    let seen = until_phase(&scene, Phase::Complete).await?;
+    ensure!(
+        (seen.job_status.as_str(), seen.succeeded, seen.failed) == ("SUCCEEDED", 1, 0),
+        "{seen:?}"
+    );
+    ensure!(
+        seen.end_time.is_some() && seen.message == "it is SUCCEEDED",
+        "{seen:?}"
+    );
+    scene.until_event_of("RayJob", "Complete").await?;
+    let shown = scene.namespace.kubectl(&["get", "rayjob", "rj"]).await?;
+    ensure!(
+        shown.contains("SUCCEEDED") && shown.contains("Complete"),
+        "{shown}"
+    );
+    Ok(())
+}
+
+async fn kuberay_4668_a_failed_job_is_tried_again_on_the_same_cluster(scene: Scene) -> Result<()> {
+    let first = running(&scene, json!({"backoffLimit": 1})).await?;
+    ray_says(&first, "FAILED");
+    let second = until_phase(&scene, Phase::Retrying).await?;
+    ensure!(
+        second.num_retries == 1 && second.job_id != first.job_id,
+        "{second:?}"
+    );
+    let jobset = eventually("a restart in place is asked for", PATIENCE, async || {
+        let jobset = scene.api::<JobSet>().get(&first.ray_cluster_name).await?;
+        ensure!(jobset.annotation(annotations::RESTART_REQUEST) == Some(second.job_id.as_str()));
+        Ok(jobset)
+    })
+    .await?;
+    ray_is(&second, "s1");
+    submits(&scene).await?;
+    ray_says(&second, "SUCCEEDED");
+    let seen = until_phase(&scene, Phase::Complete).await?;
+    ensure!(
+        (seen.succeeded, seen.failed, seen.num_retries) == (1, 1, 1),
+        "{seen:?}"
+    );
+    let same = scene.api::<JobSet>().get(&first.ray_cluster_name).await?;
+    ensure!(same.uid() == jobset.uid() && clusters(&scene).await?.len() == 1);
+    Ok(())
+}
+
+async fn kuberay_1489_a_head_that_was_started_anew_is_a_failed_attempt(scene: Scene) -> Result<()> {
+    let first = running(&scene, json!({"backoffLimit": 1})).await?;
+    ray_is(&first, "s1");
+    let second = until(&scene, "it is noticed", |status| status.num_retries == 1).await?;
+    ensure!(second.message.contains("started anew"), "{second:?}");
+    submits(&scene).await?;
+    ray_is(&first, "s2");
+    let seen = until_phase(&scene, Phase::Failed).await?;
+    ensure!(seen.reason == "HeadRestarted", "{seen:?}");
+    Ok(())
+}
+
+async fn kuberay_2314_a_submitter_that_goes_is_made_again_and_the_job_runs_on(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    let before = scene.api::<Job>().get("rj").await?.uid();
+    scene
+        .api::<Job>()
+        .delete("rj", &DeleteParams::background())
+        .await?;
+    eventually("another submitter is there", PATIENCE, async || {
+        ensure!(scene.api::<Job>().get("rj").await?.uid() != before);
+        Ok(())
+    })
+    .await?;
+    let now = status(&scene).await?;
+    ensure!(
+        (now.job_id.as_str(), now.failed) == (seen.job_id.as_str(), 0),
+        "{now:?}"
+    );
+    ray_says(&seen, "SUCCEEDED");
+    until_phase(&scene, Phase::Complete).await?;
+    let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
+    ensure!(stopped.is_empty(), "{stopped:?}");
+    Ok(())
+}
+
+async fn kuberay_3211_the_dashboard_is_right(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    scene.pods_become("rj", "Succeeded").await?;
+    ray_says(&seen, "FAILED");
+    let seen = until_phase(&scene, Phase::Failed).await?;
+    ensure!(
+        (seen.reason.as_str(), seen.succeeded) == ("AppFailed", 0),
+        "{seen:?}"
+    );
+    Ok(())
+}
+
+async fn a_deadline_stops_the_job_and_is_not_retried(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({"activeDeadlineSeconds": 15, "backoffLimit": 3})).await?;
+    let ended = until_phase(&scene, Phase::Failed).await?;
+    ensure!(
+        ended.reason == "DeadlineExceeded" && ended.deadline_exceeded && ended.num_retries == 0,
+        "{ended:?}"
+    );
+    let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
+    ensure!(stopped == [seen.job_id], "{stopped:?}");
+    until(&scene, "Ray has stopped it", |status| {
+        status.job_status == "STOPPED"
+    })
+    .await?;
+    Ok(())
+}
+
+async fn a_suspended_job_has_nothing_and_begins_anew(scene: Scene) -> Result<()> {
+    let before = running(&scene, json!({"shutdownAfterJobFinishes": true})).await?;
+    patch(&scene, json!({"spec": {"suspend": true}})).await?;
+    until_phase(&scene, Phase::Suspended).await?;
+    // Its head is gone; the next has the same name.
+    dashboard::with(&before.dashboard_url, |head| head.session = None);
+    ensure!(clusters(&scene).await?.is_empty());
+    ensure!(scene.api::<Job>().get_opt("rj").await?.is_none());
+    patch(&scene, json!({"spec": {"suspend": false}})).await?;
+    head_runs(&scene, "s1").await?;
+    let seen = submits(&scene).await?;
+    ray_says(&seen, "SUCCEEDED");
+    until_phase(&scene, Phase::Complete).await?;
+    Ok(())
+}
+
+async fn deletion_stops_the_job(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    scene
+        .api::<RayJob>()
+        .delete("rj", &DeleteParams::background())
+        .await?;
+    eventually("it is gone", PATIENCE, async || {
+        ensure!(scene.api::<RayJob>().get_opt("rj").await?.is_none());
+        Ok(())
+    })
+    .await?;
+    let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
+    ensure!(stopped == [seen.job_id], "{stopped:?}");
+    Ok(())
+}
+
+async fn over_http_it_is_submitted_once(scene: Scene) -> Result<()> {
+    let more =
+        json!({"submissionMode": "HTTPMode", "runtimeEnvYAML": "env_vars: {A: b}", "metadata": {"k": "v"}});
+    create(&scene, rayjob(more)).await?;
+    let seen = head_runs(&scene, "s0").await?;
+    until(&scene, "Ray has it", |status| status.job_status == "PENDING").await?;
+    ray_says(&seen, "SUCCEEDED");
+    until_phase(&scene, Phase::Complete).await?;
+    let submitted = dashboard::with(&seen.dashboard_url, |head| head.submitted.clone());
+    let [body] = submitted.as_slice() else {
+        anyhow::bail!("{submitted:?}");
+    };
+    ensure!(
+        body["submission_id"] == seen.job_id && body["entrypoint"] == "python main.py",
+        "{body}"
+    );
+    ensure!(
+        body["runtime_env"]["env_vars"]["A"] == "b" && body["metadata"]["k"] == "v",
+        "{body}"
+    );
+    ensure!(scene.api::<Job>().get_opt("rj").await?.is_none());
+    Ok(())
+}
+
+async fn the_cluster_goes_when_the_job_is_over(scene: Scene) -> Result<()> {
+    let more = json!({"shutdownAfterJobFinishes": true, "ttlSecondsAfterFinished": 1});
+    let seen = running(&scene, more).await?;
+    ray_says(&seen, "SUCCEEDED");
+    until_phase(&scene, Phase::Complete).await?;
+    eventually("the cluster is gone", PATIENCE, async || {
+        ensure!(clusters(&scene).await?.is_empty());
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        scene.api::<Job>().get_opt("rj").await?.is_some(),
+        "the logs are gone"
+    );
+    Ok(())
+}
+
+async fn what_is_not_supported_is_refused(scene: Scene) -> Result<()> {
+    create(&scene, rayjob(json!({"submissionMode": "SidecarMode"}))).await?;
+    let seen = until_phase(&scene, Phase::ValidationFailed).await?;
+    ensure!(seen.message.contains("SidecarMode"), "{seen:?}");
+    let note = scene.until_event_of("RayJob", "ValidationFailed").await?;
+    ensure!(note.contains("spec.submissionMode"), "{note}");
+    ensure!(clusters(&scene).await?.is_empty());
+    Ok(())
+}
+
+async fn jobs_of_other_controllers_are_left_alone(scene: Scene) -> Result<()> {
+    create(&scene, rayjob(json!({"managedBy": "kueue.x-k8s.io/multikueue"}))).await?;
+    scene.until_event_of("RayJob", "ManagedByAnother").await?;
+    let job = scene.api::<RayJob>().get("rj").await?;
+    ensure!(
+        job.status.is_none() && job.metadata.finalizers.is_none(),
+        "{job:?}"
+    );
+    Ok(())
+}
+
+async fn the_example_applies(scene: Scene) -> Result<()> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ray/job.yaml");
+    let file = file.to_string_lossy();
+    scene.namespace.kubectl(&["apply", "--filename", &file]).await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.ray_pods_run("worker", 2).await?;
+    Ok(())
+}
+
+async fn kuberay_756_a_control_plane_that_is_killed_submits_once(scene: Scene) -> Result<()> {
+    async fn again(scene: &Scene) -> Result<()> {
+        scene.control_plane().kill().await?;
+        scene.control_plane().start().await
+    }
+    create(&scene, rayjob(json!({"submissionMode": "HTTPMode"}))).await?;
+    again(&scene).await?;
+    scene.ray_pods_run("head", 1).await?;
+    again(&scene).await?;
+    let seen = until(&scene, "the dashboard is known", |status| {
+        !status.dashboard_url.is_empty()
+    })
+    .await?;
+    ray_is(&seen, "s0");
+    until(&scene, "the session is known", |status| status.session == "s0").await?;
+    again(&scene).await?;
+    until(&scene, "Ray has it", |status| status.job_status == "PENDING").await?;
+    again(&scene).await?;
+    ray_says(&seen, "SUCCEEDED");
+    let ended = until_phase(&scene, Phase::Complete).await?;
+    ensure!(
+        ended.job_id == seen.job_id && clusters(&scene).await?.len() == 1,
+        "{ended:?}"
+    );
+    let submitted = dashboard::with(&seen.dashboard_url, |head| head.jobs.len());
+    ensure!(submitted == 1, "{submitted}");
+    Ok(())
+}
+
+async fn the_chart_allows_what_ray_takes(scene: Scene) -> Result<()> {
+    let control_plane = scene.control_plane();
+    permissions::grant(&scene, &["ray.enabled=true"]).await?;
+    let file = control_plane.dir().join("ray.kubeconfig");
+    permissions::kubeconfig(&scene, &file).await?;
+    control_plane.kill().await?;
+    control_plane.restore(file).await?;
+    let seen = running(
+        &scene,
+        json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1}),
+    )
+    .await?;
+    ray_says(&seen, "FAILED");
+    until_phase(&scene, Phase::Retrying).await?;
+    ray_is(&seen, "s1");
+    submits(&scene).await?;
+    patch(&scene, json!({"spec": {"suspend": true}})).await?;
+    until_phase(&scene, Phase::Suspended).await?;
+    scene.until_event_of("RayJob", "Suspended").await?;
+    scene
+        .api::<RayJob>()
+        .delete("rj", &DeleteParams::background())
+        .await?;
+    eventually("it is gone", PATIENCE, async || {
+        ensure!(scene.api::<RayJob>().get_opt("rj").await?.is_none());
+        Ok(())
+    })
+    .await
+}
