@@ -18,6 +18,7 @@ use lockstep_api::ray::{HeadInfo, RayCluster, RayClusterStatus, keys};
 use super::jobset::compile;
 use super::status::{self, Facts};
 use super::{names, scale, service, validation};
+use crate::features::Features;
 use crate::observed::is_controlled_by;
 use crate::plan::{Event, JobRef, Severity};
 use crate::validation::Violation;
@@ -77,8 +78,12 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
         };
     }
     let mut plan = ClusterPlan::default();
-    let violations = validation::cluster(cluster);
+    let mut violations = validation::cluster(cluster);
     let wanted = compile(cluster);
+    if violations.is_empty() {
+        // What only the JobSet shows: its annotations, and a gang that the groups have no pods for.
+        violations = crate::validation::validate(&wanted, &Features::default());
+    }
     let mut facts = Facts {
         wanted: &wanted,
         ended: false,
@@ -90,6 +95,7 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
         Ok(jobset) if cluster.spec.is_suspended() => suspend(jobset, &mut plan),
         Ok(jobset) => {
             if !violations.is_empty() {
+                // What runs already runs on.
                 facts.refused = Some(sentence(&violations));
             } else {
                 facts.refused = service(observed, &mut plan).err();

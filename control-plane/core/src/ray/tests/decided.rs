@@ -189,6 +189,30 @@ fn autoscaling_is_refused_by_name() {
 }
 
 #[test]
+fn a_group_is_not_scaled_below_the_minimum_of_its_gang() {
+    let gang = json!({"replicatedJobs": [{"name": "small", "minAvailable": 2}]});
+    let mut world = World::new(cluster(json!({"gang": gang})));
+    world.settle();
+    world.cluster.spec.worker_group_specs[0].replicas = Some(1);
+    world.settle();
+    assert_eq!(
+        world
+            .jobset
+            .as_ref()
+            .unwrap()
+            .replicated_job("small")
+            .unwrap()
+            .pods(),
+        2
+    );
+    let reason = &world.cluster.status.as_ref().unwrap().reason;
+    assert!(
+        reason.contains("spec.gang.replicatedJobs[0].minAvailable"),
+        "{reason}"
+    );
+}
+
+#[test]
 fn a_name_that_others_have_is_not_taken_from_them() {
     let mut world = running();
     world.jobset.as_mut().unwrap().metadata.owner_references = None;
