@@ -331,11 +331,8 @@ impl Coordinator {
         self.apart.latest = generation;
         let of_group = &self.backoff;
         let backoffs = self.apart.backoffs.entry(identity.clone());
-        backoffs.or_insert_with(|| of_group.of_one()).failed(
-            Some(&identity),
-            observed.policy.max_backoff_ms,
-            now,
-        );
+        let backoff = backoffs.or_insert_with(|| of_group.of_one());
+        backoff.failed(&cause, observed.policy.max_backoff_ms, now);
         self.escalate(&cause, observed, view, now, out);
         if self.timeline.is_none() {
             let is_lost = cause.reason == Reason::PodLost;
