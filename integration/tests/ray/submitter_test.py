@@ -83,13 +83,15 @@ class Submitter(unittest.TestCase):
         ray.write_text(RAY)
         ray.chmod(0o755)
 
+    entrypoint = "echo it's"
+
     def start(self):
         env = {
             "PATH": self.bin.name + ":" + os.environ["PATH"],
             "RAY_DASHBOARD_ADDRESS": "127.0.0.1:%d" % self.head.server_port,
             "RAY_JOB_SUBMISSION_ID": "rj-1",
             "RAYJOB_SESSION": "s0",
-            "RAYJOB_SUBMIT": json.dumps(["--runtime-env-json", "{}", "--", "echo it's"]),
+            "RAYJOB_SUBMIT": json.dumps(["--runtime-env-json", "{}", "--", self.entrypoint]),
         }
         command = ["python3", "-u", "-c", SCRIPT.read_text()]
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
@@ -104,7 +106,7 @@ class Submitter(unittest.TestCase):
         ran = self.run_it()
         self.assertEqual(ran.returncode, 0, ran)
         self.assertEqual(len(self.head.submitted), 1)
-        self.assertEqual(self.head.submitted[0][-2:], ["--", "echo it's"])
+        self.assertEqual(self.head.submitted[0][-4:], ["--", "sh", "-c", "echo it's"])
         self.assertEqual([line for line in ran.stdout.splitlines() if line.startswith("line")], ["line 1", "line 2"])
 
     def test_waits_for_the_dashboard(self):
@@ -128,6 +130,13 @@ class Submitter(unittest.TestCase):
                 ran = self.run_it()
                 self.assertEqual((ran.returncode, self.head.submitted), (code, []), ran)
                 self.assertIn(status, ran.stdout)
+
+    def test_plain_words_are_submitted_as_they_are(self):
+        self.entrypoint = "python main.py --steps 3"
+        self.head.then = {"RUNNING": ("SUCCEEDED", [], "s0")}
+        ran = self.run_it()
+        self.assertEqual(ran.returncode, 0, ran)
+        self.assertEqual(self.head.submitted[0][-5:], ["--", "python", "main.py", "--steps", "3"])
 
     def test_kuberay_1489_submits_nothing_to_another_run_of_ray(self):
         self.head.session = "s1"

@@ -5,6 +5,7 @@ belongs to. Whoever is started again attaches to the job that runs.
 """
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,15 @@ def get(path):
         if error.code == 404:
             return None
         raise
+
+
+def words(entrypoint):
+    """The entrypoint as arguments, each of which Ray quotes before it hands all to a shell."""
+    try:
+        split = shlex.split(entrypoint)
+    except ValueError:
+        split = []
+    return split if shlex.join(split) == entrypoint else ["sh", "-c", entrypoint]
 
 
 def ray(*args):
@@ -74,7 +84,8 @@ def main():
                 say("Ray does not know the job any more")
                 return 75
             # One that was submitted meanwhile is refused by Ray.
-            if subprocess.call(ray("submit", "--address", ADDRESS, "--submission-id", JOB, "--no-wait", *SUBMIT)) != 0:
+            entrypoint = [*SUBMIT[:-1], *words(SUBMIT[-1])]
+            if subprocess.call(ray("submit", "--address", ADDRESS, "--submission-id", JOB, "--no-wait", *entrypoint)) != 0:
                 try:
                     if get("/api/jobs/" + JOB) is None:
                         return 75
