@@ -29,7 +29,8 @@ pub async fn ray() -> Result<Image, ImageError> {
         .named("localhost/ray:2")
         .env("RAY_USAGE_STATS_ENABLED", "0")
         .bytes("/usr/bin/ray", COMMAND, 0o755)
-        .file(SHELL, SHELL)?;
+        .file(SHELL, SHELL)?
+        .symlink("/bin/bash", SHELL);
     let mut binaries = vec![SHELL.into()];
     add_tree(
         &mut image,
