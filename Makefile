@@ -85,7 +85,7 @@ images: binaries cluster-up ## Put the images of Lockstep and of the examples on
 install: images ## Install Lockstep on the cluster, with its Helm chart
 	eval "$$($(TESTBED) up)"; \
 	$$($(TESTBED) tools path helm) upgrade --install lockstep $(CHART) \
-	  --namespace $(NAMESPACE) --create-namespace --values charts/testbed-values.yaml \
+	  --namespace $(NAMESPACE) --create-namespace --values charts/testbed-values.yaml $(VALUES) \
 	  --set-string controller.podAnnotations.build=$$(sha256sum $(TARGET)/release/lockstep-control-plane | cut -c -16) \
 	  --set-string nodeDaemon.podAnnotations.build=$$(cat $(TARGET)/release/lockstep-node-daemon $(TARGET)/agent/lockstep-pod-agent | sha256sum | cut -c -16) \
 	  --wait --timeout 3m > /dev/null
@@ -127,7 +127,7 @@ gang-test: deps ## Run the tests of gang start, with a real scheduler on nodes w
 	$(CARGO) test --locked -p lockstep-integration --test gang
 
 .PHONY: ray-test
-ray-test: deps ## Run the tests of RayClusters and RayJobs against a real API server, with a stub of Ray's dashboard
+ray-test: deps ## Run the tests of RayClusters, RayJobs and RayCronJobs against a real API server, with a stub of Ray's dashboard
 	python3 integration/tests/ray/submitter_test.py
 	$(CARGO) test --locked -p lockstep-integration --test ray
 
@@ -161,3 +161,8 @@ bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 
 .PHONY: bench-gang
 bench-gang: binaries testbed ## Measure the start of 1,000 pods on 1,000 nodes, with a gang and without; writes target/bench/gang.json
 	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- gang
+
+.PHONY: bench-ray
+bench-ray: VALUES = --set ray.enabled=true
+bench-ray: install ## Measure RayJobs of real Ray: until the driver's first line, retried in place and on a new cluster; writes target/bench/ray.json
+	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- ray

@@ -35,7 +35,7 @@ pub(crate) const JOBSET_DEFINITION: Definition = Definition {
     text: include_str!("../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"),
 };
 /// Those of Ray's resources, which only this program installs: KubeRay has its own.
-pub(crate) const RAY_DEFINITIONS: [Definition; 2] = [
+pub(crate) const RAY_DEFINITIONS: [Definition; 3] = [
     Definition {
         name: "rayclusters.ray.io",
         text: include_str!("../api/crds/ray.io_rayclusters.yaml"),
@@ -43,6 +43,10 @@ pub(crate) const RAY_DEFINITIONS: [Definition; 2] = [
     Definition {
         name: "rayjobs.ray.io",
         text: include_str!("../api/crds/ray.io_rayjobs.yaml"),
+    },
+    Definition {
+        name: "raycronjobs.ray.io",
+        text: include_str!("../api/crds/ray.io_raycronjobs.yaml"),
     },
 ];
 /// Version of the control plane that has installed the definition, with a hash of the definition as build metadata.

@@ -5,8 +5,7 @@
 
 mod counts;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
@@ -22,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, ApplyError};
 use crate::metrics::{Metrics, Outcome};
-use crate::retry::delay;
+use crate::retry::{Failures, delay};
 use crate::watch::notify::Notified;
 use crate::watch::recent::BELIEVED;
 use crate::watch::{PackedJobSet, Stores, packed};
@@ -52,7 +51,7 @@ pub async fn run(
         applier,
         metrics,
         setting,
-        failures: Mutex::default(),
+        failures: Failures::default(),
         counts: Counts::default(),
     });
     tokio::join!(reconciler.follow(changes, shutdown), publisher.run());
@@ -64,7 +63,7 @@ struct Reconciler {
     applier: Applier,
     metrics: Arc<Metrics>,
     setting: Setting,
-    failures: Mutex<HashMap<ObjectRef<JobSet>, u32>>,
+    failures: Failures<ObjectRef<JobSet>>,
     counts: Counts,
 }
 
@@ -89,7 +88,7 @@ impl Reconciler {
         while let Some(result) = results.next().await {
             if let Err(controller::Error::ObjectNotFound(gone)) = result {
                 let key = ObjectRef::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
-                self.forget(&key);
+                self.failures.forget(&key);
                 self.counts.forget(&key);
             }
         }
@@ -100,7 +99,7 @@ impl Reconciler {
         let started = std::time::Instant::now();
         let Some((observed, unconfirmed)) = self.stores.observe(key, &self.setting, jiff::Timestamp::now())
         else {
-            self.forget(key);
+            self.failures.forget(key);
             self.counts.forget(key);
             return Ok(Action::await_change());
         };
@@ -116,19 +115,14 @@ impl Reconciler {
         };
         self.metrics.reconciled(Outcome::of(&result), started.elapsed());
         result?;
-        self.forget(key);
+        self.failures.forget(key);
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
         let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
     }
 
     fn failed(&self, key: &ObjectRef<JobSet>, error: &ReconcileError) -> Action {
-        let failures = {
-            let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            let failures = all.entry(key.clone()).or_default();
-            *failures += 1;
-            *failures
-        };
+        let failures = self.failures.add(key.clone());
         let delay = delay(failures);
         let (namespace, name) = (key.namespace.as_deref(), &key.name);
         if matches!(error.0, ApplyError::Conflict(_)) {
@@ -137,12 +131,5 @@ impl Reconciler {
             tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
         }
         Action::requeue(delay)
-    }
-
-    fn forget(&self, key: &ObjectRef<JobSet>) {
-        self.failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
     }
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+mod failures;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use failures::Failures;
 
 /// The first and the longest wait after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));

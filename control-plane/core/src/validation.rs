@@ -17,7 +17,7 @@ pub(crate) mod gang;
 pub(crate) mod in_place;
 mod managed_by;
 mod syntax;
-pub(crate) use syntax::dns1035_label;
+pub(crate) use syntax::{dns1035_label, label_value, qualified_name};
 pub(crate) mod volume_claims;
 
 #[cfg(test)]

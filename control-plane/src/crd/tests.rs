@@ -60,7 +60,7 @@ fn the_definitions_of_ray_can_be_read() {
 /// KubeRay's own definitions know more: they are left as they are.
 #[test]
 fn a_definition_of_kuberay_is_left_alone() {
-    let [ours, _] = RAY_DEFINITIONS.map(|definition| definition.at(&definition.version().unwrap()).unwrap());
+    let [ours, ..] = RAY_DEFINITIONS.map(|definition| definition.at(&definition.version().unwrap()).unwrap());
     let mut theirs = ours.clone();
     theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["autoscalerOptions"] =
         json!({"type": "object"});

@@ -142,3 +142,6 @@ pub fn published(view: &View, desired: restart::Desired) -> Published {
         nodes: view.nodes.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

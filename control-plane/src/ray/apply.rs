@@ -1,6 +1,7 @@
 //! Writes of Ray's controllers.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -26,6 +27,9 @@ pub(super) enum RayError {
     /// Ray's dashboard did not take a job.
     #[error("the dashboard: {0}")]
     Dashboard(String),
+    /// Ray's dashboard will not take the job, however often it is asked.
+    #[error("the dashboard: {0}")]
+    Refused(String),
     /// The API server did not answer, or refused.
     #[error("{what}: {error}")]
     Api {
@@ -67,6 +71,18 @@ where
     )
 }
 
+/// Reads an object, not from a watch.
+pub(super) async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<Arc<K>>, RayError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await;
+    Ok(found
+        .map_err(RayError::of(format!("{} {name}", K::kind(&()))))?
+        .map(Arc::new))
+}
+
 /// Creates an object. One that exists already is a conflict: the watch shows it soon.
 pub(super) async fn create<K>(client: &Client, object: &K) -> Result<(), RayError>
 where
@@ -100,8 +116,8 @@ where
     Ok(())
 }
 
-/// Writes a status on top of exactly the version that `object` was made from. What is gone needs none.
-pub(super) async fn write_status<K>(client: &Client, object: &K) -> Result<(), RayError>
+/// Writes a status on top of exactly the version that `object` was made from, and gives what was kept of it. What is gone needs none.
+pub(super) async fn write_status<K>(client: &Client, object: &K) -> Result<Option<K>, RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Serialize
@@ -114,10 +130,9 @@ where
         .replace_status(&name, &PostParams::default(), object)
         .await
     {
-        Err(error) if !is_status(&error, 404) => {
-            Err(RayError::of(format!("status of {}", described(object)))(error))
-        }
-        _ => Ok(()),
+        Ok(kept) => Ok(Some(kept)),
+        Err(error) if is_status(&error, 404) => Ok(None),
+        Err(error) => Err(RayError::of(format!("status of {}", described(object)))(error)),
     }
 }
 

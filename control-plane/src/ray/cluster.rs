@@ -19,9 +19,9 @@ use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{self, RayError};
-use super::failures::Failures;
 use super::kuberay::KubeRay;
 use crate::apply::events::Queue;
+use crate::retry::{Failures, delay};
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 
@@ -228,7 +228,7 @@ impl Reconciler {
     }
 
     fn failed(&self, cluster: &RayCluster, error: &RayError) -> Action {
-        let delay = self.failures.add(ObjectRef::from_obj(cluster));
+        let delay = delay(self.failures.add(ObjectRef::from_obj(cluster)));
         let (namespace, name) = (cluster.ns(), cluster.name());
         if matches!(error, RayError::Conflict(_)) {
             tracing::debug!(namespace, raycluster = name, %error, ?delay, "will decide anew");

@@ -40,6 +40,20 @@ pub(super) enum DashboardError {
     Refused { status: StatusCode, text: String },
 }
 
+impl DashboardError {
+    /// Why Ray will never take what was sent: it has read it, and does not like it. An id that it knows is no reason.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Refused { status, text }
+                if status.is_client_error() && !text.contains("already exists") =>
+            {
+                Some(text)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Asks dashboards.
 pub(super) struct Dashboards {
     /// Host and port of an HTTP proxy that reaches them; they are reached by their own addresses without.

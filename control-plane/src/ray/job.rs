@@ -5,22 +5,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{applier, watcher};
 use kube::{Client, Resource};
-use lockstep_api::ray::{RayCluster, RayJob, RayJobStatus};
-use lockstep_core::plan;
-use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, plan, question};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
+use lockstep_core::plan::{self, Severity};
+use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, is_begun, plan, question};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{self, RayError};
 use super::dashboard::Dashboards;
-use super::failures::Failures;
 use super::kuberay::KubeRay;
 use crate::apply::events::Queue;
+use crate::retry::{Failures, delay};
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 
@@ -41,6 +42,8 @@ pub(super) struct Reconciler {
     pub(super) dashboards: Dashboards,
     pub(super) news: Queue,
     pub(super) kuberay: KubeRay,
+    /// Since when it has looked.
+    pub(super) since: Timestamp,
     pub(super) failures: Failures<Key>,
     /// The notices that were published, by job.
     pub(super) told: Mutex<HashMap<Key, plan::Event>>,
@@ -77,13 +80,21 @@ impl Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
     async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
-        let observed = self.observe(job).await?;
-        let plan = plan(&observed);
-        let requeue_after = plan
+        let mut observed = self.observe(job).await?;
+        let mut decided = plan(&observed);
+        let applied = self.apply(job, decided.clone()).await;
+        if let Err(RayError::Refused(why)) = applied {
+            // Ray's last word on it.
+            observed.ray = Ray::Refused(why);
+            decided = plan(&observed);
+            self.apply(job, decided.clone()).await?;
+        } else {
+            applied?;
+        }
+        let requeue_after = decided
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
-        let left_alone = plan.notice.is_some().then_some(LEFT_ALONE);
-        self.apply(job, plan).await?;
+        let left_alone = decided.notice.is_some().then_some(LEFT_ALONE);
         self.failures.forget(&ObjectRef::from_obj(&**job));
         let requeue_after = requeue_after.into_iter().chain(left_alone).min();
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
@@ -95,7 +106,17 @@ impl Reconciler {
             .status
             .as_ref()
             .map_or("", |status| status.ray_cluster_name.as_str());
-        let cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let mut submitter = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
+        // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
+        if gone_counts(job) {
+            if cluster.is_none() && !name.is_empty() {
+                cluster = apply::get(&self.client, namespace, name).await?;
+            }
+            if submitter.is_none() {
+                submitter = apply::get(&self.client, namespace, job.name()).await?;
+            }
+        }
         let jobset = cluster.as_ref().and_then(|cluster| {
             let name = names::jobset(cluster.name(), &cluster.spec);
             self.stores
@@ -108,23 +129,20 @@ impl Reconciler {
             None => Ray::Unasked,
         };
         // Asked only while it matters.
-        let phase = job
-            .status
-            .as_ref()
-            .and_then(|status| status.job_deployment_status.as_ref());
-        let open = phase.is_none() && !job.is_claimed() && job.managed_by_another().is_none();
+        let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
         let kuberay = match open {
             true => self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             false => false,
         };
         Ok(ObservedJob {
-            submitter: self.submitters.get(&ObjectRef::new(job.name()).within(namespace)),
+            submitter,
             job: Arc::clone(job),
             cluster,
             jobset,
             ray,
             kuberay,
-            now: jiff::Timestamp::now(),
+            watched_since: self.since,
+            now: Timestamp::now(),
         })
     }
 
@@ -157,7 +175,10 @@ impl Reconciler {
         }
         if let Some(body) = &plan.submit {
             let submitted = self.dashboards.submit(address, body).await;
-            submitted.map_err(|error| RayError::Dashboard(error.to_string()))?;
+            submitted.map_err(|error| match error.refusal() {
+                Some(why) => RayError::Refused(why.to_owned()),
+                None => RayError::Dashboard(error.to_string()),
+            })?;
             tracing::info!("job submitted");
         }
         if let Some(submitter) = &plan.create_submitter {
@@ -170,12 +191,7 @@ impl Reconciler {
             self.tell(job, event);
         }
         if let Some(notice) = plan.notice {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = told.insert(ObjectRef::from_obj(job), notice.clone());
-            drop(told);
-            if before.as_ref() != Some(&notice) {
-                self.tell(job, notice);
-            }
+            self.tell_once(job, notice);
         }
         if plan.remove_finalizer {
             apply::set_finalizer(client, job, false).await?;
@@ -188,7 +204,31 @@ impl Reconciler {
             status: Some(status),
             ..job.clone()
         };
-        apply::write_status(&self.client, &update).await
+        let session = |job: &RayJob| job.status.as_ref().map(|status| status.session.clone());
+        let kept = apply::write_status(&self.client, &update).await?;
+        if kept.is_some_and(|kept| session(&kept) != session(&update)) {
+            self.tell_once(
+                job,
+                plan::Event {
+                    severity: Severity::Warning,
+                    reason: "StatusDropped".to_owned(),
+                    message: "the CustomResourceDefinition rayjobs.ray.io is not Lockstep's, and drops status.session: the job cannot be \
+                              submitted; put Lockstep's in its place"
+                        .to_owned(),
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// Publishes an event unless it is the one that was told last in this way.
+    fn tell_once(&self, job: &RayJob, notice: plan::Event) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told.insert(ObjectRef::from_obj(job), notice.clone());
+        drop(told);
+        if before.as_ref() != Some(&notice) {
+            self.tell(job, notice);
+        }
     }
 
     fn tell(&self, job: &RayJob, event: plan::Event) {
@@ -197,7 +237,7 @@ impl Reconciler {
     }
 
     fn failed(&self, job: &RayJob, error: &RayError) -> Action {
-        let delay = self.failures.add(ObjectRef::from_obj(job));
+        let delay = delay(self.failures.add(ObjectRef::from_obj(job)));
         let (namespace, name) = (job.ns(), job.name());
         if matches!(error, RayError::Conflict(_)) {
             tracing::debug!(namespace, rayjob = name, %error, ?delay, "will decide anew");
@@ -205,5 +245,15 @@ impl Reconciler {
             tracing::warn!(namespace, rayjob = name, %error, ?delay, "reconcile failed, will retry");
         }
         Action::requeue(delay)
+    }
+}
+
+/// Whether the job's next step follows from what is not there: a cluster or a submitter that is gone, or a Job's name that is free.
+fn gone_counts(job: &RayJob) -> bool {
+    let Some(status) = &job.status else { return false };
+    match status.job_deployment_status {
+        Some(Phase::Retrying | Phase::Suspending) => true,
+        Some(Phase::Initializing) => !status.dashboard_url.is_empty(),
+        _ => false,
     }
 }

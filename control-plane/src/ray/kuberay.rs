@@ -16,13 +16,13 @@ const HOLDS: Duration = Duration::from_secs(15);
 const SILENCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
 /// Knows whether KubeRay's controller runs.
-pub(super) struct KubeRay {
+pub(crate) struct KubeRay {
     leases: Api<Lease>,
     answer: Mutex<Option<(Instant, bool)>>,
 }
 
 impl KubeRay {
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self {
             leases: Api::all(client),
             answer: Mutex::default(),
@@ -33,7 +33,7 @@ impl KubeRay {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(super) async fn runs(&self) -> kube::Result<bool> {
+    pub(crate) async fn runs(&self) -> kube::Result<bool> {
         let mut answer = self.answer.lock().await;
         if let Some((at, runs)) = *answer
             && at.elapsed() < HOLDS

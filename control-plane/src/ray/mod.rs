@@ -1,4 +1,4 @@
-//! The front-end for Ray: RayJobs become RayClusters, and RayClusters JobSets, which the rest of the control plane runs.
+//! The front-end for Ray: RayCronJobs start RayJobs, RayJobs become RayClusters, and RayClusters JobSets, which the rest of the control plane runs.
 //!
 //! What is decided stands in [`lockstep_core::ray`].
 //!
@@ -11,14 +11,17 @@
 //!
 //!  watches (RayJobs, RayClusters, submitters) ─┐
 //!  dashboards ─────────────────────────────────┴─> plan ──> RayCluster, submitter, status
+//!
+//!  watches (RayCronJobs, RayJobs) ─┐
+//!  the clock ──────────────────────┴─> plan ──> RayJobs, status
 //! ```
 
 mod apply;
 mod cluster;
+mod cron;
 mod dashboard;
-mod failures;
 mod job;
-mod kuberay;
+pub(crate) mod kuberay;
 mod watch;
 
 use futures::future::join_all;
@@ -27,16 +30,16 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::{Api, Client};
 use lockstep_api::JobSet;
-use lockstep_api::ray::{RayCluster, RayJob, keys};
+use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::events;
 use crate::crd::{Crd, RAY_DEFINITIONS};
+use crate::retry::Failures;
 use crate::watch::Stores;
 use crate::watch::notify::{self, Notified};
 use dashboard::Dashboards;
-use failures::Failures;
 use kuberay::KubeRay;
 
 /// `reportingController` of the events.
@@ -66,6 +69,7 @@ impl Controller {
         let recorder = events::recorder_as(client.clone(), CONTROLLER);
         let (changed, changes) = notify::channel();
         let (job_changed, job_changes) = notify::channel();
+        let (cron_changed, cron_changes) = notify::channel();
 
         let (clusters, writer) = reflector::store();
         let (of_clusters, of_jobs) = (changed.clone(), job_changed.clone());
@@ -88,12 +92,23 @@ impl Controller {
             shutdown.clone(),
         ));
         let (jobs, writer) = reflector::store();
-        let notifier = job_changed.clone();
+        let (notifier, of_crons) = (job_changed.clone(), cron_changed.clone());
         watches.spawn(watch::follow(
             "RayJob",
-            watch::readable::<RayJob>(Api::all(client.clone()), recorder),
+            watch::readable::<RayJob>(Api::all(client.clone()), recorder.clone()),
             writer,
-            move |job| notifier.add(ObjectRef::from_obj(job)),
+            move |job| {
+                notifier.add(ObjectRef::from_obj(job));
+                of_crons.extend(watch::cron_of(job));
+            },
+            shutdown.clone(),
+        ));
+        let (crons, writer) = reflector::store();
+        watches.spawn(watch::follow(
+            "RayCronJob",
+            watch::readable::<RayCronJob>(Api::all(client.clone()), recorder),
+            writer,
+            move |cron| cron_changed.add(ObjectRef::from_obj(cron)),
             shutdown.clone(),
         ));
         let (submitters, writer) = reflector::store();
@@ -105,8 +120,20 @@ impl Controller {
             shutdown.clone(),
         ));
 
+        let (known_clusters, known_submitters, known_services) =
+            (clusters.clone(), submitters.clone(), services.clone());
         let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
         let (job_news, job_publisher) = events::queue_as(client.clone(), CONTROLLER);
+        let (cron_news, cron_publisher) = events::queue_as(client.clone(), CONTROLLER);
+        let of_crons = cron::Reconciler {
+            client: client.clone(),
+            crons,
+            jobs: jobs.clone(),
+            news: cron_news,
+            kuberay: KubeRay::new(client.clone()),
+            failures: Failures::default(),
+            told: Default::default(),
+        };
         let of_jobs = job::Reconciler {
             client: client.clone(),
             stores: self.stores.clone(),
@@ -118,15 +145,29 @@ impl Controller {
             },
             news: job_news,
             kuberay: KubeRay::new(client.clone()),
+            since: jiff::Timestamp::now(),
             failures: Failures::default(),
             told: Default::default(),
         };
         let of_clusters = cluster::Reconciler::new(client.clone(), self.stores, clusters, services, news);
+        // Nothing is decided on what is not known yet.
+        let known = async {
+            tokio::join!(
+                known_clusters.wait_until_ready(),
+                known_submitters.wait_until_ready(),
+                known_services.wait_until_ready(),
+            )
+        };
+        if shutdown.run_until_cancelled(known).await.is_none() {
+            tracing::debug!("ends before Ray's resources are known");
+        }
         tokio::join!(
             of_clusters.run(changes, jobsets, shutdown.clone()),
-            of_jobs.run(job_changes, shutdown),
+            of_jobs.run(job_changes, shutdown.clone()),
+            of_crons.run(cron_changes, shutdown),
             publisher.run(),
             job_publisher.run(),
+            cron_publisher.run(),
         );
         while watches.join_next().await.is_some() {}
     }

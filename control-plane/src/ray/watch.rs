@@ -2,6 +2,7 @@
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Recorder;
@@ -9,7 +10,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
-use lockstep_api::ray::{RayCluster, RayJob, keys};
+use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
 use lockstep_core::plan::{self, Severity};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -23,31 +24,37 @@ const PAGE: u32 = 100;
 /// Reason of the event on an object that cannot be read.
 const UNREADABLE: &str = "Unreadable";
 
-/// All objects of a kind that can be read. One that cannot is reported, and nothing is done about it.
+/// All objects of a kind that can be read. One that cannot is reported, and is as good as absent: nothing is done about it.
 pub(super) fn readable<K>(
     api: Api<DeserializeGuard<K>>,
     recorder: Recorder,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Default + Send + Sync + 'static,
 {
     let config = watcher::Config::default().page_size(PAGE);
     let events = watcher(api, config).backoff(backoff());
     events.filter_map(move |event| {
         let recorder = recorder.clone();
         async move {
+            let is_change = matches!(event, Ok(Event::Apply(_)));
             let read = match event {
                 Err(error) => return Some(Err(error)),
                 Ok(Event::Init) => return Some(Ok(Event::Init)),
                 Ok(Event::InitDone) => return Some(Ok(Event::InitDone)),
                 Ok(Event::InitApply(object)) => object.0.map(Event::InitApply),
                 Ok(Event::Apply(object)) => object.0.map(Event::Apply),
-                Ok(Event::Delete(object)) => object.0.map(Event::Delete),
+                // That it is gone can be read.
+                Ok(Event::Delete(object)) => Ok(Event::Delete(
+                    object.0.unwrap_or_else(|unreadable| bare(unreadable.metadata)),
+                )),
             };
             match read {
                 Ok(event) => Some(Ok(event)),
                 Err(unreadable) => {
                     let meta = unreadable.metadata;
+                    // What was read of it before is no longer so.
+                    let former = is_change.then(|| Ok(Event::Delete(bare(meta.clone()))));
                     let kind = K::kind(&());
                     tracing::error!(%kind, namespace = meta.namespace, name = meta.name, error = unreadable.error, "cannot be read and is left alone");
                     let regarding = ObjectReference {
@@ -65,11 +72,18 @@ where
                         message: format!("cannot be read and is left alone: {}", unreadable.error),
                     };
                     events::publish(&recorder, &regarding, &event).await;
-                    None
+                    former
                 }
             }
         }
     })
+}
+
+/// An object of which nothing but its metadata is known.
+fn bare<K: Resource<DynamicType = ()> + Default>(metadata: ObjectMeta) -> K {
+    let mut object = K::default();
+    *object.meta_mut() = metadata;
+    object
 }
 
 /// All objects of a kind that have this label.
@@ -127,4 +141,10 @@ pub(super) fn originator<K: Resource>(object: &K) -> Option<ObjectRef<RayJob>> {
     let job = label(keys::ORIGINATED_FROM_NAME)?;
     let is_job = label(keys::ORIGINATED_FROM_CRD) == Some("RayJob");
     Some(ObjectRef::new(job).within(&object.namespace()?)).filter(|_| is_job)
+}
+
+/// The RayCronJob that a RayJob was made for, by its label.
+pub(super) fn cron_of(job: &RayJob) -> Option<ObjectRef<RayCronJob>> {
+    let cron = job.labels().get(keys::CRON_JOB_NAME)?;
+    Some(ObjectRef::new(cron).within(&job.namespace()?))
 }

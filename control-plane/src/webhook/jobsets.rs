@@ -79,6 +79,8 @@ pub(super) async fn validate(request: &Request, features: Features, client: &Cli
         return Ok(());
     }
     Err(Refusal::Invalid {
+        group: GROUP,
+        kind: KIND.to_owned(),
         name: jobset.name().to_owned(),
         violations,
     })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! files in a directory ──┐
-//! Secret, kept in shape ─┴─> certificate ──> HTTPS server ──> routes ──> jobsets, pods
+//! Secret, kept in shape ─┴─> certificate ──> HTTPS server ──> routes ──> jobsets, pods, Ray's resources
 //!            │
 //!            └─> CA bundle ──> Mutating- and ValidatingWebhookConfiguration
 //! ```
@@ -11,6 +11,7 @@ mod cert;
 mod jobsets;
 mod patch;
 mod pods;
+mod ray;
 mod refusal;
 mod review;
 mod routes;
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::placement::Placement;
+use crate::ray::kuberay::KubeRay;
 use crate::serve::listen;
 use crate::settings::{TlsOptions, Webhooks};
 use cert::Current;
@@ -61,6 +63,8 @@ pub struct Server {
     pub namespace: String,
     /// What JobSets may ask for.
     pub features: Features,
+    /// Whether Ray's resources have webhooks.
+    pub ray: bool,
     /// The API server.
     pub client: Client,
     /// Where pods go.
@@ -90,6 +94,7 @@ impl Server {
             self.ready.0.store(true, Ordering::Relaxed);
             let router = routes::router(Admission {
                 features: self.features,
+                kuberay: self.ray.then(|| Arc::new(KubeRay::new(self.client.clone()))),
                 client: self.client.clone(),
                 placement: self.placement,
             });

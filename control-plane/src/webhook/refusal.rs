@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
-use lockstep_api::{GROUP, KIND};
 use lockstep_core::validation::{Kind, Violation};
 use thiserror::Error;
 
@@ -13,9 +12,11 @@ pub(super) enum Refusal {
     /// It is not what it should be; the message names the field.
     #[error("{0}")]
     Unreadable(String),
-    /// It is a JobSet that cannot be.
-    #[error("{}", invalid(name, violations))]
+    /// It cannot be.
+    #[error("{}", invalid(&format!("{kind}.{group}"), name, violations))]
     Invalid {
+        group: &'static str,
+        kind: String,
         name: String,
         violations: Vec<Violation>,
     },
@@ -37,9 +38,14 @@ impl Refusal {
             Self::Internal(_) => (500, "InternalError"),
         };
         let details = match self {
-            Self::Invalid { name, violations } => Some(StatusDetails {
-                group: Some(GROUP.to_owned()),
-                kind: Some(KIND.to_owned()),
+            Self::Invalid {
+                group,
+                kind,
+                name,
+                violations,
+            } => Some(StatusDetails {
+                group: Some((*group).to_owned()),
+                kind: Some(kind.clone()),
                 name: Some(name.clone()),
                 causes: Some(violations.iter().map(cause).collect()),
                 ..StatusDetails::default()
@@ -77,7 +83,7 @@ fn cause(violation: &Violation) -> StatusCause {
 }
 
 /// One violation stands alone; several stand in brackets, each once.
-fn invalid(name: &str, violations: &[Violation]) -> String {
+fn invalid(resource: &str, name: &str, violations: &[Violation]) -> String {
     let mut sentences: Vec<String> = Vec::new();
     for violation in violations {
         let sentence = violation.to_string();
@@ -85,7 +91,7 @@ fn invalid(name: &str, violations: &[Violation]) -> String {
             sentences.push(sentence);
         }
     }
-    let mut message = format!("{KIND}.{GROUP} {name:?} is invalid");
+    let mut message = format!("{resource} {name:?} is invalid");
     // Writing to a String cannot fail.
     let _ = match sentences.as_slice() {
         [] => Ok(()),

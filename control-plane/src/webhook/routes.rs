@@ -1,24 +1,29 @@
-//! The paths, as upstream has them, and how a request becomes an answer.
+//! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
 //!
 //! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use json_patch::Patch;
-use kube::Client;
+use kube::{Client, Resource};
+use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
 use lockstep_core::features::Features;
+use lockstep_core::ray::admission::RayResource;
+use serde::de::DeserializeOwned;
 
 use super::refusal::Refusal;
 use super::review::{Answer, Request};
-use super::{jobsets, pods};
+use super::{jobsets, pods, ray};
 use crate::placement::Placement;
+use crate::ray::kuberay::KubeRay;
 
 /// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
 pub(super) const LONGEST_BODY: usize = 7 << 20;
@@ -31,18 +36,34 @@ pub(super) struct Admission {
     pub(super) features: Features,
     pub(super) client: Client,
     pub(super) placement: Placement,
+    /// There where Ray's resources are looked after.
+    pub(super) kuberay: Option<Arc<KubeRay>>,
 }
 
 /// All paths.
 pub(super) fn router(admission: Admission) -> Router {
+    let ray = match &admission.kuberay {
+        Some(kuberay) => ray_router(kuberay),
+        None => Router::new(),
+    };
     Router::new()
         .route("/mutate-jobset-x-k8s-io-v1alpha2-jobset", post(mutate_jobset))
         .route("/validate-jobset-x-k8s-io-v1alpha2-jobset", post(validate_jobset))
         .route("/mutate--v1-pod", post(mutate_pod))
         .route("/validate--v1-pod", post(validate_pod))
+        .merge(ray)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn(in_time))
         .with_state(admission)
+}
+
+/// The paths of Ray's resources.
+fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
+    Router::new()
+        .route("/validate-ray-io-v1-raycluster", post(validate_ray::<RayCluster>))
+        .route("/validate-ray-io-v1-rayjob", post(validate_ray::<RayJob>))
+        .route("/validate-ray-io-v1-raycronjob", post(validate_ray::<RayCronJob>))
+        .layer(Extension(Arc::clone(kuberay)))
 }
 
 async fn mutate_jobset(body: Bytes) -> Response {
@@ -67,6 +88,17 @@ async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response
 async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
     answer(&body, async |request| {
         pods::validate(request, &admission.placement).await?;
+        Ok(Patch::default())
+    })
+    .await
+}
+
+async fn validate_ray<R>(Extension(kuberay): Extension<Arc<KubeRay>>, body: Bytes) -> Response
+where
+    R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
+{
+    answer(&body, async |request| {
+        ray::validate::<R>(request, &kuberay).await?;
         Ok(Patch::default())
     })
     .await

@@ -1,8 +1,11 @@
 mod any;
+mod claims;
 mod pods;
+mod ray;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -16,12 +19,17 @@ use tower::{ServiceExt as _, service_fn};
 
 use super::routes::{self, Admission, LONGEST_BODY};
 use crate::placement::Placement;
+use crate::ray::kuberay::KubeRay;
 
 const MUTATE: &str = "/mutate-jobset-x-k8s-io-v1alpha2-jobset";
 const VALIDATE: &str = "/validate-jobset-x-k8s-io-v1alpha2-jobset";
 
-/// An API server that has these volume claims, or fails.
+/// An API server that has these volume claims, and no Lease unless it is stated; or fails.
 fn api_server(claims: Result<BTreeMap<&'static str, Value>, u16>) -> Client {
+    let claims = claims.map(|mut claims| {
+        claims.entry("leases").or_insert_with(|| leases(Vec::new()));
+        claims
+    });
     let service = service_fn(move |request: Request<kube::client::Body>| {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
         let (code, body) = match &claims {
@@ -43,12 +51,22 @@ fn status(code: u16, reason: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "no"})
 }
 
-fn router_with(client: Client) -> Router {
-    routes::router(Admission {
+/// The list of these Leases.
+fn leases(leases: Vec<Value>) -> Value {
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": leases})
+}
+
+fn admission(client: Client) -> Admission {
+    Admission {
         features: Features::default(),
         placement: Placement::without_watch(client.clone()),
+        kuberay: Some(Arc::new(KubeRay::new(client.clone()))),
         client,
-    })
+    }
+}
+
+fn router_with(client: Client) -> Router {
+    routes::router(admission(client))
 }
 
 async fn post(router: Router, path: &str, body: impl Into<Body>) -> (StatusCode, Vec<u8>) {
@@ -358,50 +376,4 @@ async fn nonsense_is_answered_with_an_error() {
     let (code, _) = post(router(), MUTATE, vec![b' '; LONGEST_BODY + 1]).await;
     assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(post(router(), "/", "{}").await.0, StatusCode::NOT_FOUND);
-}
-
-fn with_claims() -> Value {
-    let mut worker = worker();
-    worker["template"]["spec"]["completionMode"] = json!("Indexed");
-    worker["template"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
-        json!([{"name": "data", "mountPath": "/data"}]);
-    jobset(json!({
-        "replicatedJobs": [worker],
-        "volumeClaimPolicies": [{
-            "templates": [{"metadata": {"name": "data"}, "spec": claim_spec("1Gi")}],
-            "retentionPolicy": {"whenDeleted": "Retain"},
-        }],
-    }))
-}
-
-fn claim_spec(size: &str) -> Value {
-    json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}})
-}
-
-#[tokio::test]
-async fn claims_that_exist_must_be_the_same() {
-    let review = review("CREATE", &with_claims(), &Value::Null);
-    let claim = |size| {
-        let claim = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data-js", "namespace": "team"}, "spec": claim_spec(size),
-        });
-        api_server(Ok(BTreeMap::from([("data-js", claim)])))
-    };
-    let none = api_server(Ok(BTreeMap::new()));
-    assert_eq!(ask_with(none, VALIDATE, &review).await["allowed"], true);
-    assert_eq!(ask_with(claim("1Gi"), VALIDATE, &review).await["allowed"], true);
-    let refused = ask_with(claim("2Gi"), VALIDATE, &review).await;
-    let message = refused["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("spec does not match existing PVC data-js in namespace team"),
-        "{message}"
-    );
-    let refused = ask_with(api_server(Err(500)), VALIDATE, &review).await;
-    assert_eq!(refused["status"]["code"], 500);
-    let message = refused["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("failed to check for existing PVC data-js"),
-        "{message}"
-    );
 }

@@ -8,12 +8,14 @@ mod crashes;
 mod deadlines;
 mod flood;
 mod heartbeat;
+mod identity;
 mod input;
 mod lost;
 mod memory;
 mod nodes;
 mod orders;
 mod pods;
+mod ray;
 mod restart;
 mod scope;
 #[path = "../support/mod.rs"]
@@ -34,6 +36,7 @@ fn main() -> std::process::ExitCode {
         templates::cases(),
         deadlines::cases(),
         heartbeat::cases(),
+        identity::cases(),
         input::cases(),
         orders::cases(),
         crashes::cases(),
@@ -41,6 +44,7 @@ fn main() -> std::process::ExitCode {
         memory::cases(),
         flood::cases(),
         chaos::cases(),
+        ray::cases(),
         without_nri::cases(),
     ];
     let three_nodes = [nodes::cases(), lost::cases()];

@@ -343,6 +343,7 @@ async fn the_cluster_goes_when_the_job_is_over(scene: Scene) -> Result<()> {
     let seen = running(&scene, more).await?;
     ray_says(&seen, "SUCCEEDED");
     until_phase(&scene, Phase::Complete).await?;
+    scene.pods_become("rj", "Succeeded").await?;
     eventually("the cluster is gone", PATIENCE, async || {
         ensure!(clusters(&scene).await?.is_empty());
         Ok(())

@@ -1,10 +1,12 @@
 //! Ray's resources with a real API server and Job controller, without nodes: pods are what a test says they are.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod admission;
 mod cluster;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/control_plane.rs"]
 mod control_plane;
+mod cron;
 mod dashboard;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
@@ -13,7 +15,6 @@ mod ray;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]
 mod scene;
-#[path = "../gang/webhooks.rs"]
 mod webhooks;
 
 use lockstep_integration::cluster::Spec;
@@ -21,7 +22,7 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let spec = Spec::api_server().with_controllers();
     let dashboard = dashboard::start().expect("a stub of Ray's dashboard").to_string();
-    let cases = [cluster::cases(), job::cases()];
+    let cases = [cluster::cases(), job::cases(), cron::cases(), admission::cases()];
     let flags = ["--ray", "--ray-dashboard-proxy", &dashboard];
     fixture::run(cases.into_iter().flatten().collect(), spec, &flags)
 }

@@ -54,3 +54,8 @@ has(object.metadata.annotations) && 'lockstep.dev/gang-pod-group' in object.meta
 {{- define "lockstep.newSpec" -}}
 oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec
 {{- end }}
+
+{{/* Whether one of Ray's resources does not state that another controller looks after it, or did not before. */}}
+{{- define "lockstep.rayOpen" -}}
+!has(object.spec) || !has(object.spec.managedBy) || object.spec.managedBy in ['', 'lockstep.dev/ray-controller'] || (oldObject != null && has(oldObject.spec) && has(oldObject.spec.managedBy) && oldObject.spec.managedBy == 'lockstep.dev/ray-controller')
+{{- end }}

@@ -14,6 +14,8 @@ pub const SUSPENDED: &str = "RayClusterSuspended";
 pub const UNSUPPORTED_FIELDS: &str = "UnsupportedFields";
 /// The spec was changed in a way that waits for a suspension.
 pub const CHANGES_PENDING: &str = "ChangesPending";
+/// The spec cannot be, and no jobs are started; the message names the fields.
+pub const VALIDATION_FAILED: &str = "ValidationFailed";
 
 /// Reasons of conditions.
 pub mod reasons {

@@ -191,6 +191,8 @@ pub struct RayJobStatus {
     /// When the phase that Retrying is began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrying_since: Option<Time>,
+    /// Restarts of the cluster's pods before this attempt.
+    pub restarts_before: i32,
     /// Status of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ray_cluster_status: Option<RayClusterStatus>,

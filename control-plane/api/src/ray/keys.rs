@@ -25,6 +25,10 @@ pub const RESTART_SCOPE_WORKER: &str = "worker";
 pub const ORIGINATED_FROM_NAME: &str = "ray.io/originated-from-cr-name";
 /// Label of what was made for another of Ray's resources: its kind.
 pub const ORIGINATED_FROM_CRD: &str = "ray.io/originated-from-crd";
+/// Label of RayJobs of a RayCronJob: its name.
+pub const CRON_JOB_NAME: &str = "ray.io/cronjob-name";
+/// On RayJobs of a RayCronJob: the time by the schedule (RFC 3339, UTC).
+pub const CRON_JOB_TIMESTAMP: &str = "ray.io/cronjob-scheduled-timestamp";
 /// On the submitter of a RayJob, written by the controller: id of the attempt that it submits.
 pub const JOB_ID: &str = "lockstep.dev/ray-job-id";
 

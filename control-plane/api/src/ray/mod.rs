@@ -5,6 +5,7 @@
 
 mod cluster;
 pub mod conditions;
+mod cron;
 mod job;
 pub mod keys;
 mod unknown;
@@ -12,6 +13,7 @@ mod unknown;
 pub use cluster::{
     HeadGroupSpec, HeadInfo, RayCluster, RayClusterSpec, RayClusterState, RayClusterStatus, WorkerGroupSpec,
 };
+pub use cron::{ConcurrencyPolicy, RayCronJob, RayCronJobSpec, RayCronJobStatus};
 pub use job::{
     RayJob, RayJobDeploymentStatus, RayJobInfo, RayJobRetryPolicy, RayJobSpec, RayJobStatus,
     RayJobSubmissionMode, SubmitterConfig,

@@ -18,13 +18,16 @@ use lockstep_api::ray::{HeadInfo, RayCluster, RayClusterStatus, keys};
 use super::jobset::compile;
 use super::status::{self, Facts};
 use super::{names, scale, service, validation};
-use crate::features::Features;
 use crate::observed::is_controlled_by;
 use crate::plan::{Event, JobRef, Severity};
 use crate::validation::Violation;
 
 /// Reason of the event on a cluster that another controller looks after.
 pub const MANAGED_BY_ANOTHER: &str = "ManagedByAnother";
+
+/// Label by which KubeRay marks what it makes, and its value there.
+const CREATED_BY: &str = "app.kubernetes.io/created-by";
+const KUBERAY: &str = "kuberay-operator";
 
 /// A RayCluster, what stands around it, and the time.
 #[derive(Clone, Debug)]
@@ -78,12 +81,8 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
         };
     }
     let mut plan = ClusterPlan::default();
-    let mut violations = validation::cluster(cluster);
+    let violations = validation::cluster(cluster);
     let wanted = compile(cluster);
-    if violations.is_empty() {
-        // What only the JobSet shows: its annotations, and a gang that the groups have no pods for.
-        violations = crate::validation::validate(&wanted, &Features::default());
-    }
     let mut facts = Facts {
         wanted: &wanted,
         ended: false,
@@ -117,6 +116,18 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
         .jobset
         .as_ref()
         .is_some_and(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str()));
+    let is_kuberays = observed
+        .service
+        .as_ref()
+        .and_then(|service| service.metadata.labels.as_ref()?.get(CREATED_BY))
+        .is_some_and(|creator| creator == KUBERAY);
+    if is_kuberays && !cluster.is_claimed() && !has_ours {
+        // Whether it runs at this moment or not: its pods do.
+        return Some(format!(
+            "KubeRay's controller has begun this cluster; spec.managedBy: {} gives it to this one",
+            lockstep_api::ray::CONTROLLER_NAME
+        ));
+    }
     (observed.kuberay && !cluster.is_claimed() && !has_ours).then(|| {
         format!(
             "KubeRay's controller runs here, and this cluster is left to it; spec.managedBy: {} gives it to this one",

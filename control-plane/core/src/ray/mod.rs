@@ -1,6 +1,8 @@
 //! Ray's resources, compiled to JobSets.
 //!
 //! ```text
+//! RayCronJob ──> RayJob, at its times ──> RayCluster, and a Job that submits to it
+//!
 //! RayCluster ──> JobSet: head (1 pod) <── dependsOn Ready ── one replicatedJob for each worker group
 //!           └──> Service <name>-head-svc
 //! ```
@@ -8,7 +10,9 @@
 //! A worker group is one Indexed Job with as many pods as the group has (replicas x hosts), so that it grows and shrinks as Jobs of
 //! ElasticJobSet do. Everything else of a running cluster stays as it was made until it is suspended and resumed.
 
+pub mod admission;
 pub mod cluster;
+pub mod cron;
 pub mod job;
 mod jobset;
 pub mod names;

@@ -3,6 +3,7 @@
 Exit codes: 0 the job has succeeded; 1 it has failed, or was stopped; 75 something else, try again; 76 this Ray is not the one that the job
 belongs to. Whoever is started again attaches to the job that runs.
 """
+import http.client
 import json
 import os
 import shlex
@@ -73,7 +74,7 @@ def main():
                 say("Ray was started anew, the job belongs to the one before")
                 return 76
             found = get("/api/jobs/" + JOB)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             if not waits:
                 say("waiting for Ray at %s (%s)" % (ADDRESS, error))
             waits = True
@@ -89,7 +90,7 @@ def main():
                 try:
                     if get("/api/jobs/" + JOB) is None:
                         return 75
-                except OSError:
+                except (OSError, http.client.HTTPException):
                     return 75
             continue
         info = json.loads(found)
@@ -103,4 +104,10 @@ def main():
 
 # As PID 1 it would not be ended by the signal else. The job runs on.
 signal.signal(signal.SIGTERM, lambda *_: os._exit(75))
-sys.exit(main())
+try:
+    code = main()
+except Exception as error:
+    # Whatever it is, it says nothing about the job.
+    say("%s: %s" % (type(error).__name__, error))
+    code = 75
+sys.exit(code)

@@ -57,6 +57,16 @@ fn environment(job: &RayJob, status: &RayJobStatus) -> Value {
     environment
 }
 
+/// Whether the submitter runs a command of its user's own.
+pub(super) fn is_stated(spec: &RayJobSpec) -> bool {
+    let pod = spec
+        .submitter_pod_template
+        .as_ref()
+        .and_then(|template| template.spec.as_ref());
+    pod.and_then(|pod| pod.containers.first())
+        .is_some_and(|container| container.command.is_some())
+}
+
 /// The body of the request that submits the job (Ray's Jobs REST API).
 pub(super) fn body(job: &RayJob, status: &RayJobStatus) -> Value {
     let spec = &job.spec;
@@ -132,9 +142,12 @@ pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
                     .and_then(|config| config.backoff_limit)
                     .unwrap_or(BACKOFF_LIMIT),
             ),
-            active_deadline_seconds: spec
-                .active_deadline_seconds
-                .map(|deadline| (deadline - elapsed).max(0) + GRACE_SECONDS),
+            active_deadline_seconds: spec.active_deadline_seconds.map(|deadline| {
+                deadline
+                    .saturating_sub(elapsed)
+                    .max(0)
+                    .saturating_add(GRACE_SECONDS)
+            }),
             pod_failure_policy: Some(failure_policy()),
             template: template(job, status),
             ..JobSpec::default()

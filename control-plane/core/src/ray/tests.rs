@@ -1,7 +1,9 @@
 mod compiled;
+mod crons;
 mod decided;
 mod jobs;
 mod limits;
+mod schedules;
 
 use std::sync::Arc;
 

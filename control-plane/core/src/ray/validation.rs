@@ -1,13 +1,19 @@
-//! What a RayCluster must fulfil, with KubeRay's limits. Messages name the field.
+//! What Ray's resources must fulfil, with KubeRay's limits. Messages name the field.
 
-use std::collections::BTreeSet;
+mod groups;
 
-use lockstep_api::ray::{RayCluster, RayClusterSpec, RayJob, RayJobSubmissionMode};
+use lockstep_api::ray::{
+    ConcurrencyPolicy, RayCluster, RayCronJob, RayJob, RayJobSpec, RayJobSubmissionMode,
+};
 
+use super::cron::Schedule;
+use crate::features::Features;
 use crate::validation::{Violation, dns1035_label};
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;
+/// Longest name of a RayCronJob: the names of its jobs have the minutes since 1970 after it, for which KubeRay leaves ten digits.
+const LONGEST_CRON_NAME: usize = LONGEST_JOB_NAME - "-1234567890".len();
 /// Longest name of a RayCluster.
 const LONGEST_CLUSTER_NAME: usize = 53;
 
@@ -21,7 +27,8 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
         LONGEST_CLUSTER_NAME,
         &mut violations,
     );
-    cluster_spec("spec", &cluster.spec, &mut violations);
+    groups::validate("spec", &cluster.spec, &mut violations);
+    compiled("spec", cluster, &mut violations);
     violations
 }
 
@@ -30,9 +37,72 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
 pub fn job(job: &RayJob) -> Vec<Violation> {
     let mut violations = Vec::new();
     name("RayJob", job.name(), LONGEST_JOB_NAME, &mut violations);
-    let spec = &job.spec;
+    job_spec("spec", &job.spec, &mut violations);
+    compiled(
+        "spec.rayClusterSpec",
+        &super::job::first_cluster(job),
+        &mut violations,
+    );
+    violations
+}
+
+/// Everything that is wrong with a RayCronJob.
+#[must_use]
+pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    name("RayCronJob", cron.name(), LONGEST_CRON_NAME, &mut violations);
+    let spec = &cron.spec;
+    violations.extend(Schedule::of(spec).err().into_iter().flatten());
     let mut wrong =
-        |field: &str, message: &str| violations.push(Violation::new(format!("spec.{field}"), message));
+        |field: &str, message: String| violations.push(Violation::new(format!("spec.{field}"), message));
+    if let ConcurrencyPolicy::Other(policy) = spec.concurrency_policy() {
+        let supported = ConcurrencyPolicy::VALUES.join(", ");
+        wrong(
+            "concurrencyPolicy",
+            format!("{policy} is not supported; supported values: {supported}"),
+        );
+    }
+    let limits = [
+        ("startingDeadlineSeconds", spec.starting_deadline_seconds),
+        (
+            "successfulJobsHistoryLimit",
+            spec.successful_jobs_history_limit.map(i64::from),
+        ),
+        (
+            "failedJobsHistoryLimit",
+            spec.failed_jobs_history_limit.map(i64::from),
+        ),
+    ];
+    for (field, value) in limits {
+        if value.is_some_and(|value| value < 0) {
+            wrong(field, "must be greater than or equal to 0".to_owned());
+        }
+    }
+    job_spec("spec.jobTemplate", &spec.job_template, &mut violations);
+    let cluster = super::job::first_cluster(&super::cron::first_job(cron));
+    compiled("spec.jobTemplate.rayClusterSpec", &cluster, &mut violations);
+    violations
+}
+
+/// What only the JobSet of a cluster shows: its annotations, and a gang that the groups have no pods for. `path` is that of the cluster's spec.
+fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
+    if !violations.is_empty() {
+        return;
+    }
+    let wrong = crate::validation::validate(&super::jobset::compile(cluster), &Features::default());
+    violations.extend(wrong.into_iter().map(|violation| Violation {
+        field: match violation.field.strip_prefix("spec") {
+            Some(field) => format!("{path}{field}"),
+            None => violation.field,
+        },
+        ..violation
+    }));
+}
+
+/// What is wrong with the spec of a job, at `path`.
+fn job_spec(path: &str, spec: &RayJobSpec, violations: &mut Vec<Violation>) {
+    let mut wrong =
+        |field: &str, message: &str| violations.push(Violation::new(format!("{path}.{field}"), message));
     match spec.submission_mode() {
         RayJobSubmissionMode::K8sJobMode | RayJobSubmissionMode::HTTPMode => {}
         mode => wrong(
@@ -82,7 +152,7 @@ pub fn job(job: &RayJob) -> Vec<Violation> {
         ("maxRetries", spec.max_retries),
     ] {
         if value.is_some_and(|retries| retries < 0) {
-            wrong(field, &format!("{field} must not be negative"));
+            wrong(field, &format!("{field} must be a positive integer"));
         }
     }
     if spec.backoff_limit.unwrap_or(0) > 0
@@ -116,9 +186,8 @@ pub fn job(job: &RayJob) -> Vec<Violation> {
                 "is the RayJob's to say, by spec.suspend",
             );
         }
-        cluster_spec("spec.rayClusterSpec", cluster, &mut violations);
+        groups::validate(&format!("{path}.rayClusterSpec"), cluster, violations);
     }
-    violations
 }
 
 /// A name that is a DNS label of at most so many characters.
@@ -137,111 +206,3 @@ pub(crate) fn name(kind: &str, name: &str, longest: usize, violations: &mut Vec<
         }),
     );
 }
-
-/// What is wrong with the spec of a cluster, at `path`.
-pub(crate) fn cluster_spec(path: &str, spec: &RayClusterSpec, violations: &mut Vec<Violation>) {
-    let mut wrong =
-        |field: String, message: String| violations.push(Violation::new(format!("{path}.{field}"), message));
-    if spec.enable_in_tree_autoscaling == Some(true) {
-        wrong(
-            "enableInTreeAutoscaling".to_owned(),
-            "is not supported: the number of workers is changed by replicas".to_owned(),
-        );
-    }
-    let has_container = |template: &k8s_openapi::api::core::v1::PodTemplateSpec| {
-        template
-            .spec
-            .as_ref()
-            .is_some_and(|pod| !pod.containers.is_empty())
-    };
-    let head = &spec.head_group_spec;
-    if !has_container(&head.template) {
-        wrong(
-            "headGroupSpec".to_owned(),
-            "headGroupSpec should have at least one container".to_owned(),
-        );
-    }
-    let mut capacity =
-        |field: &str, params: Option<&std::collections::BTreeMap<String, String>>, stated: bool, labels| {
-            let has = |name: &str| {
-                params.is_some_and(|params| params.get(name).is_some_and(|value| !value.is_empty()))
-            };
-            if stated
-                && ["num-cpus", "num-gpus", "memory", "resources"]
-                    .into_iter()
-                    .any(has)
-            {
-                wrong(
-                    format!("{field}.resources"),
-                    "resource fields should not be set in both rayStartParams and resources; use only one"
-                        .to_owned(),
-                );
-            }
-            if labels && has("labels") {
-                wrong(
-                    format!("{field}.rayStartParams"),
-                    "labels should not be set in both rayStartParams and labels; use only one".to_owned(),
-                );
-            }
-        };
-    capacity(
-        "headGroupSpec",
-        head.ray_start_params.as_ref(),
-        !head.resources.is_empty(),
-        !head.labels.is_empty(),
-    );
-    for (index, group) in spec.worker_group_specs.iter().enumerate() {
-        capacity(
-            &format!("workerGroupSpecs[{index}]"),
-            group.ray_start_params.as_ref(),
-            !group.resources.is_empty(),
-            !group.labels.is_empty(),
-        );
-    }
-    let mut names = BTreeSet::new();
-    for (index, group) in spec.worker_group_specs.iter().enumerate() {
-        let field = |name: &str| format!("workerGroupSpecs[{index}]{name}");
-        if !has_container(&group.template) {
-            wrong(
-                field(""),
-                "workerGroupSpec should have at least one container".to_owned(),
-            );
-        }
-        if group.group_name.is_empty() {
-            wrong(field(".groupName"), "must be set".to_owned());
-        }
-        if !names.insert(super::names::replicated_job(&group.group_name)) {
-            wrong(
-                field(".groupName"),
-                format!("{:?} is the name of another group", group.group_name),
-            );
-        }
-        for (name, value) in [
-            (".replicas", group.replicas),
-            (".minReplicas", group.min_replicas),
-            (".maxReplicas", group.max_replicas),
-        ] {
-            if value.is_some_and(|value| value < 0) {
-                wrong(field(name), "must not be negative".to_owned());
-            }
-        }
-        if group.max_replicas.is_some_and(|most| most < group.min_replicas()) {
-            wrong(
-                field(".maxReplicas"),
-                "must not be less than minReplicas".to_owned(),
-            );
-        }
-        if group.num_of_hosts.is_some_and(|hosts| hosts < 1) {
-            wrong(field(".numOfHosts"), "must be at least 1".to_owned());
-        }
-        if group.pods() > MOST_PODS {
-            wrong(
-                field(".replicas"),
-                format!("must not make more than {MOST_PODS} pods"),
-            );
-        }
-    }
-}
-
-/// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
-const MOST_PODS: i32 = 99_999;

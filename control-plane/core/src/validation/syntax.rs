@@ -44,8 +44,34 @@ pub(super) fn dns1123_subdomain(value: &str) -> impl Iterator<Item = String> + u
     too_long.into_iter().chain(malformed)
 }
 
+/// Key of a label: a name, after the DNS subdomain that it is from, if any.
+pub(crate) fn qualified_name(key: &str) -> Vec<String> {
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| pattern("^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let mut errors: Vec<String> = prefix
+        .into_iter()
+        .flat_map(dns1123_subdomain)
+        .map(|error| format!("prefix part {error}"))
+        .collect();
+    if name.len() > LONGEST_LABEL {
+        errors.push("name part must be no more than 63 characters".to_owned());
+    }
+    if !matches(&PATTERN, name) {
+        errors.push(
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+             (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+                .to_owned(),
+        );
+    }
+    errors
+}
+
 /// Value of a label.
-pub(super) fn label_value(value: &str) -> Vec<String> {
+pub(crate) fn label_value(value: &str) -> Vec<String> {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| pattern("^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"));
     let mut errors = Vec::new();

@@ -5,17 +5,14 @@ mod inject;
 mod pair;
 mod secret;
 
-use std::sync::Arc;
-
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use kube::Client;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
 use crate::settings::WebhookCertificates;
+pub(super) use crate::tls::{Certificate, Current};
 
 #[cfg(test)]
 pub(super) use pair::Pair;
@@ -24,19 +21,6 @@ pub(super) use pair::Pair;
 const MUTATING: &str = "jobset-mutating-webhook-configuration";
 /// Name of the ValidatingWebhookConfiguration that is given the CA; upstream's.
 const VALIDATING: &str = "jobset-validating-webhook-configuration";
-
-/// The certificate to serve with, once there is one.
-pub(super) type Certificate = Option<Arc<CertifiedKey>>;
-
-/// Serves each connection with the certificate of the moment.
-#[derive(Debug)]
-pub(super) struct Current(pub(super) watch::Receiver<Certificate>);
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Certificate {
-        self.0.borrow().clone()
-    }
-}
 
 /// Keeps `certificate` up to date. Does not end by itself.
 pub(super) async fn keep(

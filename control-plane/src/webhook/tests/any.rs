@@ -6,7 +6,15 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 
-const PATHS: [&str; 4] = [MUTATE, VALIDATE, "/mutate--v1-pod", "/validate--v1-pod"];
+const PATHS: [&str; 7] = [
+    MUTATE,
+    VALIDATE,
+    "/mutate--v1-pod",
+    "/validate--v1-pod",
+    ray::CLUSTER,
+    ray::JOB,
+    ray::CRON,
+];
 
 /// A JobSet that says something everywhere.
 fn full() -> Value {

@@ -4,6 +4,7 @@ mod controller;
 mod gang;
 mod pods;
 mod process;
+mod ray;
 mod restart;
 
 use std::fs;
@@ -32,6 +33,9 @@ enum Action {
     /// A JobSet of 1,000 pods on 1,000 nodes without machines: the time until all its pods are bound, with a gang and without. Writes
     /// target/bench/gang.json
     Gang(gang::Args),
+    /// RayJobs of real Ray: from the creation to the driver's first line, and retries in place and on a new cluster. Writes
+    /// target/bench/ray.json
+    Ray(ray::Args),
 }
 
 #[tokio::main]
@@ -40,6 +44,7 @@ async fn main() -> Result<()> {
         Action::Restart(args) => restart::run(args).await,
         Action::Controller(args) => controller::run(args).await,
         Action::Gang(args) => gang::run(args).await,
+        Action::Ray(args) => ray::run(args).await,
     }
 }
 

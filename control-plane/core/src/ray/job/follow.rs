@@ -14,7 +14,7 @@ const OUT_OF_REACH: SignedDuration = SignedDuration::from_secs(300);
 
 /// What has become of the submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Submitter {
+pub(super) enum Submitter {
     /// There is none, or another attempt's.
     Missing,
     /// It works.
@@ -25,6 +25,8 @@ enum Submitter {
     JobFailed,
     /// It has failed itself.
     Failed,
+    /// It has ended, and runs a command of its user's own: that says nothing about the job.
+    Ended,
 }
 
 impl Draft<'_> {
@@ -33,15 +35,19 @@ impl Draft<'_> {
         let submitter = self.submitter();
         match self.observed.ray.clone() {
             Ray::Reached { session, .. } if session != self.status.session => {
-                self.attempt_failed("HeadRestarted", "the head was started anew while the job ran");
+                // The job may have ended before.
+                if !self.seen_to_its_end(submitter) {
+                    self.attempt_failed("HeadRestarted", "the head was started anew while the job ran");
+                }
             }
             Ray::Reached { job: Some(info), .. } => self.told(&info, submitter),
             Ray::Reached { job: None, .. } => self.unknown(submitter),
+            Ray::Refused(why) => self.refused(&why),
             Ray::Unasked | Ray::Unreachable => self.unreachable(submitter),
         }
     }
 
-    fn submitter(&self) -> Submitter {
+    pub(super) fn submitter(&self) -> Submitter {
         let own = self
             .observed
             .submitter
@@ -50,7 +56,10 @@ impl Draft<'_> {
         let Some(job) = own.filter(|job| !is_old(job, &self.status.job_id)) else {
             return Submitter::Missing;
         };
-        if has_condition(job, "Complete", None) {
+        let has_ended = has_condition(job, "Complete", None) || has_condition(job, "Failed", None);
+        if has_ended && submitter::is_stated(&self.job.spec) {
+            Submitter::Ended
+        } else if has_condition(job, "Complete", None) {
             Submitter::Succeeded
         } else if has_condition(job, "Failed", Some("PodFailurePolicy")) {
             Submitter::JobFailed
@@ -92,7 +101,7 @@ impl Draft<'_> {
             return;
         }
         match submitter {
-            Submitter::Works => {}
+            Submitter::Works | Submitter::Ended => {}
             Submitter::Missing if self.observed.submitter.is_none() => {
                 let job = submitter::job(self.job, &self.status, self.observed.now);
                 self.plan.create_submitter = Some(Box::new(job));
@@ -116,7 +125,7 @@ impl Draft<'_> {
         match submitter {
             Submitter::Works => {}
             Submitter::Missing => self.attach(submitter),
-            Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed => {
+            Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed | Submitter::Ended => {
                 self.attempt_failed(
                     "SubmissionFailed",
                     "the submitter has ended, and Ray does not know the job",
@@ -130,27 +139,45 @@ impl Draft<'_> {
         if let Some(reason) = self.observed.cluster.as_deref().and_then(failed) {
             return self.attempt_failed("AppFailed", format!("the cluster has failed: {reason}"));
         }
+        if !self.seen_to_its_end(submitter) {
+            self.out_of_reach();
+        }
+    }
+
+    /// What the submitter has seen of the job's end counts where Ray cannot tell. False: nothing.
+    fn seen_to_its_end(&mut self, submitter: Submitter) -> bool {
         match submitter {
             Submitter::Succeeded => {
                 self.status.job_status = "SUCCEEDED".to_owned();
                 self.status.succeeded = 1;
-                return self.complete();
+                self.complete();
             }
             Submitter::JobFailed => {
                 self.status.job_status = "FAILED".to_owned();
-                return self.attempt_failed("AppFailed", "the submitter reports that the job has failed");
+                self.attempt_failed("AppFailed", "the submitter reports that the job has failed");
             }
-            Submitter::Missing | Submitter::Works | Submitter::Failed => {}
+            Submitter::Missing | Submitter::Works | Submitter::Failed | Submitter::Ended => return false,
         }
+        true
+    }
+
+    /// Ray does not answer: the attempt is given up in the end. Time in which nobody has looked does not count.
+    pub(super) fn out_of_reach(&mut self) {
         let since = self
             .status
             .unreachable_since
             .get_or_insert(Time(self.observed.now))
-            .clone();
-        if self.since(Some(&since)) > OUT_OF_REACH {
+            .0
+            .max(self.observed.watched_since);
+        if self.since(Some(&Time(since))) > OUT_OF_REACH {
             let message = format!("Ray was out of reach for {} s", OUT_OF_REACH.as_secs());
             self.attempt_failed("JobStatusCheckTimeoutExceeded", message);
         }
+    }
+
+    /// Ray would not take the job.
+    pub(super) fn refused(&mut self, why: &str) {
+        self.attempt_failed("SubmissionFailed", format!("Ray has refused the job: {why}"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Until the job is submitted: the cluster, its head, and the submitter.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use lockstep_api::ray::{
     GROUP, RayCluster, RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobSubmissionMode,
@@ -10,7 +11,7 @@ use super::{Draft, POLL, Ray};
 use crate::plan::Severity;
 use crate::ray::submitter;
 
-/// Restarts of the cluster before the job was submitted that are forgiven, beside as many as there may be retries.
+/// Restarts of the cluster in an attempt, before its head was up, that are forgiven.
 const FORGIVEN: i32 = 3;
 
 impl Draft<'_> {
@@ -22,6 +23,12 @@ impl Draft<'_> {
             .is_some_and(|job| self.owns(&job.metadata) && !is_old(job, &self.status.job_id))
         {
             return self.running();
+        }
+        if let Some(job) = self.observed.submitter.as_deref()
+            && self.is_foreign(job)
+        {
+            let message = format!("the Job {} belongs to somebody else", self.job.name());
+            return self.fail("SubmissionFailed", message);
         }
         let Some(cluster) = self.observed.cluster.as_deref() else {
             let name = &self.status.ray_cluster_name;
@@ -37,17 +44,26 @@ impl Draft<'_> {
         if let Some(reason) = failed(cluster) {
             return self.attempt_failed("SubmissionFailed", format!("the cluster has failed: {reason}"));
         }
-        if let Some(message) = self.never_starts() {
-            return self.fail("SubmissionFailed", message);
+        if let Some(message) = self.never_starts(cluster) {
+            return self.attempt_failed("SubmissionFailed", message);
         }
         if !self.is_ready(cluster) {
             return;
         }
         self.look_again(POLL);
         self.status.dashboard_url = dashboard(cluster);
-        let Ray::Reached { session, job } = &self.observed.ray else {
-            return;
+        let (session, job) = match &self.observed.ray {
+            Ray::Reached { session, job } => (session, job),
+            Ray::Unasked => return,
+            Ray::Refused(why) => return self.refused(why),
+            Ray::Unreachable => {
+                self.status.message = format!("{} is out of reach", self.status.dashboard_url);
+                return self.out_of_reach();
+            }
         };
+        if self.status.unreachable_since.take().is_some() {
+            self.status.message.clear();
+        }
         // Written down before anything is submitted to it.
         if self.status.session != *session {
             self.status.session.clone_from(session);
@@ -88,17 +104,41 @@ impl Draft<'_> {
         })
     }
 
-    /// Why a cluster that has restarted again and again, and never got as far as to take the job, is given up.
-    fn never_starts(&self) -> Option<String> {
-        let status = self.observed.jobset.as_ref()?.status.as_ref()?;
-        let in_place = status
-            .in_place_restart
+    /// Why a cluster whose head has not come up, however often it was restarted in this attempt, is given up.
+    fn never_starts(&self, cluster: &RayCluster) -> Option<String> {
+        if cluster
+            .status
             .as_ref()
-            .map_or(0, |in_place| in_place.restarts);
-        let restarts = in_place.max(status.restarts_count_towards_max);
-        let most = self.job.spec.retries().saturating_add(FORGIVEN);
-        (self.status.num_retries == 0 && restarts > most)
+            .is_some_and(|status| status.is_true(conditions::HEAD_POD_READY))
+        {
+            return None;
+        }
+        let restarts = self.restarts().saturating_sub(self.status.restarts_before);
+        (restarts > FORGIVEN)
             .then(|| format!("the cluster was restarted {restarts} times before the job could be submitted"))
+    }
+
+    /// Restarts of the cluster's pods so far, by whatever cause.
+    pub(super) fn restarts(&self) -> i32 {
+        let jobset = self.observed.jobset.as_ref();
+        let status = jobset.and_then(|jobset| jobset.status.as_ref());
+        status.map_or(0, |status| {
+            let in_place = status.in_place_restart.as_ref();
+            in_place
+                .map_or(0, |in_place| in_place.restarts)
+                .max(status.restarts_count_towards_max)
+        })
+    }
+
+    /// Whether the Job of the RayJob's name is somebody else's. What a RayJob of the same name has left goes by itself.
+    fn is_foreign(&self, job: &Job) -> bool {
+        let is_left = job.metadata.owner_references.iter().flatten().any(|owner| {
+            owner.controller == Some(true) && owner.kind == "RayJob" && owner.name == self.job.name()
+        });
+        self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode
+            && !self.owns(&job.metadata)
+            && !is_left
+            && job.metadata.deletion_timestamp.is_none()
     }
 }
 
@@ -109,7 +149,7 @@ pub(super) fn failed(cluster: &RayCluster) -> Option<&str> {
 }
 
 /// Whether a submitter belongs to an earlier attempt.
-pub(super) fn is_old(job: &k8s_openapi::api::batch::v1::Job, id: &str) -> bool {
+pub(super) fn is_old(job: &Job, id: &str) -> bool {
     let annotations = job.metadata.annotations.as_ref();
     annotations
         .and_then(|annotations| annotations.get(keys::JOB_ID))
@@ -128,7 +168,7 @@ fn dashboard(cluster: &RayCluster) -> String {
 }
 
 /// The cluster of an attempt.
-fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
+pub(super) fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
     let mut spec = job.spec.ray_cluster_spec.clone().unwrap_or_default();
     spec.managed_by.clone_from(&job.spec.managed_by);
     let labels = [

@@ -16,8 +16,10 @@
 //!   overlap, and a head that was started anew is noticed.
 //! - Where the submitter and the dashboard disagree, the dashboard is right.
 
+mod end;
 mod follow;
 mod initialize;
+mod names;
 mod retry;
 
 use std::sync::Arc;
@@ -26,13 +28,15 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::JobSet;
-use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 use serde_json::Value;
 
 pub(super) use initialize::owner;
+pub(super) use names::first_cluster;
+pub use names::is_begun;
 
+use self::names::{cluster_name, job_id};
 use super::cluster::{MANAGED_BY_ANOTHER, event, sentence};
 use super::validation;
 use crate::observed::is_controlled_by;
@@ -42,10 +46,6 @@ use crate::plan::{Event, JobRef, Severity};
 pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
 /// Between two looks at the dashboard.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
-/// How long a job that is to be stopped is waited for when its RayJob is deleted.
-const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);
-/// How long a job that has passed its deadline is told to stop.
-const STOP_AT_DEADLINE: SignedDuration = SignedDuration::from_secs(600);
 
 /// A RayJob, what stands around it, and the time.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub struct ObservedJob {
     pub ray: Ray,
     /// Whether KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
+    /// Since when somebody has looked at jobs without a break: what was not seen before says nothing.
+    pub watched_since: Timestamp,
     /// The present.
     pub now: Timestamp,
 }
@@ -74,6 +76,8 @@ pub enum Ray {
     Unasked,
     /// It did not answer.
     Unreachable,
+    /// It would not take the job, and why.
+    Refused(String),
     /// It answered.
     Reached {
         /// The run of Ray.
@@ -143,30 +147,11 @@ pub fn question(job: &RayJob) -> Option<(&str, &str)> {
     let status = job.status.as_ref()?;
     let asks = match status.job_deployment_status.as_ref()? {
         Phase::Initializing | Phase::Running | Phase::Retrying => true,
-        Phase::Failed => status.deadline_exceeded && !has_ended(&status.job_status),
+        // An attempt that was given up may run.
+        Phase::Failed => !has_ended(&status.job_status),
         _ => false,
     };
     (asks && !status.dashboard_url.is_empty()).then_some((&status.dashboard_url, &status.job_id))
-}
-
-/// Name of the cluster of an attempt.
-fn cluster_name(job: &RayJob, attempt: i32) -> String {
-    format!("{}-{}", job.name(), digits(job, "cluster", attempt))
-}
-
-/// Id of an attempt at Ray.
-fn job_id(job: &RayJob, attempt: i32) -> String {
-    match (job.spec.job_id.as_str(), attempt) {
-        ("", _) => format!("{}-{}", job.name(), digits(job, "job", attempt)),
-        (stated, 0) => stated.to_owned(),
-        (stated, attempt) => format!("{stated}-{attempt}"),
-    }
-}
-
-/// Five characters that follow from the RayJob and the attempt.
-fn digits(job: &RayJob, what: &str, attempt: i32) -> String {
-    let digest = hex_digest(&format!("{}/{what}/{attempt}", job.uid_str()));
-    digest[..5].to_owned()
 }
 
 /// Decides what is to be done about a RayJob.
@@ -181,7 +166,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         .flatten()
         .any(|name| name == FINALIZER);
     if job.is_deleting() {
-        if has_finalizer {
+        // KubeRay's finalizer has the same name.
+        if has_finalizer && (is_begun(job) || draft.not_ours().is_none()) {
             draft.finalize();
         }
         return draft.plan;
@@ -203,7 +189,7 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         draft.enter(Phase::Suspending);
         return draft.finish();
     }
-    if is_live && draft.is_past_deadline() {
+    if is_live && !draft.has_ended_in_time() && draft.is_past_deadline() {
         return draft.finish();
     }
     match phase {
@@ -261,6 +247,15 @@ impl<'a> Draft<'a> {
         })
     }
 
+    /// Whether Ray says that the job that runs has ended: that is looked at first, however late it is.
+    fn has_ended_in_time(&self) -> bool {
+        let runs = self.status.job_deployment_status == Some(Phase::Running);
+        runs && matches!(
+            &self.observed.ray,
+            Ray::Reached { session, job: Some(info) } if *session == self.status.session && info.has_ended()
+        )
+    }
+
     fn owns(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
         is_controlled_by(meta, self.job.uid_str())
     }
@@ -269,7 +264,7 @@ impl<'a> Draft<'a> {
         if let Some(manager) = self.job.managed_by_another() {
             return Some(format!("spec.managedBy is {manager}: this job is left to it"));
         }
-        let open = !self.job.is_claimed() && self.status.job_deployment_status.is_none();
+        let open = !self.job.is_claimed() && !is_begun(self.job);
         (self.observed.kuberay && open).then(|| {
             format!(
                 "KubeRay's controller runs here, and this job is left to it; spec.managedBy: {} gives it to this one",
@@ -336,170 +331,6 @@ impl<'a> Draft<'a> {
             last_transition_time: self.now(),
             observed_generation: Some(self.generation()),
         });
-    }
-
-    /// The deadlines, which nothing beats. True: one has passed.
-    fn is_past_deadline(&mut self) -> bool {
-        let spec = &self.job.spec;
-        let elapsed = self.since(self.status.start_time.as_ref());
-        let left = |seconds: Option<i64>| Some(SignedDuration::from_secs(seconds?) - elapsed);
-        let before_running =
-            self.status.job_deployment_status == Some(Phase::Initializing) && self.status.num_retries == 0;
-        let limits = [
-            (
-                "DeadlineExceeded",
-                "activeDeadlineSeconds",
-                left(spec.active_deadline_seconds),
-            ),
-            (
-                "PreRunningDeadlineExceeded",
-                "preRunningDeadlineSeconds",
-                left(spec.pre_running_deadline_seconds).filter(|_| before_running),
-            ),
-        ];
-        for (reason, field, left) in limits {
-            let Some(left) = left else { continue };
-            if left.is_positive() {
-                self.look_again(left);
-                continue;
-            }
-            if !self.status.dashboard_url.is_empty() && !has_ended(&self.status.job_status) {
-                self.plan.stop = Some(self.status.job_id.clone());
-            }
-            self.status.deadline_exceeded = true;
-            self.fail(reason, format!("the job has passed its {field}"));
-            return true;
-        }
-        false
-    }
-
-    /// The end, without another attempt.
-    fn fail(&mut self, reason: &str, message: impl Into<String>) {
-        let message = message.into();
-        self.tell(Severity::Warning, reason, message.clone());
-        self.status.job_deployment_status = Some(Phase::Failed);
-        self.status.reason = reason.to_owned();
-        self.status.message = message;
-        self.status.failed = self.status.failed.saturating_add(1);
-        self.status.end_time = Some(self.now());
-        self.status.unreachable_since = None;
-    }
-
-    /// The attempt has failed: another one, where one is left.
-    fn attempt_failed(&mut self, reason: &str, message: impl Into<String>) {
-        let message = message.into();
-        if self.status.num_retries >= self.job.spec.retries() {
-            return self.fail(reason, message);
-        }
-        let status = &mut self.status;
-        status.failed = status.failed.saturating_add(1);
-        status.num_retries = status.num_retries.saturating_add(1);
-        status.job_id = job_id(self.job, status.num_retries);
-        status.previous_session = std::mem::take(&mut status.session);
-        status.job_status.clear();
-        status.ray_job_info = Default::default();
-        status.unreachable_since = None;
-        status.reason.clear();
-        status.message = message.clone();
-        status.retrying_since = Some(Time(self.observed.now));
-        status.job_deployment_status = Some(Phase::Retrying);
-        let attempt = status.num_retries;
-        let message = format!(
-            "{reason}: {message}; retry {attempt} of {}",
-            self.job.spec.retries()
-        );
-        self.tell(Severity::Warning, "Retrying", message);
-    }
-
-    /// Deletes what there is, then is suspended.
-    fn suspend(&mut self) {
-        if self.delete_submitter() | self.delete_cluster() {
-            return self.look_again(POLL);
-        }
-        self.status = RayJobStatus {
-            conditions: std::mem::take(&mut self.status.conditions),
-            ..RayJobStatus::default()
-        };
-        self.enter(Phase::Suspended);
-    }
-
-    /// Has the submitter deleted. True: it is still there.
-    fn delete_submitter(&mut self) -> bool {
-        let Some(submitter) = self
-            .observed
-            .submitter
-            .as_deref()
-            .filter(|job| self.owns(&job.metadata))
-        else {
-            return false;
-        };
-        if submitter.metadata.deletion_timestamp.is_none() {
-            self.plan.delete_submitter = Some(JobRef::of(submitter));
-        }
-        true
-    }
-
-    /// Has the cluster deleted. True: it is still there.
-    fn delete_cluster(&mut self) -> bool {
-        let Some(cluster) = self
-            .observed
-            .cluster
-            .as_deref()
-            .filter(|cluster| self.owns(&cluster.metadata))
-        else {
-            return false;
-        };
-        if !cluster.is_deleting() {
-            self.plan.delete_cluster = Some(JobRef {
-                name: cluster.name().to_owned(),
-                uid: cluster.uid_str().to_owned(),
-            });
-        }
-        true
-    }
-
-    /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The submitter stays for its logs.
-    fn clean_up(&mut self) {
-        let over = self.since(self.status.end_time.as_ref());
-        if let Ray::Reached {
-            session,
-            job: Some(info),
-        } = &self.observed.ray
-            && *session == self.status.session
-        {
-            self.status.job_status.clone_from(&info.status);
-            if !info.has_ended() {
-                self.plan.stop = Some(self.status.job_id.clone());
-            }
-        }
-        if question(self.job).is_some() && !has_ended(&self.status.job_status) && over < STOP_AT_DEADLINE {
-            self.look_again(POLL);
-        }
-        if !self.job.spec.shuts_down() {
-            return;
-        }
-        let ttl = SignedDuration::from_secs(self.job.spec.ttl_seconds_after_finished.unwrap_or(0).max(0));
-        if over >= ttl {
-            self.delete_cluster();
-        } else {
-            self.look_again(ttl - over);
-        }
-    }
-
-    /// The RayJob is being deleted: its job is stopped first, where that can be done.
-    fn finalize(&mut self) {
-        let waited = self.since(self.job.metadata.deletion_timestamp.as_ref());
-        let is_live = match &self.observed.ray {
-            Ray::Unasked => false,
-            Ray::Unreachable => self.status.job_deployment_status == Some(Phase::Running),
-            Ray::Reached { job, .. } => job.as_ref().is_some_and(|job| !job.has_ended()),
-        };
-        if is_live && waited < STOP_ON_DELETION {
-            self.plan.stop = Some(self.status.job_id.clone());
-            self.look_again(SignedDuration::from_secs(1));
-        } else {
-            self.plan.remove_finalizer = true;
-        }
     }
 
     fn finish(mut self) -> JobPlan {

@@ -5,7 +5,8 @@ use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobRetry
 use lockstep_api::{InPlacePhase, JobSet, annotations};
 
 use super::initialize::failed;
-use super::{Draft, POLL, Ray, cluster_name};
+use super::names::cluster_name;
+use super::{Draft, POLL, Ray};
 use crate::plan::JobRef;
 
 /// How long a start in the same pods may take before a new cluster is made.
@@ -52,7 +53,7 @@ impl Draft<'_> {
                 !session.is_empty() || jobset.is_some_and(|jobset| has_restarted(jobset, &word))
             }
             Ray::Reached { session, .. } => session != before,
-            Ray::Unasked | Ray::Unreachable => false,
+            Ray::Unasked | Ray::Unreachable | Ray::Refused(_) => false,
         };
         if is_another && self.is_ready(cluster) {
             return self.again();
@@ -70,6 +71,7 @@ impl Draft<'_> {
 
     fn again(&mut self) {
         self.status.retrying_since = None;
+        self.status.restarts_before = self.restarts();
         self.enter(Phase::Initializing);
     }
 }

@@ -1,6 +1,7 @@
-//! What a cluster must fulfil.
+//! What a cluster must fulfil, and what its webhook says.
 
 use super::*;
+use crate::ray::admission::{is_ours, validate};
 use crate::ray::validation;
 
 fn wrong(cluster: &RayCluster) -> Vec<String> {
@@ -49,11 +50,11 @@ fn each_mistake_is_named_by_its_field() {
         ),
         (
             group(json!({"replicas": -1})),
-            "spec.workerGroupSpecs[0].replicas: must not be negative",
+            "spec.workerGroupSpecs[0].replicas: worker group g has negative replicas -1",
         ),
         (
             group(json!({"minReplicas": 3, "maxReplicas": 2})),
-            "spec.workerGroupSpecs[0].maxReplicas",
+            "spec.workerGroupSpecs[0].maxReplicas: worker group g has minReplicas 3 greater than maxReplicas 2",
         ),
         (
             group(json!({"numOfHosts": 0})),
@@ -66,6 +67,22 @@ fn each_mistake_is_named_by_its_field() {
         (
             json!({"headGroupSpec": {"resources": {"CPU": "1"}, "rayStartParams": {"num-cpus": "1"}}}),
             "spec.headGroupSpec.resources: resource fields should not be set in both",
+        ),
+        (
+            group(json!({"rayStartParams": {"labels": "a=b"}})),
+            "spec.workerGroupSpecs[0].rayStartParams: rayStartParams['labels'] is not supported for g group",
+        ),
+        (
+            json!({"headGroupSpec": {"labels": {"-a": "b"}}}),
+            "spec.headGroupSpec.labels: invalid label key for Head group: '-a', error: name part must consist",
+        ),
+        (
+            json!({"headGroupSpec": {"labels": {"ray.io/a": "b c"}}}),
+            "spec.headGroupSpec.labels: invalid label value for key 'ray.io/a' in Head group: 'b c', error: a valid label",
+        ),
+        (
+            json!({"gang": {"replicatedJobs": [{"name": "none", "minAvailable": 1}]}}),
+            "spec.gang.replicatedJobs[0].name: there is no worker group \"none\"",
         ),
         (
             json!({"enableInTreeAutoscaling": true}),
@@ -89,4 +106,65 @@ fn two_groups_have_two_names() {
         found[0].contains("spec.workerGroupSpecs[1].groupName"),
         "{found:?}"
     );
+}
+
+#[test]
+fn what_a_jobs_cluster_lacks_is_named_by_the_jobs_field() {
+    let gang = json!({"replicatedJobs": [{"name": "small", "minAvailable": 3}]});
+    let job = jobs::rayjob(json!({"rayClusterSpec": {"gang": gang}}));
+    let found = validation::job(&job);
+    assert!(
+        found[0]
+            .field
+            .starts_with("spec.rayClusterSpec.gang.replicatedJobs[0]"),
+        "{found:?}"
+    );
+    let mut job = jobs::rayjob(json!({}));
+    job.metadata.annotations = Some([("lockstep.dev/restart-grace".to_owned(), "soon".to_owned())].into());
+    let found = validation::job(&job);
+    assert!(found[0].field.starts_with("metadata.annotations"), "{found:?}");
+}
+
+#[test]
+fn an_update_is_refused_for_what_it_makes_wrong() {
+    let messages = |old: &RayCluster, new: &RayCluster| {
+        let violations = validate(Some(old), new, false);
+        violations.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let good = cluster(json!({}));
+    let bad = cluster(json!({"enableInTreeAutoscaling": true}));
+    assert_eq!(messages(&good, &bad).len(), 1);
+    assert_eq!(messages(&bad, &good), [""; 0]);
+    let suspended = cluster(json!({"enableInTreeAutoscaling": true, "suspend": true}));
+    assert_eq!(messages(&bad, &suspended), [""; 0]);
+    let worse = cluster(json!({"enableInTreeAutoscaling": true, "headGroupSpec": {"labels": {"a": "?"}}}));
+    let found = messages(&bad, &worse);
+    assert!(found.len() == 1 && found[0].contains("labels"), "{found:?}");
+}
+
+#[test]
+fn another_controllers_objects_are_left_alone_and_none_is_taken_over() {
+    let by = |manager: Value| cluster(json!({"managedBy": manager, "enableInTreeAutoscaling": true}));
+    let (ours, other, nobodys) = (
+        by(json!("lockstep.dev/ray-controller")),
+        by(json!("ray.io/kuberay-operator")),
+        by(json!(null)),
+    );
+    let wrong = |old: Option<&RayCluster>, new: &RayCluster, kuberay: bool| {
+        let violations = validate(old, new, kuberay).into_iter();
+        violations.map(|violation| violation.field).collect::<Vec<_>>()
+    };
+    const AUTOSCALING: &str = "spec.enableInTreeAutoscaling";
+    assert_eq!(wrong(None, &ours, true), [AUTOSCALING]);
+    assert_eq!(wrong(None, &nobodys, false), [AUTOSCALING]);
+    assert_eq!(wrong(None, &nobodys, true), [""; 0]);
+    assert_eq!(wrong(None, &other, false), [""; 0]);
+    for (old, new) in [(&ours, &other), (&other, &ours), (&ours, &nobodys)] {
+        assert_eq!(wrong(Some(old), new, true)[0], "spec.managedBy");
+    }
+    // Given to this controller with all that is wrong with it.
+    assert_eq!(wrong(Some(&nobodys), &ours, true), [AUTOSCALING]);
+    assert_eq!(wrong(Some(&nobodys), &ours, false), [""; 0]);
+    assert_eq!(wrong(Some(&other), &nobodys, true), [""; 0]);
+    assert!(is_ours(Some(""), false) && !is_ours(Some(""), true));
 }

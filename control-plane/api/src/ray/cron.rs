@@ -1,0 +1,148 @@
+//! The RayCronJob resource.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+use super::{CONTROLLER_NAME, RayJobSpec, Unknown};
+use crate::string_enum::string_enum;
+
+/// Jobs that succeeded, and are kept where nothing else is stated.
+const SUCCESSFUL_KEPT: i32 = 3;
+/// Jobs that failed, and are kept where nothing else is stated.
+const FAILED_KEPT: i32 = 1;
+
+/// Desired state of a RayCronJob. Fields are those of Kubernetes' CronJob.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "ray.io",
+    version = "v1",
+    kind = "RayCronJob",
+    plural = "raycronjobs",
+    namespaced,
+    status = "RayCronJobStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    schema = "disabled",
+    attr = "cfg_attr(true, serde(default))",
+    doc = "RayJobs that are started at given times."
+)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RayCronJobSpec {
+    /// When jobs start: five fields of cron, or a name such as `@hourly`.
+    pub schedule: String,
+    /// Name of the time zone of the schedule, in the IANA database; UTC by default.
+    pub time_zone: Option<String>,
+    /// Whether no further jobs are started.
+    pub suspend: Option<bool>,
+    /// What becomes of a start while a job of before still runs (an addition).
+    pub concurrency_policy: Option<ConcurrencyPolicy>,
+    /// Seconds by which a start may be late; later than that it is missed (an addition).
+    pub starting_deadline_seconds: Option<i64>,
+    /// Jobs that succeeded, and are kept (an addition).
+    pub successful_jobs_history_limit: Option<i32>,
+    /// Jobs that failed, and are kept (an addition).
+    pub failed_jobs_history_limit: Option<i32>,
+    /// The spec of the jobs.
+    pub job_template: RayJobSpec,
+    /// Which controller looks after it (an addition).
+    pub managed_by: Option<String>,
+    /// What else is stated.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+string_enum! {
+    /// What becomes of a start while a job of before still runs.
+    pub enum ConcurrencyPolicy {
+        /// Both run.
+        Allow,
+        /// It waits until none runs, and is missed where its deadline passes meanwhile.
+        Forbid,
+        /// The job of before is deleted.
+        Replace,
+    }
+}
+
+/// Observed state of a RayCronJob.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RayCronJobStatus {
+    /// The jobs that have not ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub active: Vec<ObjectReference>,
+    /// The time by the schedule of the latest job that was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_schedule_time: Option<Time>,
+    /// When a job succeeded last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_successful_time: Option<Time>,
+    /// What is wrong with the spec, by condition type.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The generation of the spec that this is about.
+    pub observed_generation: i64,
+}
+
+impl RayCronJob {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace.
+    pub fn ns(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its UID.
+    pub fn uid_str(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Who looks after it, where that is stated and not this controller.
+    pub fn managed_by_another(&self) -> Option<&str> {
+        let manager = self.spec.managed_by.as_deref();
+        manager.filter(|manager| !manager.is_empty() && *manager != CONTROLLER_NAME)
+    }
+
+    /// Whether it states that this controller looks after it.
+    pub fn is_claimed(&self) -> bool {
+        self.spec.managed_by.as_deref() == Some(CONTROLLER_NAME)
+    }
+}
+
+impl RayCronJobSpec {
+    /// What becomes of a start while a job of before still runs.
+    pub fn concurrency_policy(&self) -> ConcurrencyPolicy {
+        self.concurrency_policy.clone().unwrap_or_default()
+    }
+
+    /// Whether no further jobs are started.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend.unwrap_or(false)
+    }
+
+    /// Jobs that succeeded, and are kept.
+    pub fn successful_kept(&self) -> i32 {
+        self.successful_jobs_history_limit.unwrap_or(SUCCESSFUL_KEPT)
+    }
+
+    /// Jobs that failed, and are kept.
+    pub fn failed_kept(&self) -> i32 {
+        self.failed_jobs_history_limit.unwrap_or(FAILED_KEPT)
+    }
+
+    /// The paths of stated fields that are not supported, below `path`.
+    pub fn unsupported(&self, path: &str) -> Vec<String> {
+        let own = self.other.paths(path);
+        own.chain(self.job_template.unsupported(&format!("{path}.jobTemplate")))
+            .collect()
+    }
+}

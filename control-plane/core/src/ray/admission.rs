@@ -1,0 +1,84 @@
+//! What the admission webhooks say about Ray's resources.
+//!
+//! Promises:
+//! - What another controller looks after is left alone.
+//! - An update is refused for what it makes wrong, and not for what was wrong before: an object that is there can be labelled, suspended and
+//!   deleted, whatever it is like. What is given to this controller is looked at as if it were new.
+
+use lockstep_api::ray::{CONTROLLER_NAME, RayCluster, RayCronJob, RayJob};
+
+use super::validation;
+use crate::validation::Violation;
+
+/// One of Ray's resources.
+pub trait RayResource {
+    /// What its spec states of the controller that looks after it.
+    fn managed_by(&self) -> Option<&str>;
+    /// Everything that is wrong with it.
+    fn violations(&self) -> Vec<Violation>;
+}
+
+/// Whether what states this of its controller is looked after here. `kuberay`: KubeRay's controller runs in this Kubernetes cluster.
+#[must_use]
+pub fn is_ours(managed_by: Option<&str>, kuberay: bool) -> bool {
+    match managed_by.unwrap_or_default() {
+        "" => !kuberay,
+        manager => manager == CONTROLLER_NAME,
+    }
+}
+
+/// Why an object may not be created, or, where there is an `old` one, changed.
+#[must_use]
+pub fn validate<R: RayResource>(old: Option<&R>, new: &R, kuberay: bool) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if let Some(old) = old {
+        let stated = |resource: &R| resource.managed_by().unwrap_or_default().to_owned();
+        let (before, after) = (stated(old), stated(new));
+        let concerns = [&before, &after]
+            .into_iter()
+            .any(|manager| manager == CONTROLLER_NAME);
+        if !before.is_empty() && before != after && concerns {
+            violations.push(Violation::new(
+                "spec.managedBy",
+                "the managedBy field is immutable",
+            ));
+        }
+    }
+    if is_ours(new.managed_by(), kuberay) {
+        let known = old.filter(|old| is_ours(old.managed_by(), kuberay));
+        let before = known.map(R::violations).unwrap_or_default();
+        let all = new.violations().into_iter();
+        violations.extend(all.filter(|violation| !before.contains(violation)));
+    }
+    violations
+}
+
+impl RayResource for RayCluster {
+    fn managed_by(&self) -> Option<&str> {
+        self.spec.managed_by.as_deref()
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        validation::cluster(self)
+    }
+}
+
+impl RayResource for RayJob {
+    fn managed_by(&self) -> Option<&str> {
+        self.spec.managed_by.as_deref()
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        validation::job(self)
+    }
+}
+
+impl RayResource for RayCronJob {
+    fn managed_by(&self) -> Option<&str> {
+        self.spec.managed_by.as_deref()
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        validation::cron(self)
+    }
+}

@@ -1,0 +1,146 @@
+//! When a RayCronJob's jobs start.
+//!
+//! Promises: what Kubernetes' CronJob takes is taken (five fields, `@hourly` and the like), and nothing beyond it but 7 for Sunday. Time zones are
+//! those that this program brings along, so that the same schedule means the same everywhere.
+//!
+//! Where the clock goes forward, a start at one stated time of day that there is not comes right after the gap. Where the clock goes back, it
+//! comes once, the first time; a schedule of several times a day goes on through both.
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{Timestamp, Zoned};
+use lockstep_api::ray::RayCronJobSpec;
+
+use crate::validation::Violation;
+
+const SCHEDULE: &str = "spec.schedule";
+const MONTHS: &[&str] = &[
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+];
+const WEEKDAYS: &[&str] = &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+/// The names that each field knows, and its last value.
+const FIELDS: [(&[&str], u8); 5] = [(&[], 59), (&[], 23), (&[], 31), (MONTHS, 12), (WEEKDAYS, 6)];
+
+/// Times at which jobs start.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    cron: Cron,
+    zone: TimeZone,
+}
+
+impl Schedule {
+    /// Reads `schedule` and `timeZone`.
+    ///
+    /// # Errors
+    /// What is wrong with these.
+    pub fn of(spec: &RayCronJobSpec) -> Result<Self, Vec<Violation>> {
+        let zone = spec.time_zone.as_deref().map_or(Ok(TimeZone::UTC), zone);
+        match (cron(&spec.schedule), zone) {
+            (Ok(cron), Ok(zone)) => {
+                let schedule = Self { cron, zone };
+                // No year is ever stated: what does not come once from some year on never comes.
+                match schedule.next(Timestamp::UNIX_EPOCH) {
+                    Some(_) => Ok(schedule),
+                    None => Err(vec![Violation::new(
+                        SCHEDULE,
+                        "invalid cron schedule: there is no such time",
+                    )]),
+                }
+            }
+            (cron, zone) => {
+                let wrong = [(SCHEDULE, cron.err()), ("spec.timeZone", zone.err())];
+                let violation = |(field, error): (&str, Option<String>)| Some(Violation::new(field, error?));
+                Err(wrong.into_iter().filter_map(violation).collect())
+            }
+        }
+    }
+
+    /// The first time after `time`. `None`: there is none.
+    #[must_use]
+    pub fn next(&self, time: Timestamp) -> Option<Timestamp> {
+        let found = self.cron.find_next_occurrence(&self.local(time), false).ok()?;
+        Some(found.timestamp()).filter(|found| *found > time)
+    }
+
+    /// The last time that is not after `time`. `None`: there is none.
+    #[must_use]
+    pub fn latest(&self, time: Timestamp) -> Option<Timestamp> {
+        let found = self.cron.find_previous_occurrence(&self.local(time), true).ok()?;
+        Some(found.timestamp()).filter(|found| *found <= time)
+    }
+
+    fn local(&self, time: Timestamp) -> Zoned {
+        Zoned::new(time, self.zone.clone())
+    }
+}
+
+fn cron(stated: &str) -> Result<Cron, String> {
+    let stated = stated.trim();
+    if stated.contains("TZ") {
+        return Err("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned());
+    }
+    let fields: Vec<&str> = expand(stated).split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        return Err(format!(
+            "invalid cron schedule: {stated:?} is neither five fields of cron nor a name such as @hourly"
+        ));
+    }
+    let mut spelled = Vec::with_capacity(FIELDS.len());
+    for (field, (names, last)) in fields.into_iter().zip(FIELDS) {
+        if !is_plain(field, names) {
+            return Err(format!(
+                "invalid cron schedule: {field:?} of {stated:?} cannot be read"
+            ));
+        }
+        spelled.push(spell_out(field, last));
+    }
+    let parser = CronParser::builder()
+        .seconds(Seconds::Disallowed)
+        .year(Year::Disallowed)
+        .build();
+    parser
+        .parse(&spelled.join(" "))
+        .map_err(|error| format!("invalid cron schedule: {stated:?}: {error}"))
+}
+
+/// The fields that a name stands for.
+fn expand(stated: &str) -> &str {
+    match stated {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        fields => fields,
+    }
+}
+
+/// Whether a field has nothing but numbers, these names, `*` and `?`, in lists, ranges and steps: the library knows more, Kubernetes does not.
+fn is_plain(field: &str, names: &[&str]) -> bool {
+    field.split(['*', '?', ',', '-', '/']).all(|part| {
+        part.bytes().all(|byte| byte.is_ascii_digit())
+            || names.iter().any(|name| name.eq_ignore_ascii_case(part))
+    })
+}
+
+/// What Kubernetes reads otherwise than the library, in the library's words: `5/10` is `5-59/10`, `?` and `*/1` are `*`.
+fn spell_out(field: &str, last: u8) -> String {
+    let parts = field.split(',').map(|part| match part.split_once('/') {
+        Some(("*" | "?", "1")) => "*".to_owned(),
+        Some((start, step)) if start.starts_with(char::is_alphanumeric) && !start.contains('-') => {
+            format!("{start}-{last}/{step}")
+        }
+        _ => part.replace('?', "*"),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+fn zone(name: &str) -> Result<TimeZone, String> {
+    if name.is_empty() {
+        return Err("timeZone must not be empty string, omit the field for UTC".to_owned());
+    }
+    TimeZoneDatabase::bundled()
+        .get(name)
+        .map_err(|_| format!("invalid time zone: unknown time zone {name}"))
+}

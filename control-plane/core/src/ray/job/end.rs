@@ -1,0 +1,192 @@
+//! How attempts and jobs end: deadlines, failures, suspension, deletion, and what is deleted with them.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
+
+use super::follow::Submitter;
+use super::names::job_id;
+use super::{Draft, POLL, Ray, has_ended, question};
+use crate::plan::{JobRef, Severity};
+
+/// How long a job that is to be stopped is waited for when its RayJob is deleted.
+const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);
+/// How long a cluster is kept for a submitter that still shows what the driver has printed.
+const SHOWN: SignedDuration = SignedDuration::from_secs(60);
+/// How long a job that has passed its deadline is told to stop.
+const STOP_AT_DEADLINE: SignedDuration = SignedDuration::from_secs(600);
+
+impl Draft<'_> {
+    /// The deadlines, which nothing beats. True: one has passed.
+    pub(super) fn is_past_deadline(&mut self) -> bool {
+        let spec = &self.job.spec;
+        let elapsed = self.since(self.status.start_time.as_ref());
+        let left = |seconds: Option<i64>| Some(SignedDuration::from_secs(seconds?).saturating_sub(elapsed));
+        let before_running =
+            self.status.job_deployment_status == Some(Phase::Initializing) && self.status.num_retries == 0;
+        let limits = [
+            (
+                "DeadlineExceeded",
+                "activeDeadlineSeconds",
+                left(spec.active_deadline_seconds),
+            ),
+            (
+                "PreRunningDeadlineExceeded",
+                "preRunningDeadlineSeconds",
+                left(spec.pre_running_deadline_seconds).filter(|_| before_running),
+            ),
+        ];
+        for (reason, field, left) in limits {
+            let Some(left) = left else { continue };
+            if left.is_positive() {
+                self.look_again(left);
+                continue;
+            }
+            if !self.status.dashboard_url.is_empty() && !has_ended(&self.status.job_status) {
+                self.plan.stop = Some(self.status.job_id.clone());
+            }
+            if self.status.job_status.is_empty() {
+                // It might submit yet.
+                self.delete_submitter();
+            }
+            self.status.deadline_exceeded = true;
+            self.fail(reason, format!("the job has passed its {field}"));
+            return true;
+        }
+        false
+    }
+
+    /// The end, without another attempt.
+    pub(super) fn fail(&mut self, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        self.tell(Severity::Warning, reason, message.clone());
+        self.status.job_deployment_status = Some(Phase::Failed);
+        self.status.reason = reason.to_owned();
+        self.status.message = message;
+        self.status.failed = self.status.failed.saturating_add(1);
+        self.status.end_time = Some(self.now());
+        self.status.unreachable_since = None;
+    }
+
+    /// The attempt has failed: another one, where one is left.
+    pub(super) fn attempt_failed(&mut self, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        if self.status.num_retries >= self.job.spec.retries() {
+            return self.fail(reason, message);
+        }
+        let status = &mut self.status;
+        status.failed = status.failed.saturating_add(1);
+        status.num_retries = status.num_retries.saturating_add(1);
+        status.job_id = job_id(self.job, status.num_retries);
+        status.previous_session = std::mem::take(&mut status.session);
+        status.job_status.clear();
+        status.ray_job_info = Default::default();
+        status.unreachable_since = None;
+        status.reason.clear();
+        status.message = message.clone();
+        status.retrying_since = Some(Time(self.observed.now));
+        status.job_deployment_status = Some(Phase::Retrying);
+        let attempt = status.num_retries;
+        let message = format!(
+            "{reason}: {message}; retry {attempt} of {}",
+            self.job.spec.retries()
+        );
+        self.tell(Severity::Warning, "Retrying", message);
+    }
+
+    /// Deletes what there is, then is suspended.
+    pub(super) fn suspend(&mut self) {
+        if self.delete_submitter() | self.delete_cluster() {
+            return self.look_again(POLL);
+        }
+        self.status = RayJobStatus {
+            conditions: std::mem::take(&mut self.status.conditions),
+            ..RayJobStatus::default()
+        };
+        self.enter(Phase::Suspended);
+    }
+
+    /// Has the submitter deleted. True: it is still there.
+    pub(super) fn delete_submitter(&mut self) -> bool {
+        let Some(submitter) = self
+            .observed
+            .submitter
+            .as_deref()
+            .filter(|job| self.owns(&job.metadata))
+        else {
+            return false;
+        };
+        if submitter.metadata.deletion_timestamp.is_none() {
+            self.plan.delete_submitter = Some(JobRef::of(submitter));
+        }
+        true
+    }
+
+    /// Has the cluster deleted. True: it is still there.
+    pub(super) fn delete_cluster(&mut self) -> bool {
+        let Some(cluster) = self
+            .observed
+            .cluster
+            .as_deref()
+            .filter(|cluster| self.owns(&cluster.metadata))
+        else {
+            return false;
+        };
+        if !cluster.is_deleting() {
+            self.plan.delete_cluster = Some(JobRef {
+                name: cluster.name().to_owned(),
+                uid: cluster.uid_str().to_owned(),
+            });
+        }
+        true
+    }
+
+    /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The submitter stays for its logs.
+    pub(super) fn clean_up(&mut self) {
+        let over = self.since(self.status.end_time.as_ref());
+        if let Ray::Reached {
+            session,
+            job: Some(info),
+        } = &self.observed.ray
+            && *session == self.status.session
+        {
+            self.status.job_status.clone_from(&info.status);
+            if !info.has_ended() {
+                self.plan.stop = Some(self.status.job_id.clone());
+            }
+        }
+        if question(self.job).is_some() && !has_ended(&self.status.job_status) && over < STOP_AT_DEADLINE {
+            self.look_again(POLL);
+        }
+        if !self.job.spec.shuts_down() {
+            return;
+        }
+        let ttl = SignedDuration::from_secs(self.job.spec.ttl_seconds_after_finished.unwrap_or(0).max(0));
+        if over < ttl {
+            return self.look_again(ttl.saturating_sub(over));
+        }
+        if self.submitter() == Submitter::Works && over < ttl.saturating_add(SHOWN) {
+            return self.look_again(POLL);
+        }
+        if !self.delete_cluster() && self.submitter() == Submitter::Works {
+            // It waits for a Ray that is no more.
+            self.delete_submitter();
+        }
+    }
+
+    /// The RayJob is being deleted: its job is stopped first, where that can be done.
+    pub(super) fn finalize(&mut self) {
+        let waited = self.since(self.job.metadata.deletion_timestamp.as_ref());
+        let is_live = match &self.observed.ray {
+            Ray::Unasked => false,
+            Ray::Unreachable | Ray::Refused(_) => self.status.job_deployment_status == Some(Phase::Running),
+            Ray::Reached { job, .. } => job.as_ref().is_some_and(|job| !job.has_ended()),
+        };
+        if is_live && waited < STOP_ON_DELETION {
+            self.plan.stop = Some(self.status.job_id.clone());
+            self.look_again(SignedDuration::from_secs(1));
+        } else {
+            self.plan.remove_finalizer = true;
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Names and ids, which follow from the RayJob's UID and the attempt.
+
+use lockstep_api::naming::hex_digest;
+use lockstep_api::ray::{RayCluster, RayJob};
+
+use super::initialize::cluster_for;
+
+/// Attempts whose names are compared: the number of attempts is what somebody wrote into the status.
+const MOST_ATTEMPTS: i32 = 1000;
+
+/// Name of the cluster of an attempt.
+pub(super) fn cluster_name(job: &RayJob, attempt: i32) -> String {
+    format!("{}-{}", job.name(), digits(job, "cluster", attempt))
+}
+
+/// The cluster of the first attempt.
+pub(in crate::ray) fn first_cluster(job: &RayJob) -> RayCluster {
+    cluster_for(job, &cluster_name(job, 0))
+}
+
+/// Whether this controller has begun the job, and no other one: the name of its cluster follows from the job's UID and an attempt.
+#[must_use]
+pub fn is_begun(job: &RayJob) -> bool {
+    let Some(status) = &job.status else {
+        return false;
+    };
+    let attempts = status.num_retries.max(status.failed).min(MOST_ATTEMPTS);
+    (0..=attempts).any(|attempt| status.ray_cluster_name == cluster_name(job, attempt))
+}
+
+/// Id of an attempt at Ray.
+pub(super) fn job_id(job: &RayJob, attempt: i32) -> String {
+    match (job.spec.job_id.as_str(), attempt) {
+        ("", _) => format!("{}-{}", job.name(), digits(job, "job", attempt)),
+        (stated, 0) => stated.to_owned(),
+        (stated, attempt) => format!("{stated}-{attempt}"),
+    }
+}
+
+/// Five characters that follow from the RayJob and the attempt.
+fn digits(job: &RayJob, what: &str, attempt: i32) -> String {
+    let digest = hex_digest(&format!("{}/{what}/{attempt}", job.uid_str()));
+    digest[..5].to_owned()
+}

@@ -1,0 +1,165 @@
+//! Attempts that fail, and those that follow.
+
+use super::*;
+
+#[test]
+fn kuberay_4668_4971_a_retry_keeps_the_cluster() {
+    let mut stage = running(json!({"maxRetries": 1}));
+    stage.says("FAILED");
+    assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Retrying, 1));
+    let id = stage.status().job_id.clone();
+    assert_eq!(stage.restarts, std::slice::from_ref(&id));
+    stage.session("s1");
+    assert_eq!(
+        (stage.phase(), stage.status().session.as_str()),
+        (Phase::Running, "s1")
+    );
+    assert_eq!(stage.clusters.len(), 1);
+    assert_eq!(stage.submitted.last(), Some(&id));
+    stage.says("RUNNING").says("SUCCEEDED");
+    assert_eq!(
+        (stage.phase(), stage.status().succeeded, stage.status().failed),
+        (Phase::Complete, 1, 1)
+    );
+}
+
+#[test]
+fn kuberay_5211_attempts_never_overlap() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.says("FAILED");
+    assert!(stage.submitter.is_none());
+    // The same Ray as before, however ready: nothing is submitted to it.
+    stage.session("s0").wait(60);
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
+    stage.session("s1");
+    assert_eq!(stage.submitted.len(), 2);
+    assert_ne!(stage.submitted[0], stage.submitted[1]);
+}
+
+#[test]
+fn a_retry_on_a_new_cluster_waits_for_the_old_one_to_be_gone() {
+    let mut stage = running(json!({"backoffLimit": 1, "retryPolicy": "NewCluster"}));
+    stage.ray = Ray::Reached {
+        session: "s0".to_owned(),
+        job: Some(RayInfo {
+            status: "FAILED".to_owned(),
+            ..RayInfo::default()
+        }),
+    };
+    stage.step();
+    stage.step();
+    let plan = stage.step();
+    assert!(plan.delete_cluster.is_some() && plan.create_cluster.is_none());
+    stage.settle();
+    assert_eq!((stage.clusters.len(), stage.phase()), (2, Phase::Initializing));
+    assert_ne!(stage.clusters[0], stage.clusters[1]);
+    stage.head_is_ready().settle().session("s0").says("RUNNING");
+    assert_eq!(stage.submitted.len(), 2);
+}
+
+#[test]
+fn a_start_in_place_that_never_comes_becomes_a_new_cluster() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.says("FAILED").wait(179);
+    assert_eq!(stage.clusters.len(), 1);
+    stage.wait(2);
+    assert_eq!((stage.clusters.len(), stage.phase()), (2, Phase::Initializing));
+}
+
+#[test]
+fn kuberay_1489_3903_a_head_that_was_started_anew_is_a_failed_attempt() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.ray = Ray::Unreachable;
+    stage.settle();
+    assert_eq!(stage.phase(), Phase::Running);
+    stage.session("s1");
+    // It is another Ray already, and needs no restart.
+    assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Running, 1));
+    assert!(stage.restarts.is_empty() && stage.submitted.len() == 2);
+    stage.session("s2");
+    assert_eq!(
+        (stage.phase(), stage.status().reason.as_str()),
+        (Phase::Failed, "HeadRestarted")
+    );
+}
+
+#[test]
+fn kuberay_1489_ray_that_stays_out_of_reach_is_not_waited_for_for_ever() {
+    let mut stage = running(json!({}));
+    stage.ray = Ray::Unreachable;
+    stage.settle().wait(299);
+    assert_eq!(stage.phase(), Phase::Running);
+    stage.wait(2);
+    assert_eq!(
+        (stage.phase(), stage.status().reason.as_str()),
+        (Phase::Failed, "JobStatusCheckTimeoutExceeded")
+    );
+}
+
+#[test]
+fn a_moment_out_of_reach_is_forgotten() {
+    let mut stage = running(json!({}));
+    for _ in 0..3 {
+        stage.ray = Ray::Unreachable;
+        stage.settle().wait(200);
+        stage.ray = Ray::Reached {
+            session: "s0".to_owned(),
+            job: None,
+        };
+        stage.says("RUNNING");
+    }
+    assert_eq!(stage.phase(), Phase::Running);
+}
+
+#[test]
+fn kuberay_4637_a_head_that_never_starts_fails_the_job() {
+    let mut stage = Stage::new(json!({"backoffLimit": 1}));
+    stage.settle();
+    let restarted = |stage: &mut Stage, times: i32| {
+        let status = stage.jobset.as_mut().unwrap().status.get_or_insert_default();
+        status.in_place_restart.get_or_insert_default().restarts = times;
+        stage.settle();
+    };
+    restarted(&mut stage, 3);
+    assert_eq!(stage.phase(), Phase::Initializing);
+    restarted(&mut stage, 4);
+    assert_eq!(stage.phase(), Phase::Retrying);
+    // The next attempt has a cluster of its own, and its own restarts.
+    stage.wait(181);
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
+    restarted(&mut stage, 4);
+    assert_eq!(
+        (stage.phase(), stage.status().reason.as_str()),
+        (Phase::Failed, "SubmissionFailed")
+    );
+    assert!(
+        stage.status().message.contains("4 times"),
+        "{}",
+        stage.status().message
+    );
+}
+
+#[test]
+fn restarts_of_workers_do_not_fail_a_job_whose_head_is_up() {
+    let mut stage = Stage::new(json!({"waitForAllPodsHealthy": true}));
+    stage.settle().head_is_ready();
+    let status = stage.jobset.as_mut().unwrap().status.get_or_insert_default();
+    status.in_place_restart.get_or_insert_default().restarts = 50;
+    stage.settle();
+    assert_eq!(stage.phase(), Phase::Initializing);
+}
+
+#[test]
+fn kuberay_4637_a_cluster_that_fails_uses_up_the_retries() {
+    let mut stage = Stage::new(json!({"backoffLimit": 2}));
+    stage.settle();
+    for _ in 0..3 {
+        let status = stage.cluster.as_mut().unwrap().status.get_or_insert_default();
+        status.state = Some(RayClusterState::failed);
+        stage.settle();
+    }
+    assert_eq!(
+        (stage.phase(), stage.clusters.len(), stage.status().failed),
+        (Phase::Failed, 3, 3)
+    );
+}

@@ -1,0 +1,148 @@
+//! What is believed of how a job has ended, and what is waited for before a cluster goes.
+
+use super::*;
+
+/// A submitter that runs its user's own command.
+fn own_command() -> Value {
+    json!({"submitterPodTemplate": {"spec": {"containers": [{"name": "mine", "command": ["submit-it"]}]}}})
+}
+
+#[test]
+fn a_cluster_is_kept_for_a_submitter_that_still_shows_the_output() {
+    let mut stage = running(json!({"shutdownAfterJobFinishes": true}));
+    stage.says("SUCCEEDED").wait(59);
+    assert!(stage.cluster.is_some());
+    stage.submitter_ends("Complete", "");
+    assert!(stage.cluster.is_none() && stage.submitter.is_some());
+}
+
+#[test]
+fn a_submitter_that_never_ends_goes_with_its_cluster() {
+    let mut stage = running(json!({"shutdownAfterJobFinishes": true}));
+    stage.says("SUCCEEDED").wait(60);
+    assert!(stage.cluster.is_none() && stage.submitter.is_none());
+    assert_eq!(stage.phase(), Phase::Complete);
+}
+
+#[test]
+fn what_the_submitter_has_seen_counts_although_the_head_was_started_anew() {
+    for (type_, reason, status) in [
+        ("Complete", "", "SUCCEEDED"),
+        ("Failed", "PodFailurePolicy", "FAILED"),
+    ] {
+        let mut stage = running(json!({}));
+        stage.ray = Ray::Reached {
+            session: "another".to_owned(),
+            job: None,
+        };
+        stage.submitter_ends(type_, reason);
+        assert_eq!(stage.status().job_status, status);
+    }
+}
+
+#[test]
+fn a_job_that_ended_in_time_has_ended_however_late_that_is_seen() {
+    let mut stage = running(json!({"activeDeadlineSeconds": 60}));
+    stage.seconds += 100;
+    stage.says("SUCCEEDED");
+    assert_eq!(stage.phase(), Phase::Complete);
+    let mut stage = running(json!({"activeDeadlineSeconds": 60, "backoffLimit": 3}));
+    stage.seconds += 100;
+    stage.says("FAILED");
+    assert_eq!(
+        (stage.phase(), stage.status().deadline_exceeded),
+        (Phase::Failed, true)
+    );
+}
+
+#[test]
+fn time_in_which_nobody_looked_is_not_time_out_of_reach() {
+    let mut stage = running(json!({}));
+    stage.ray = Ray::Unreachable;
+    stage.settle();
+    // The control plane was away.
+    stage.seconds += 1000;
+    stage.watched_since = stage.seconds;
+    stage.settle();
+    assert_eq!(stage.phase(), Phase::Running);
+    stage.wait(301);
+    assert_eq!(stage.status().reason, "JobStatusCheckTimeoutExceeded");
+}
+
+#[test]
+fn an_attempt_that_was_given_up_is_stopped_when_ray_is_back() {
+    let mut stage = running(json!({}));
+    stage.ray = Ray::Unreachable;
+    stage.settle().wait(301);
+    assert_eq!(stage.phase(), Phase::Failed);
+    stage.ray = Ray::Reached {
+        session: stage.status().session.clone(),
+        job: None,
+    };
+    stage.says("RUNNING");
+    assert_eq!(stage.stopped.last(), Some(&stage.status().job_id));
+}
+
+#[test]
+fn the_end_of_a_command_of_the_users_own_says_nothing_about_the_job() {
+    for (type_, reason) in [
+        ("Complete", ""),
+        ("Failed", "PodFailurePolicy"),
+        ("Failed", "BackoffLimitExceeded"),
+    ] {
+        let mut stage = running(own_command());
+        stage.says("RUNNING").submitter_ends(type_, reason);
+        let submitted = stage.submitted.len();
+        assert_eq!((stage.phase(), submitted), (Phase::Running, 1));
+        stage.ray = Ray::Unreachable;
+        stage.settle().wait(60);
+        assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Running, 1));
+    }
+}
+
+#[test]
+fn a_dashboard_that_is_never_reached_fails_the_job() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle().head_is_ready();
+    stage.ray = Ray::Unreachable;
+    stage.settle();
+    let message = &stage.status().message;
+    assert!(message.contains("out of reach"), "{message}");
+    stage.wait(301);
+    assert_eq!(
+        (stage.phase(), stage.status().reason.as_str()),
+        (Phase::Failed, "JobStatusCheckTimeoutExceeded")
+    );
+}
+
+#[test]
+fn what_ray_refuses_to_take_fails_the_attempt() {
+    let mut stage = Stage::new(json!({"submissionMode": "HTTPMode"}));
+    stage.settle().head_is_ready();
+    stage.ray = Ray::Refused("runtime_env: no such field".to_owned());
+    stage.settle();
+    let status = stage.status();
+    assert_eq!(
+        (status.job_deployment_status.clone(), status.reason.as_str()),
+        (Some(Phase::Failed), "SubmissionFailed")
+    );
+    assert!(status.message.contains("no such field"), "{}", status.message);
+}
+
+#[test]
+fn a_job_of_the_name_that_is_somebody_elses_fails_the_rayjob_and_one_that_is_left_is_waited_for() {
+    let named = |owners: Value| {
+        let mut stage = Stage::new(json!({}));
+        stage.settle().head_is_ready();
+        let job =
+            json!({"metadata": {"name": "rj", "namespace": "ns", "uid": "u", "ownerReferences": owners}});
+        stage.submitter = Some(serde_json::from_value(job).unwrap());
+        stage.step();
+        stage
+    };
+    let stage = named(json!([]));
+    assert_eq!(stage.phase(), Phase::Failed);
+    assert!(stage.status().message.contains("somebody else"));
+    let left = json!([{"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "rj", "uid": "former", "controller": true}]);
+    assert_eq!(named(left).phase(), Phase::Initializing);
+}

@@ -1,0 +1,173 @@
+//! RayJobs that cannot be, or belong to another controller.
+
+use super::*;
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let cases = [
+        (
+            json!({"submissionMode": "SidecarMode"}),
+            "spec.submissionMode: SidecarMode is not supported",
+        ),
+        (
+            json!({"submissionMode": "InteractiveMode"}),
+            "spec.submissionMode: InteractiveMode is not supported",
+        ),
+        (
+            json!({"clusterSelector": {"ray.io/cluster": "c"}}),
+            "spec.clusterSelector: is not supported",
+        ),
+        (
+            json!({"rayClusterSpec": null}),
+            "spec.rayClusterSpec: one of RayClusterSpec or ClusterSelector must be set",
+        ),
+        (
+            json!({"rayClusterSpec": {"enableInTreeAutoscaling": true}}),
+            "spec.rayClusterSpec.enableInTreeAutoscaling: is not supported",
+        ),
+        (
+            json!({"suspend": true}),
+            "spec.suspend: a RayJob with shutdownAfterJobFinishes set to false",
+        ),
+        (
+            json!({"ttlSecondsAfterFinished": 5}),
+            "spec.ttlSecondsAfterFinished: a RayJob with",
+        ),
+        (
+            json!({"activeDeadlineSeconds": 0}),
+            "spec.activeDeadlineSeconds: activeDeadlineSeconds must be a positive",
+        ),
+        (
+            json!({"backoffLimit": -1}),
+            "spec.backoffLimit: backoffLimit must be a positive integer",
+        ),
+        (
+            json!({"runtimeEnvYAML": "a: [b"}),
+            "spec.runtimeEnvYAML: is no YAML",
+        ),
+        (
+            json!({"runtimeEnvYAML": "just words"}),
+            "spec.runtimeEnvYAML: is no YAML",
+        ),
+        (
+            json!({"entrypointResources": "{"}),
+            "spec.entrypointResources: must be JSON",
+        ),
+    ];
+    for (spec, expected) in cases {
+        let mut stage = Stage::new(spec.clone());
+        stage.settle();
+        assert_eq!(stage.phase(), Phase::ValidationFailed, "{spec}");
+        assert!(
+            stage.status().message.contains(expected),
+            "{spec}: {}",
+            stage.status().message
+        );
+        assert!(stage.clusters.is_empty());
+    }
+    let mut long = Stage::new(json!({}));
+    long.job.metadata.name = Some("j".repeat(48));
+    long.settle();
+    assert!(
+        long.status()
+            .message
+            .contains("RayJob name should be no more than 47 characters")
+    );
+}
+
+#[test]
+fn a_spec_that_was_put_right_is_looked_at_again() {
+    let mut stage = Stage::new(json!({"submissionMode": "SidecarMode"}));
+    stage.settle();
+    stage.job.spec.submission_mode = None;
+    stage.job.metadata.generation = Some(2);
+    stage.settle();
+    assert_eq!(stage.phase(), Phase::Initializing);
+}
+
+#[test]
+fn ignored_fields_are_named() {
+    let mut stage = Stage::new(json!({"deletionStrategy": {"onSuccess": {"policy": "DeleteSelf"}}}));
+    stage.settle();
+    assert_eq!(
+        stage.status().conditions[0].message,
+        "not supported, and ignored: spec.deletionStrategy"
+    );
+    assert_eq!(stage.phase(), Phase::Initializing);
+}
+
+#[test]
+fn jobs_of_other_controllers_are_left_alone() {
+    for (manager, kuberay) in [(Some("kueue.x-k8s.io/multikueue"), false), (None, true)] {
+        let mut stage = Stage::new(json!({"managedBy": manager}));
+        stage.kuberay = kuberay;
+        stage.settle();
+        assert!(
+            stage.plan().notice.is_some()
+                && stage.job.status.is_none()
+                && stage.job.metadata.finalizers.is_none()
+        );
+    }
+}
+
+/// KubeRay's controller has begun it, and writes the same status and the same finalizer.
+#[test]
+fn a_job_that_kuberay_has_begun_is_left_to_it() {
+    for phase in [
+        Phase::Initializing,
+        Phase::Running,
+        Phase::Complete,
+        Phase::Failed,
+    ] {
+        let mut stage = Stage::new(json!({"jobId": "stated", "shutdownAfterJobFinishes": true}));
+        stage.kuberay = true;
+        stage.job.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        stage.job.status = Some(RayJobStatus {
+            job_deployment_status: Some(phase),
+            job_id: "stated".to_owned(),
+            ray_cluster_name: "rj-x7k2p".to_owned(),
+            failed: i32::MAX,
+            ..RayJobStatus::default()
+        });
+        let before = stage.job.clone();
+        let left = JobPlan {
+            notice: stage.plan().notice,
+            ..JobPlan::default()
+        };
+        assert!(left.notice.is_some());
+        assert_eq!(stage.step(), left);
+        stage.job.metadata.deletion_timestamp = Some(Time(at(0)));
+        assert_eq!(stage.step(), JobPlan::default());
+        assert_eq!(stage.job.metadata.finalizers, before.metadata.finalizers);
+    }
+}
+
+#[test]
+fn the_finalizer_of_another_controller_is_left_to_it() {
+    let mut stage = Stage::new(json!({"managedBy": "ray.io/kuberay-operator"}));
+    stage.job.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    stage.job.metadata.deletion_timestamp = Some(Time(at(0)));
+    assert_eq!(stage.plan(), JobPlan::default());
+}
+
+#[test]
+fn a_job_that_was_begun_here_stays_here_when_kuberay_comes() {
+    let mut stage = Stage::new(json!({"backoffLimit": 1, "retryPolicy": "NewCluster"}));
+    stage.settle();
+    assert_eq!(stage.clusters.len(), 1);
+    stage.kuberay = true;
+    assert!(stage.plan().notice.is_none());
+    // With the cluster of the second attempt too.
+    stage
+        .cluster
+        .as_mut()
+        .unwrap()
+        .status
+        .get_or_insert_default()
+        .state = Some(RayClusterState::failed);
+    stage.settle();
+    assert_eq!(stage.clusters.len(), 2);
+    assert!(stage.plan().notice.is_none());
+    stage.job.metadata.deletion_timestamp = Some(Time(at(60)));
+    assert!(stage.plan().remove_finalizer);
+}

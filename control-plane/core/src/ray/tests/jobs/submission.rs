@@ -1,0 +1,184 @@
+//! How a job gets to Ray: once.
+
+use super::*;
+
+#[test]
+fn kuberay_756_ids_are_written_down_before_anything_is_made() {
+    let mut stage = Stage::new(json!({}));
+    assert!(stage.step().add_finalizer);
+    let plan = stage.step();
+    assert!(plan.create_cluster.is_none() && plan.create_submitter.is_none());
+    let (id, cluster) = (
+        stage.status().job_id.clone(),
+        stage.status().ray_cluster_name.clone(),
+    );
+    assert!(
+        id.starts_with("rj-") && cluster.starts_with("rj-") && id.len() == 8,
+        "{id} {cluster}"
+    );
+    assert_eq!(stage.phase(), Phase::Initializing);
+    // A status that was lost leads to the same ids.
+    stage.job.status = None;
+    stage.step();
+    assert_eq!(
+        (&stage.status().job_id, &stage.status().ray_cluster_name),
+        (&id, &cluster)
+    );
+}
+
+#[test]
+fn kuberay_756_a_write_that_conflicts_makes_no_second_job() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle().head_is_ready().settle();
+    stage.ray = Ray::Reached {
+        session: "s0".to_owned(),
+        job: None,
+    };
+    stage.step();
+    let before = stage.job.status.clone();
+    assert!(stage.step().create_submitter.is_some());
+    // The status was not written: the submitter is there, and is taken for what it is.
+    stage.job.status = before;
+    stage.settle();
+    assert_eq!(
+        (stage.submitted.len(), stage.clusters.len(), stage.phase()),
+        (1, 1, Phase::Running)
+    );
+}
+
+#[test]
+fn kuberay_2314_2317_the_death_of_a_submitter_does_not_touch_the_job() {
+    for (type_, reason) in [
+        ("Failed", "BackoffLimitExceeded"),
+        ("Failed", "DeadlineExceeded"),
+        ("Complete", ""),
+    ] {
+        let mut stage = running(json!({}));
+        stage.submitter_ends(type_, reason);
+        assert_eq!(
+            (stage.phase(), stage.status().failed),
+            (Phase::Running, 0),
+            "{reason}"
+        );
+        // Another one, for the same job, to which it attaches.
+        assert_eq!(stage.submitted, vec![stage.status().job_id.clone(); 2]);
+        assert!(stage.stopped.is_empty());
+        stage.submitter = None;
+        stage.settle();
+        assert!(stage.submitter.is_some());
+        stage.says("SUCCEEDED");
+        assert_eq!(stage.phase(), Phase::Complete);
+    }
+}
+
+#[test]
+fn kuberay_3211_a_submitter_that_ends_well_does_not_make_a_failed_job_good() {
+    let mut stage = running(json!({}));
+    stage.submitter_ends("Complete", "");
+    stage.says("FAILED");
+    assert_eq!((stage.phase(), stage.status().succeeded), (Phase::Failed, 0));
+}
+
+#[test]
+fn what_the_submitter_saw_counts_where_ray_is_gone() {
+    for (type_, reason, phase) in [
+        ("Complete", "", Phase::Complete),
+        ("Failed", "PodFailurePolicy", Phase::Failed),
+    ] {
+        let mut stage = running(json!({}));
+        stage.ray = Ray::Unreachable;
+        stage.submitter_ends(type_, reason);
+        assert_eq!(stage.phase(), phase);
+    }
+}
+
+#[test]
+fn kuberay_4199_the_head_is_enough_unless_all_pods_are_asked_for() {
+    let mut stage = Stage::new(json!({"waitForAllPodsHealthy": true}));
+    stage.settle().head_is_ready().settle();
+    assert_eq!((stage.phase(), question(&stage.job)), (Phase::Initializing, None));
+    let status = stage.cluster.as_mut().unwrap().status.as_mut().unwrap();
+    let mut provisioned = status.conditions[0].clone();
+    provisioned.type_ = conditions::PROVISIONED.to_owned();
+    status.conditions.push(provisioned);
+    status.desired_worker_replicas = 2;
+    status.ready_worker_replicas = 1;
+    stage.settle().session("s0");
+    assert_eq!(stage.phase(), Phase::Initializing);
+    stage
+        .cluster
+        .as_mut()
+        .unwrap()
+        .status
+        .as_mut()
+        .unwrap()
+        .ready_worker_replicas = 2;
+    stage.settle();
+    assert_eq!(stage.phase(), Phase::Running);
+}
+
+#[test]
+fn http_mode_submits_once_for_each_attempt() {
+    let mut stage = Stage::new(json!({"submissionMode": "HTTPMode", "entrypointNumCpus": 0.5}));
+    stage.settle().head_is_ready().settle();
+    stage.ray = Ray::Reached {
+        session: "s0".to_owned(),
+        job: None,
+    };
+    stage.step();
+    let plan = stage.step();
+    let body = plan.submit.unwrap();
+    assert_eq!(
+        (&body["entrypoint"], &body["entrypoint_num_cpus"]),
+        (&json!("python main.py"), &json!(0.5))
+    );
+    assert_eq!(body["runtime_env"]["env_vars"]["RAYJOB_ATTEMPT"], "0");
+    assert_eq!(stage.submitted.len(), 1);
+    stage.says("RUNNING").wait(60);
+    assert_eq!((stage.submitted.len(), stage.phase()), (1, Phase::Running));
+    assert!(stage.submitter.is_none());
+}
+
+#[test]
+fn the_submitter_has_what_the_job_asks_for() {
+    let stage = running(json!({
+        "runtimeEnvYAML": "env_vars:\n  A: \"1\"\npip: [x]\n",
+        "metadata": {"k": "v"},
+        "entrypointResources": "{\"slots\": 1}",
+        "activeDeadlineSeconds": 100,
+    }));
+    let job = stage.submitter.as_ref().unwrap().spec.as_ref().unwrap();
+    assert_eq!(
+        (job.backoff_limit, job.active_deadline_seconds),
+        (Some(2), Some(160))
+    );
+    let pod = job.template.spec.as_ref().unwrap();
+    assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
+    let container = &pod.containers[0];
+    assert_eq!(
+        (container.name.as_str(), container.image.as_deref()),
+        ("ray-job-submitter", Some("rayproject/ray:2.46.0"))
+    );
+    assert!(container.lifecycle.is_none());
+    let env = |name: &str| {
+        let mut env = container.env.iter().flatten();
+        env.find(|variable| variable.name == name)
+            .and_then(|variable| variable.value.clone())
+            .unwrap()
+    };
+    assert_eq!(
+        (env("RAY_JOB_SUBMISSION_ID"), env("RAYJOB_SESSION")),
+        (stage.status().job_id.clone(), "s0".to_owned())
+    );
+    let words: Vec<String> = serde_json::from_str(&env("RAYJOB_SUBMIT")).unwrap();
+    let environment: Value = serde_json::from_str(&words[1]).unwrap();
+    assert_eq!(
+        environment,
+        json!({"env_vars": {"A": "1", "RAYJOB_ATTEMPT": "0"}, "pip": ["x"]})
+    );
+    assert_eq!(words[2..4], ["--metadata-json", "{\"k\":\"v\"}"]);
+    assert_eq!(
+        words[4..],
+        ["--entrypoint-resources", "{\"slots\": 1}", "--", "python main.py"]
+    );
+}

@@ -1,0 +1,143 @@
+//! What the head and the groups of workers of a cluster must fulfil.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use lockstep_api::ray::{RayClusterSpec, WorkerGroupSpec};
+
+use crate::ray::names;
+use crate::validation::{Violation, label_value, qualified_name};
+
+type Map = BTreeMap<String, String>;
+
+/// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
+const MOST_PODS: i32 = 99_999;
+
+/// What is wrong with the spec of a cluster, at `path`.
+pub(super) fn validate(path: &str, spec: &RayClusterSpec, violations: &mut Vec<Violation>) {
+    if spec.enable_in_tree_autoscaling == Some(true) {
+        violations.push(Violation::new(
+            format!("{path}.enableInTreeAutoscaling"),
+            "is not supported: the number of workers is changed by replicas",
+        ));
+    }
+    let head = &spec.head_group_spec;
+    let mut wrong = Vec::new();
+    if !has_container(&head.template) {
+        wrong.push(("", "headGroupSpec should have at least one container".to_owned()));
+    }
+    ray(
+        "Head",
+        head.ray_start_params.as_ref(),
+        &head.resources,
+        &head.labels,
+        &mut wrong,
+    );
+    let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
+    violations.extend(wrong.into_iter().map(at_head));
+
+    let mut names = BTreeSet::new();
+    for (index, group) in spec.worker_group_specs.iter().enumerate() {
+        let mut wrong = Vec::new();
+        if !has_container(&group.template) {
+            wrong.push((
+                "",
+                "workerGroupSpec should have at least one container".to_owned(),
+            ));
+        }
+        if group.group_name.is_empty() {
+            wrong.push((".groupName", "must be set".to_owned()));
+        }
+        if !names.insert(names::replicated_job(&group.group_name)) {
+            wrong.push((
+                ".groupName",
+                "worker group names must be unique, in lower case too".to_owned(),
+            ));
+        }
+        numbers(group, &mut wrong);
+        let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
+        ray(name, params, &group.resources, &group.labels, &mut wrong);
+        let at_group =
+            |(field, message)| Violation::new(format!("{path}.workerGroupSpecs[{index}]{field}"), message);
+        violations.extend(wrong.into_iter().map(at_group));
+    }
+    let gang = spec.gang.iter().flat_map(|gang| &gang.replicated_jobs);
+    for (index, part) in gang.enumerate() {
+        // Groups without pods are left out of gangs, and those that there are not would be too.
+        if part.name != names::HEAD && !names.contains(&names::replicated_job(&part.name)) {
+            let field = format!("{path}.gang.replicatedJobs[{index}].name");
+            violations.push(Violation::new(
+                field,
+                format!("there is no worker group {:?}", part.name),
+            ));
+        }
+    }
+}
+
+fn has_container(template: &PodTemplateSpec) -> bool {
+    let pod = template.spec.as_ref();
+    pod.is_some_and(|pod| !pod.containers.is_empty())
+}
+
+/// How many pods a group has.
+fn numbers(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
+    let name = &group.group_name;
+    for (field, value) in [
+        (".replicas", group.replicas),
+        (".minReplicas", group.min_replicas),
+        (".maxReplicas", group.max_replicas),
+    ] {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            let what = field.trim_start_matches('.');
+            wrong.push((field, format!("worker group {name} has negative {what} {value}")));
+        }
+    }
+    if let Some(most) = group.max_replicas.filter(|most| *most < group.min_replicas()) {
+        let least = group.min_replicas();
+        let message = format!("worker group {name} has minReplicas {least} greater than maxReplicas {most}");
+        wrong.push((".maxReplicas", message));
+    }
+    if group.num_of_hosts.is_some_and(|hosts| hosts < 1) {
+        wrong.push((".numOfHosts", "must be at least 1".to_owned()));
+    }
+    if group.pods() > MOST_PODS {
+        wrong.push((".replicas", format!("must not make more than {MOST_PODS} pods")));
+    }
+}
+
+/// What nodes of Ray have, and are labelled with.
+fn ray(group: &str, params: Option<&Map>, resources: &Map, labels: &Map, wrong: &mut Vec<(&str, String)>) {
+    let has =
+        |name: &str| params.is_some_and(|params| params.get(name).is_some_and(|value| !value.is_empty()));
+    let mut capacities = ["num-cpus", "num-gpus", "memory", "resources"].into_iter();
+    if !resources.is_empty() && capacities.any(has) {
+        wrong.push((
+            ".resources",
+            format!(
+                "resource fields should not be set in both rayStartParams and Resources for {group} group; please use only one"
+            ),
+        ));
+    }
+    if has("labels") {
+        wrong.push((
+            ".rayStartParams",
+            format!(
+                "rayStartParams['labels'] is not supported for {group} group; please use the top-level Labels field instead"
+            ),
+        ));
+    }
+    for (key, value) in labels {
+        for error in qualified_name(key) {
+            wrong.push((
+                ".labels",
+                format!("invalid label key for {group} group: '{key}', error: {error}"),
+            ));
+        }
+        for error in label_value(value) {
+            wrong.push((
+                ".labels",
+                format!("invalid label value for key '{key}' in {group} group: '{value}', error: {error}"),
+            ));
+        }
+    }
+}

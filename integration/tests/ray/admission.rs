@@ -1,0 +1,306 @@
+//! The webhooks of Ray's resources.
+
+use anyhow::{Context, Result, bail, ensure};
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Resource, ResourceExt};
+use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
+use lockstep_integration::harness::eventually;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::fixture::{Case, case};
+use crate::ray::cluster;
+use crate::scene::{PATIENCE, Scene};
+use crate::webhooks;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(what_can_never_run_is_refused_with_its_reason),
+        case!(what_can_run_passes),
+        case!(an_update_is_refused_for_what_it_makes_wrong),
+        case!(what_is_there_already_can_be_changed_and_deleted),
+        case!(what_others_look_after_passes),
+        case!(what_kuberay_looks_after_passes alone),
+    ]
+}
+
+fn rayjob(more: Value) -> Value {
+    let mut manifest = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "rj"},
+        "spec": {"entrypoint": "python main.py", "rayClusterSpec": cluster(1, json!({}))["spec"]},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        manifest["spec"][key] = value.clone();
+    }
+    manifest
+}
+
+fn raycronjob(schedule: &str, more: Value) -> Value {
+    let template = rayjob(more)["spec"].take();
+    json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCronJob",
+        "metadata": {"name": "cj"},
+        "spec": {"schedule": schedule, "jobTemplate": template},
+    })
+}
+
+fn named(mut manifest: Value, length: usize) -> Value {
+    manifest["metadata"]["name"] = json!("n".repeat(length));
+    manifest
+}
+
+/// Creates it as it stands, whatever our types know.
+async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
+    let resource = match manifest["kind"].as_str() {
+        Some("RayCluster") => ApiResource::erase::<RayCluster>(&()),
+        Some("RayJob") => ApiResource::erase::<RayJob>(&()),
+        Some("RayCronJob") => ApiResource::erase::<RayCronJob>(&()),
+        kind => bail!("no kind of Ray: {kind:?}"),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(scene.client(), &scene.namespace.name, &resource);
+    let object = serde_json::from_value(manifest)?;
+    Ok(api.create(&PostParams::default(), &object).await?)
+}
+
+async fn patch<K>(scene: &Scene, name: &str, patch: Value) -> Result<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + DeserializeOwned
+        + Clone
+        + std::fmt::Debug,
+{
+    let api = scene.api::<K>();
+    Ok(api
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?)
+}
+
+/// Refused by the webhook of a kind, in the form of the API server's own refusals.
+fn ensure_refused<T>(result: Result<T>, kind: &str, expected: &str) -> Result<()> {
+    let error = result
+        .err()
+        .with_context(|| format!("it was taken: {expected}"))?;
+    let Some(kube::Error::Api(status)) = error.downcast_ref() else {
+        bail!("{error:#}");
+    };
+    let path = format!("validate-ray-io-v1-{}.lockstep.dev", kind.to_lowercase());
+    let beginning = format!("admission webhook \"{path}\" denied the request: {kind}.ray.io \"");
+    ensure!(
+        (status.code, status.reason.as_str()) == (422, "Invalid"),
+        "{status:?}"
+    );
+    ensure!(
+        status.message.starts_with(&beginning) && status.message.contains(expected),
+        "{} does not say {expected}",
+        status.message
+    );
+    Ok(())
+}
+
+async fn what_can_never_run_is_refused_with_its_reason(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    for (manifest, expected) in [
+        (
+            named(cluster(1, json!({})), 54),
+            "RayCluster name should be no more than 53 characters",
+        ),
+        (
+            cluster(1, json!({"enableInTreeAutoscaling": true})),
+            "spec.enableInTreeAutoscaling: is not supported",
+        ),
+        (
+            cluster(
+                1,
+                json!({"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": []}}}}),
+            ),
+            "headGroupSpec should have at least one container",
+        ),
+        (
+            named(rayjob(json!({})), 48),
+            "RayJob name should be no more than 47 characters",
+        ),
+        (
+            rayjob(json!({"submissionMode": "SidecarMode"})),
+            "spec.submissionMode: SidecarMode is not supported",
+        ),
+        (
+            rayjob(json!({"backoffLimit": -1})),
+            "backoffLimit must be a positive integer",
+        ),
+        (
+            rayjob(json!({"runtimeEnvYAML": "pip: [ray"})),
+            "spec.runtimeEnvYAML: ",
+        ),
+        (
+            rayjob(json!({"activeDeadlineSeconds": 0})),
+            "activeDeadlineSeconds must be a positive integer",
+        ),
+        (
+            rayjob(json!({"suspend": true})),
+            "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended",
+        ),
+        (
+            rayjob(json!({"rayClusterSpec": cluster(-1, json!({}))["spec"]})),
+            "spec.rayClusterSpec.workerGroupSpecs[0].replicas",
+        ),
+        (
+            named(raycronjob("@daily", json!({})), 37),
+            "RayCronJob name should be no more than 36 characters",
+        ),
+        (
+            raycronjob("every day", json!({})),
+            "spec.schedule: invalid cron schedule",
+        ),
+        (
+            raycronjob("TZ=UTC 0 0 * * *", json!({})),
+            "cannot use TZ or CRON_TZ in schedule",
+        ),
+        (
+            raycronjob("@daily", json!({"submissionMode": "InteractiveMode"})),
+            "spec.jobTemplate.submissionMode: InteractiveMode is not supported",
+        ),
+    ] {
+        let kind = manifest["kind"].as_str().context("no kind")?.to_owned();
+        ensure_refused(create(&scene, manifest).await, &kind, expected)?;
+    }
+    Ok(())
+}
+
+async fn what_can_run_passes(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    create(&scene, named(cluster(1, json!({})), 53)).await?;
+    create(&scene, named(rayjob(json!({})), 47)).await?;
+    create(&scene, named(raycronjob("@yearly", json!({})), 36)).await?;
+    let mut generated = rayjob(json!({}));
+    generated["metadata"] = json!({"generateName": "rj-"});
+    let generated = create(&scene, generated).await?;
+    // The webhook lets the control plane's own writes pass too: the cluster of the job.
+    eventually("the job's cluster", PATIENCE, async || {
+        let job = scene.api::<RayJob>().get(&generated.name_any()).await?;
+        let name = job.status.context("no status yet")?.ray_cluster_name;
+        scene.api::<RayCluster>().get(&name).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn an_update_is_refused_for_what_it_makes_wrong(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    create(
+        &scene,
+        cluster(1, json!({"managedBy": "lockstep.dev/ray-controller"})),
+    )
+    .await?;
+    let wrong = json!({"spec": {"enableInTreeAutoscaling": true}});
+    let refused = patch::<RayCluster>(&scene, "rc", wrong).await;
+    ensure_refused(refused, "RayCluster", "spec.enableInTreeAutoscaling")?;
+    patch::<RayCluster>(&scene, "rc", json!({"spec": {"suspend": true}})).await?;
+    // The definition of RayClusters forbids another value, and cannot forbid none.
+    let refused = patch::<RayCluster>(&scene, "rc", json!({"spec": {"managedBy": null}})).await;
+    ensure_refused(
+        refused,
+        "RayCluster",
+        "spec.managedBy: the managedBy field is immutable",
+    )?;
+
+    create(&scene, rayjob(json!({}))).await?;
+    let refused = patch::<RayJob>(&scene, "rj", json!({"spec": {"runtimeEnvYAML": "- a"}})).await;
+    ensure_refused(refused, "RayJob", "spec.runtimeEnvYAML")?;
+    patch::<RayJob>(&scene, "rj", json!({"spec": {"runtimeEnvYAML": "pip: [numpy]"}})).await?;
+
+    create(&scene, raycronjob("@daily", json!({}))).await?;
+    let refused = patch::<RayCronJob>(&scene, "cj", json!({"spec": {"timeZone": "Mars/Phobos"}})).await;
+    ensure_refused(refused, "RayCronJob", "spec.timeZone: invalid time zone")?;
+    patch::<RayCronJob>(&scene, "cj", json!({"spec": {"timeZone": "Asia/Tokyo"}})).await?;
+    Ok(())
+}
+
+/// Objects from before there were webhooks.
+async fn what_is_there_already_can_be_changed_and_deleted(scene: Scene) -> Result<()> {
+    create(&scene, cluster(1, json!({"enableInTreeAutoscaling": true}))).await?;
+    create(&scene, rayjob(json!({"submissionMode": "SidecarMode"}))).await?;
+    webhooks::enable(&scene).await?;
+    scene.until_state("failed").await?;
+    // Whatever was wrong before.
+    patch::<RayCluster>(&scene, "rc", json!({"spec": {"suspend": true}})).await?;
+    scene.until_state("suspended").await?;
+    let wrong =
+        json!({"spec": {"suspend": false, "workerGroupSpecs": []}, "metadata": {"labels": {"a": "b"}}});
+    patch::<RayCluster>(&scene, "rc", wrong).await?;
+    let more = json!({"spec": {"headGroupSpec": {"template": {"spec": {"containers": []}}}}});
+    let refused = patch::<RayCluster>(&scene, "rc", more).await;
+    ensure_refused(
+        refused,
+        "RayCluster",
+        "headGroupSpec should have at least one container",
+    )?;
+
+    eventually("the job is refused in its status", PATIENCE, async || {
+        let job = scene.api::<RayJob>().get("rj").await?;
+        let status = job.status.context("no status yet")?;
+        ensure!(status.reason == "ValidationFailed", "{status:?}");
+        Ok(())
+    })
+    .await?;
+    scene
+        .api::<RayCluster>()
+        .delete("rc", &DeleteParams::default())
+        .await?;
+    scene
+        .api::<RayJob>()
+        .delete("rj", &DeleteParams::default())
+        .await?;
+    // Its finalizer is taken away by an update.
+    eventually("both are gone", PATIENCE, async || {
+        let cluster = scene.api::<RayCluster>().get_opt("rc").await?;
+        let job = scene.api::<RayJob>().get_opt("rj").await?;
+        ensure!(cluster.is_none() && job.is_none());
+        Ok(())
+    })
+    .await
+}
+
+async fn what_others_look_after_passes(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    let other = json!({"managedBy": "kueue.x-k8s.io/multikueue", "submissionMode": "SidecarMode"});
+    create(&scene, rayjob(other)).await?;
+    patch::<RayJob>(&scene, "rj", json!({"spec": {"backoffLimit": -1}})).await?;
+    let other = json!({"managedBy": "ray.io/kuberay-operator", "enableInTreeAutoscaling": true});
+    create(&scene, cluster(1, other)).await?;
+    Ok(())
+}
+
+/// What states no controller is KubeRay's while its controller runs.
+async fn what_kuberay_looks_after_passes(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    let lease = json!({
+        "metadata": {"name": "ray-operator-leader"},
+        "spec": {"holderIdentity": "kuberay", "renewTime": format!("{:.6}", Timestamp::now())},
+    });
+    let leases: Api<Lease> = scene.api();
+    leases
+        .create(&PostParams::default(), &serde_json::from_value(lease)?)
+        .await?;
+    // A new process, which has no answer of earlier.
+    let again = async || {
+        scene.control_plane().kill().await?;
+        scene.control_plane().start().await?;
+        scene.control_plane().until_ready().await
+    };
+    again().await?;
+    create(&scene, rayjob(json!({"submissionMode": "SidecarMode"}))).await?;
+    let claimed = json!({"managedBy": "lockstep.dev/ray-controller", "enableInTreeAutoscaling": true});
+    let refused = create(&scene, cluster(1, claimed)).await;
+    ensure_refused(refused, "RayCluster", "spec.enableInTreeAutoscaling")?;
+    leases
+        .delete("ray-operator-leader", &DeleteParams::default())
+        .await?;
+    again().await
+}
