@@ -8,6 +8,7 @@ mod go;
 mod zap;
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
@@ -75,7 +76,7 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 
-    /// Whether to look after RayClusters and RayJobs (ray.io/v1).
+    /// Whether to look after RayClusters, RayJobs and RayCronJobs (ray.io/v1).
     #[arg(long, env = "LOCKSTEP_RAY", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ray: bool,
@@ -112,9 +113,28 @@ pub struct Args {
     )]
     pub hub_bind_address: BindAddress,
 
-    /// File with the token that node daemons must present.
-    #[arg(long, env = "LOCKSTEP_HUB_TOKEN_FILE", value_name = "FILE")]
-    pub hub_token_file: Option<PathBuf>,
+    /// IP address at which node daemons reach this replica, which they are told where it leads; that of the pod. The port is that of
+    /// --hub-bind-address.
+    #[arg(long, env = "LOCKSTEP_HUB_ADVERTISE_ADDRESS", value_name = "IP")]
+    pub hub_advertise_address: Option<IpAddr>,
+
+    /// Audience that the tokens of node daemons must be for.
+    #[arg(
+        long,
+        env = "LOCKSTEP_HUB_AUDIENCE",
+        value_name = "AUDIENCE",
+        default_value = "lockstep-hub"
+    )]
+    pub hub_audience: String,
+
+    /// ServiceAccount of node daemons, in the product's namespace.
+    #[arg(
+        long,
+        env = "LOCKSTEP_NODE_DAEMON_SERVICE_ACCOUNT",
+        value_name = "NAME",
+        default_value = "lockstep-node-daemon"
+    )]
+    pub node_daemon_service_account: String,
 
     /// Image with the pod agent (that of the node daemon). Pod templates bring the agent along from it, where the nodes' container runtimes
     /// have no NRI. Its containers must state their command, and their namespaces allow hostPath volumes.

@@ -1,4 +1,4 @@
-//! What only one replica does: reconcile, coordinate restarts, serve the hub.
+//! What only one replica does: reconcile, coordinate restarts, tell node daemons what to do.
 //!
 //! Promises: nothing of it starts before the lease is held, and all of it has ended before the lease is given up. A lease that is lost ends
 //! the process: the next start begins from what is durable.
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gang;
 use crate::group::{Announcer, Manager, Means};
-use crate::hub::{self, Registry, StaticToken};
+use crate::hub::{Registry, Role};
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::namespace;
@@ -25,7 +25,6 @@ use crate::platform::Board;
 use crate::ray;
 use crate::reconcile;
 use crate::settings::Settings;
-use crate::tls::HubIdentity;
 use crate::traces::Traces;
 use crate::watch::Stores;
 use crate::watch::members::JobUid;
@@ -38,7 +37,7 @@ pub(crate) struct Leader {
     pub(crate) stores: Stores,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Traces,
-    pub(crate) identity: Arc<HubIdentity>,
+    pub(crate) role: Arc<Role>,
     pub(crate) board: Arc<Board>,
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
@@ -67,7 +66,7 @@ impl Leader {
         let registry = Registry::new(leadership.epoch);
         let end = shutdown.child_token();
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
-        self.start(&registry, &mut parts, &end).await?;
+        self.start(&registry, &mut parts, &end);
         let mut outbid = None;
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
@@ -99,40 +98,33 @@ impl Leader {
             .or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
         let identity = identity.ok_or_else(|| anyhow!("neither POD_NAME nor the host's name can be read"))?;
         let (client, election) = (&self.client, &self.settings.leader_election);
+        let hub = self.settings.hub.advertised;
         namespace::ensure(client, &self.settings.namespace).await?;
         Ok(if election.enabled {
-            Leadership::acquire(client, election, &identity).await?
+            Leadership::acquire(client, election, &identity, hub).await?
         } else {
-            Leadership::without_election(client, election, &identity).await?
+            Leadership::without_election(client, election, &identity, hub).await?
         })
     }
 
-    async fn start(
+    fn start(
         self,
         registry: &Arc<Registry>,
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
-    ) -> anyhow::Result<()> {
-        let has_daemons = match (self.settings.hub.address, &self.settings.hub.token_file) {
-            (Some(address), Some(file)) => {
-                let authenticator = Arc::new(StaticToken::read(file)?);
-                let identity = self.identity.get().await?;
-                parts.spawn(hub::serve(
-                    address,
-                    identity,
-                    Arc::clone(registry),
-                    authenticator,
-                    end.clone(),
-                ));
-                true
-            }
-            _ => {
-                tracing::warn!(
-                    "no --hub-token-file or no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
-                );
-                false
-            }
-        };
+    ) {
+        let has_daemons = self.settings.hub.address.is_some();
+        if has_daemons {
+            let (role, registry, end) = (Arc::clone(&self.role), Arc::clone(registry), end.clone());
+            parts.spawn(async move {
+                role.lead(registry, end).await;
+                Ok(())
+            });
+        } else {
+            tracing::warn!(
+                "no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
+            );
+        }
         if self.settings.features.in_place_restart && has_daemons {
             let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "lockstep-control-plane".to_owned());
             let (announcer, write_events) = Announcer::new(
@@ -213,6 +205,5 @@ impl Leader {
             reconcile::run(self.client, self.stores, self.metrics, setting, changes, end).await;
             Ok(())
         });
-        Ok(())
     }
 }

@@ -1,6 +1,9 @@
 //! Leadership: one replica acts, and its epoch fences the ones before it.
 
-use std::time::Instant;
+mod whereabouts;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
@@ -14,8 +17,15 @@ use tokio::task::JoinHandle;
 use crate::namespace;
 use crate::settings::LeaderElection;
 
+use whereabouts::HUB_ADDRESS;
+pub use whereabouts::Whereabouts;
+pub(crate) use whereabouts::follow;
+
 /// Who writes the epoch.
 const FIELD_MANAGER: &str = "lockstep-control-plane";
+
+/// How often a replica that waits looks whether the lease was given up. The manager sleeps until the lease would have ended.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Annotation of the Lease: the process that leads. The latest to take the lease wins over others of its identity.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
@@ -92,7 +102,8 @@ impl Leadership {
     /// Waits until this replica leads.
     ///
     /// The identity survives a restart of the process (the name of a pod or host): a control plane that was killed takes its own lease back
-    /// at once. Where another process of this host holds it, and lives, this one waits under a name of its own.
+    /// at once. Where another process of this host holds it, and lives, this one waits under a name of its own. `hub` is where node daemons
+    /// find this replica.
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
@@ -100,6 +111,7 @@ impl Leadership {
         client: &kube::Client,
         election: &LeaderElection,
         identity: &str,
+        hub: Option<SocketAddr>,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
         let leases = leases(client, namespace).await?;
@@ -114,21 +126,43 @@ impl Leadership {
             identity.to_owned()
         };
         let identity = identity.as_str();
-        let manager = LeaseManagerBuilder::new(client.clone(), lease)
-            .with_namespace(namespace)
-            .with_identity(identity)
-            .with_duration(election.duration.as_secs())
-            .with_grace(election.grace.as_secs())
-            .build()
-            .await?;
-        let (mut held, task) = manager.watch().await;
-        if !*held.borrow_and_update() {
-            tracing::info!(lease, namespace, identity, "waiting for leadership");
-            held.wait_for(|held| *held).await.map_err(|_| LeaseError::Lost)?;
-        }
+        let mut told = false;
+        let (held, task) = loop {
+            let manager = LeaseManagerBuilder::new(client.clone(), lease)
+                .with_namespace(namespace)
+                .with_identity(identity)
+                .with_duration(election.duration.as_secs())
+                .with_grace(election.grace.as_secs())
+                .build()
+                .await?;
+            let (mut held, task) = manager.watch().await;
+            if !std::mem::replace(&mut told, true) {
+                tracing::info!(lease, namespace, identity, "waiting for leadership");
+            }
+            let leads = tokio::select! {
+                leads = held.wait_for(|held| *held) => Some(leads.is_ok()),
+                () = given_up(&leases, lease) => None,
+            };
+            match leads {
+                Some(true) => break (held, task),
+                Some(false) => return Err(LeaseError::Lost),
+                // The next manager looks at the lease anew. This one ends, since nobody listens to it, and leaves the lease free.
+                None => {
+                    drop(held);
+                    let _ = task.await;
+                }
+            }
+        };
         // A write of our own: a process that was killed and comes back under the same identity finds its lease held, and must not share the
         // epoch of its former life.
-        let epoch = new_epoch(&leases, lease, &process, &PatchParams::default(), Patch::Merge).await?;
+        let epoch = new_epoch(
+            &leases,
+            lease,
+            (&process, hub),
+            &PatchParams::default(),
+            Patch::Merge,
+        )
+        .await?;
         tracing::info!(epoch = epoch.0, identity, "leading");
         Ok(Self {
             epoch,
@@ -154,12 +188,13 @@ impl Leadership {
         client: &kube::Client,
         election: &LeaderElection,
         identity: &str,
+        hub: Option<SocketAddr>,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
         let leases = leases(client, namespace).await?;
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let process = this_process();
-        let epoch = new_epoch(&leases, lease, &process, &params, Patch::Apply).await?;
+        let epoch = new_epoch(&leases, lease, (&process, hub), &params, Patch::Apply).await?;
         tracing::info!(epoch = epoch.0, identity, "leading without election");
         Ok(Self {
             epoch,
@@ -235,17 +270,18 @@ async fn leases(client: &kube::Client, namespace: &str) -> Result<Api<Lease>, Le
 async fn new_epoch<P>(
     leases: &Api<Lease>,
     name: &str,
-    process: &str,
+    (process, hub): (&str, Option<SocketAddr>),
     params: &PatchParams,
     patch: P,
 ) -> Result<Epoch, LeaseError>
 where
     P: FnOnce(serde_json::Value) -> Patch<serde_json::Value>,
 {
+    let hub = hub.map(|address| address.to_string()).unwrap_or_default();
     let claim = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": name, "annotations": {LEADER_PROCESS: process}},
+        "metadata": {"name": name, "annotations": {LEADER_PROCESS: process, HUB_ADDRESS: hub}},
     });
     let lease = leases
         .patch(name, params, &patch(claim))
@@ -283,6 +319,18 @@ async fn raise(leases: &Api<Lease>, on: &Lease, epoch: Epoch) -> Result<(), Leas
 fn floor(lease: &Lease) -> Option<Epoch> {
     let annotations = lease.metadata.annotations.as_ref()?;
     annotations.get(EPOCH)?.parse().ok().map(Epoch)
+}
+
+/// Resolves once nobody holds the lease.
+async fn given_up(leases: &Api<Lease>, name: &str) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match tokio::time::timeout(LOOK, leases.get_opt(name)).await {
+            Ok(Ok(lease)) if lease.as_ref().and_then(holder).is_none_or(str::is_empty) => return,
+            // Held; or unknown, as the manager will find out too.
+            _ => {}
+        }
+    }
 }
 
 /// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is

@@ -12,19 +12,21 @@
 
 use std::sync::Arc;
 
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::client;
 use crate::crd::{Crd, JOBSET_DEFINITION};
-use crate::hub::StaticToken;
+use crate::hub::{self, Authenticator, ClusterKeys, ClusterReviewer, Expected, Gate, Refusals, Role};
 use crate::leader::Leader;
+use crate::lease;
 use crate::metrics::Metrics;
 use crate::placement::Placement;
 use crate::platform::{self, Board, ClusterAuthorizer, PlatformService};
 use crate::serve;
-use crate::settings::Settings;
+use crate::settings::{Hub, Settings};
 use crate::tls::HubIdentity;
 use crate::traces::Traces;
 use crate::watch::notify;
@@ -44,10 +46,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();
-    // A follower that could not lead is of no use: it says so now, and not when it is needed.
-    if let Some(file) = &settings.hub.token_file {
-        StaticToken::read(file)?;
-    }
     let (groups, group_changes) = notify::channel();
     let (placement, placement_changes) = notify::channel();
     let (gangs, gang_changes) = notify::channel();
@@ -83,6 +81,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             tls: settings.tls.clone(),
             namespace: settings.namespace.clone(),
             features: settings.features,
+            ray: settings.ray.is_some(),
             placement: Placement::new(client.clone(), &stores),
             client: client.clone(),
             ready,
@@ -101,6 +100,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings.namespace.clone(),
         settings.hub.tls_dir.clone(),
     ));
+    if settings.hub.address.is_some() || settings.platform.is_some() {
+        let (identity, shutdown) = (Arc::clone(&identity), shutdown.clone());
+        watches.spawn(async move { identity.keep(shutdown).await });
+    }
     let board = Board::new();
     let service = PlatformService::new(
         Arc::clone(&board),
@@ -116,13 +119,30 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         service,
         shutdown.clone(),
     ));
+    let (whereabouts, follow) = lease::follow(
+        &client,
+        &settings.leader_election,
+        settings.hub.advertised,
+        shutdown.clone(),
+    );
+    let role = Role::new(whereabouts);
+    if let Some(address) = settings.hub.address {
+        parts.spawn(hub::run(
+            address,
+            identity,
+            Arc::clone(&role),
+            gate(&settings, &client, &metrics),
+            shutdown.clone(),
+        ));
+        watches.spawn(follow);
+    }
     let leader = Leader {
         settings,
         client,
         stores,
         metrics,
         traces: traces.clone(),
-        identity,
+        role,
         board,
         reconciler_changes,
         group_changes,
@@ -138,6 +158,24 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     traces.end().await;
     tracing::info!("control plane ends");
     result
+}
+
+/// How node daemons are told from others.
+fn gate(settings: &Settings, client: &Client, metrics: &Metrics) -> Gate {
+    let Hub {
+        audience,
+        service_account,
+        ..
+    } = &settings.hub;
+    let reviewer = ClusterReviewer {
+        client: client.clone(),
+        audience: audience.clone(),
+    };
+    let expected = Expected::new(audience, &settings.namespace, service_account);
+    Gate {
+        authenticator: Authenticator::new(expected, ClusterKeys(client.clone()), reviewer),
+        refusals: Arc::new(Refusals::register(metrics)),
+    }
 }
 
 /// Waits for all parts to end. The first that ends, in whatever way, takes the others with it.

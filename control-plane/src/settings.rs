@@ -173,8 +173,12 @@ pub enum WebhookCertificates {
 pub struct Hub {
     /// Address to listen on.
     pub address: Option<SocketAddr>,
-    /// File with the token that they must present.
-    pub token_file: Option<PathBuf>,
+    /// Where they find this replica, if that is known.
+    pub advertised: Option<SocketAddr>,
+    /// Audience that their tokens must be for.
+    pub audience: String,
+    /// Their ServiceAccount, in the product's namespace.
+    pub service_account: String,
     /// Directory of the hub's CA; otherwise a Secret.
     pub tls_dir: Option<PathBuf>,
 }
@@ -222,7 +226,12 @@ impl Settings {
             tls: TlsOptions::new(&file.tls.unwrap_or_default())?,
             hub: Hub {
                 address: args.hub_bind_address.0,
-                token_file: args.hub_token_file,
+                advertised: args
+                    .hub_advertise_address
+                    .zip(args.hub_bind_address.0)
+                    .map(|(host, address)| SocketAddr::new(host, address.port())),
+                audience: args.hub_audience,
+                service_account: args.node_daemon_service_account,
                 tls_dir: args.hub_tls_dir,
             },
             platform: args.platform_bind_address.0,

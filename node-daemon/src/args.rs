@@ -21,10 +21,10 @@ pub struct Args {
         default_value = "lockstep-control-plane"
     )]
     pub hub_server_name: String,
-    /// Token with which this daemon authenticates. May appear later.
+    /// ServiceAccount token with which this daemon authenticates, for the hub's audience. May appear later, and be renewed.
     #[arg(long, env = "LOCKSTEP_TOKEN_FILE")]
     pub token_file: PathBuf,
-    /// Name of this node.
+    /// Name of this node, for the log. The hub is told by the token.
     #[arg(long, env = "NODE_NAME")]
     pub node_name: String,
     /// containerd's socket.

@@ -38,7 +38,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         ca_file: args.hub_ca,
         server_name: args.hub_server_name,
         token_file: args.token_file,
-        node_name: args.node_name,
         boot_id: boot_id().context("cannot read the boot id")?,
     };
     let revision = uptime_nanos().context("cannot read the uptime")?;

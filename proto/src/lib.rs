@@ -11,10 +11,13 @@
 )]
 
 /// Version of the node protocol that this build speaks, as minimum and maximum.
-pub const NODE_PROTOCOL: std::ops::RangeInclusive<u32> = 1..=2;
+pub const NODE_PROTOCOL: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// First version of the node protocol in which workers can be restarted alone.
 pub const NODE_PROTOCOL_ALONE: u32 = 2;
+
+/// First version of the node protocol in which daemons send new tokens on streams that stand.
+pub const NODE_PROTOCOL_CREDENTIALS: u32 = 3;
 
 /// Version of the agent protocol that this build speaks.
 pub const AGENT_PROTOCOL: u32 = 1;

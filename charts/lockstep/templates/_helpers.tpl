@@ -25,8 +25,3 @@ app.kubernetes.io/part-of: lockstep
 {{- define "lockstep.image" -}}
 {{- with .root.Values.image.registry }}{{ . }}/{{ end }}{{ .repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
 {{- end }}
-
-{{/* Name of the Secret with the token that daemons authenticate with. */}}
-{{- define "lockstep.tokenSecret" -}}
-{{- .Values.hub.existingTokenSecret | default "lockstep-hub-token" }}
-{{- end }}

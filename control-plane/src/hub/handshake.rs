@@ -30,6 +30,19 @@ pub(super) enum HandshakeError {
     Stream(#[from] Box<Status>),
 }
 
+impl HandshakeError {
+    /// Its name in metrics.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Ended => "ended",
+            Self::NotHello => "no_hello",
+            Self::Version { .. } => "protocol",
+            Self::Stream(_) => "malformed",
+        }
+    }
+}
+
 impl From<HandshakeError> for Status {
     fn from(error: HandshakeError) -> Self {
         let text = error.to_string();

@@ -6,15 +6,24 @@
 mod auth;
 mod convert;
 mod handshake;
+mod refusals;
 mod registry;
 mod rivals;
+mod role;
 mod service;
 mod session;
+mod stream;
 
-pub use auth::{AuthError, Authenticator, NodeIdentity, StaticToken};
+pub use auth::{
+    AuthError, Authenticator, ClusterKeys, ClusterReviewer, Credentials, Expected, Issuer, KeyError,
+    KeySource, ReviewError, Reviewer,
+};
 pub use convert::{GroupPolicy, TerminalCode};
+pub use refusals::Refusals;
 pub use registry::{GroupLink, Published, Registry};
-pub use service::{HubService, serve};
+pub use role::Role;
+pub(crate) use service::run;
+pub use service::{Gate, HubService};
 pub use session::{Outbox, Taken};
 
 #[cfg(test)]

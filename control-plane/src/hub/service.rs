@@ -7,53 +7,91 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
-use lockstep_proto::node::v1::{self as pb, node_message::Kind};
+use lockstep_proto::node::v1::{self as pb, hub_message};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 
-use super::auth::Authenticator;
+use super::auth::{Authenticator, Credentials, GRACE};
 use super::handshake;
-use super::registry::Registry;
+use super::refusals::Refusals;
+use super::role::{Role, Term};
 use super::session::Outbox;
+use super::stream::NodeStream;
 use crate::serve::listen;
+use crate::tls::{self, HubIdentity};
+
+/// What the hub checks daemons with.
+#[derive(Clone)]
+pub struct Gate {
+    /// Who they are.
+    pub authenticator: Arc<Authenticator>,
+    /// Where it is noted who they are not.
+    pub refusals: Arc<Refusals>,
+}
 
 /// Serves `lockstep.node.v1.NodeHub`.
 pub struct HubService {
-    registry: Arc<Registry>,
-    authenticator: Arc<dyn Authenticator>,
-    tasks: TaskTracker,
-    shutdown: CancellationToken,
+    role: Arc<Role>,
+    gate: Gate,
+    /// How long a stream goes on after its token has expired.
+    grace: Duration,
 }
+
+type Messages = Pin<Box<dyn Stream<Item = Result<pb::HubMessage, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl NodeHub for HubService {
-    type ConnectStream = Pin<Box<dyn Stream<Item = Result<pb::HubMessage, Status>> + Send>>;
+    type ConnectStream = Messages;
 
     async fn connect(
         &self,
         request: Request<Streaming<pb::NodeMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let identity = self
-            .authenticator
-            .authenticate(request.metadata())
-            .await
-            .inspect_err(
-                |error| tracing::warn!(peer = ?request.remote_addr(), %error, "a node daemon was refused"),
-            )?;
+        let Gate {
+            authenticator,
+            refusals,
+        } = &self.gate;
+        let credentials = authenticator.authenticate(request.metadata()).await;
+        let credentials = credentials.inspect_err(|error| {
+            let peer = request.remote_addr().map(|peer| peer.ip().to_string());
+            refusals.note(&peer.unwrap_or_default(), error.reason(), error);
+        })?;
         let mut inbound = request.into_inner();
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
-            .inspect_err(|error| tracing::warn!(node = identity.node, %error, "a node daemon was refused"))?;
-        let node = identity.node;
+            .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
+        let accepted = self
+            .role
+            .within(|term| self.accept(term, credentials, hello, protocol, inbound));
+        let messages = accepted.unwrap_or_else(|address| {
+            let kind = hub_message::Kind::NotLeader(pb::NotLeader { address });
+            let message = pb::HubMessage { kind: Some(kind) };
+            Box::pin(futures::stream::iter([Ok(message)]))
+        });
+        Ok(Response::new(messages))
+    }
+}
+
+impl HubService {
+    /// Starts a stream that belongs to this term. Gives what is to be sent on it.
+    fn accept(
+        &self,
+        term: &Term,
+        credentials: Credentials,
+        hello: pb::Hello,
+        protocol: u32,
+        inbound: Streaming<pb::NodeMessage>,
+    ) -> Messages {
+        let node = credentials.node.as_str();
+        let registry = &term.registry;
         let outbox = Outbox::new(pb::Welcome {
             protocol,
-            epoch: self.registry.epoch().0,
+            epoch: registry.epoch().0,
         });
         tracing::info!(
             node,
@@ -63,96 +101,68 @@ impl NodeHub for HubService {
             protocol,
             "node connected"
         );
-        let session = self.registry.connect(&node, &outbox, protocol, hello.snapshot);
-
+        let session = registry.connect(node, &outbox, protocol, hello.snapshot);
         let span = tracing::info_span!("session", node, session);
-        let registry = Arc::clone(&self.registry);
-        let shutdown = self.shutdown.clone();
-        let out = Arc::clone(&outbox);
-        self.tasks.spawn(
-            async move {
-                let reason = tokio::select! {
-                    reason = receive(&registry, &node, &mut inbound) => reason,
-                    () = shutdown.cancelled() => {
-                        out.drain();
-                        "shutting down".to_owned()
-                    }
-                };
-                registry.disconnect(&node, session);
-                out.drain();
-                tracing::info!(reason, "node disconnected");
-            }
-            .instrument(span),
-        );
-        let stream = futures::stream::unfold(outbox, |outbox| async move {
+        let stream = NodeStream {
+            registry: Arc::clone(registry),
+            authenticator: Arc::clone(&self.gate.authenticator),
+            refusals: Arc::clone(&self.gate.refusals),
+            outbox: Arc::clone(&outbox),
+            credentials,
+            grace: self.grace,
+            protocol,
+        };
+        let stream = stream.run(session, inbound, term.end.clone());
+        term.tasks.spawn(stream.instrument(span));
+        Box::pin(futures::stream::unfold(outbox, |outbox| async move {
             let message = outbox.next().await?;
-            Some((Ok(message), outbox))
-        });
-        Ok(Response::new(Box::pin(stream)))
+            Some((message, outbox))
+        }))
     }
 }
 
-/// Takes in the node's messages until its stream ends; says why it did.
-async fn receive(registry: &Registry, node: &str, inbound: &mut Streaming<pb::NodeMessage>) -> String {
-    loop {
-        match inbound.next().await {
-            Some(Ok(message)) => match message.kind {
-                Some(Kind::Report(report)) => registry.report(node, report.workers),
-                Some(Kind::Pong(_)) => {}
-                Some(Kind::Hello(_)) => return "a second Hello".to_owned(),
-                None => return "a message of an unknown kind".to_owned(),
-            },
-            Some(Err(status)) => return status.to_string(),
-            None => return "closed by the node".to_owned(),
-        }
-    }
-}
-
-/// Serves the hub until `shutdown` is cancelled. Sessions are ended with Drain and awaited.
+/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there is a certificate for it.
 ///
 /// # Errors
 /// Where the address cannot be bound or the server fails.
-pub async fn serve(
+pub(crate) async fn run(
     address: SocketAddr,
-    identity: Identity,
-    registry: Arc<Registry>,
-    authenticator: Arc<dyn Authenticator>,
+    identity: Arc<HubIdentity>,
+    role: Arc<Role>,
+    gate: Gate,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let listener = listen(address)
-        .await
-        .with_context(|| format!("--hub-bind-address {address}"))?;
-    tracing::info!(address = %listener.local_addr()?, "hub listens");
-    serve_on(listener, identity, registry, authenticator, shutdown).await
+    let authenticator = Arc::clone(&gate.authenticator);
+    let serve = async {
+        let Some(tls) = shutdown.run_until_cancelled(identity.ready()).await else {
+            return Ok(());
+        };
+        let listener = listen(address)
+            .await
+            .with_context(|| format!("--hub-bind-address {address}"))?;
+        tracing::info!(address = %listener.local_addr()?, "hub listens");
+        serve_on(listener, tls?, role, gate, GRACE, shutdown.clone()).await
+    };
+    tokio::select! {
+        served = serve => served,
+        () = authenticator.keep(CancellationToken::new()) => Ok(()),
+    }
 }
 
 pub(super) async fn serve_on(
     listener: TcpListener,
-    identity: Identity,
-    registry: Arc<Registry>,
-    authenticator: Arc<dyn Authenticator>,
+    tls: Arc<ServerConfig>,
+    role: Arc<Role>,
+    gate: Gate,
+    grace: Duration,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let tasks = TaskTracker::new();
-    let service = HubService {
-        registry,
-        authenticator,
-        tasks: tasks.clone(),
-        shutdown: shutdown.clone(),
-    };
-    let incoming = TcpListenerStream::new(listener).map(|stream| {
-        let stream = stream?;
-        stream.set_nodelay(true)?;
-        Ok::<_, std::io::Error>(stream)
-    });
+    let service = HubService { role, gate, grace };
     Server::builder()
-        .tls_config(ServerTlsConfig::new().identity(identity))?
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
         .add_service(NodeHubServer::new(service))
-        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
+        .serve_with_incoming_shutdown(tls::accept(listener, tls), shutdown.cancelled_owned())
         .await?;
-    tasks.close();
-    tasks.wait().await;
     Ok(())
 }

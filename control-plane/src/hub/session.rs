@@ -7,6 +7,7 @@ use std::time::Duration;
 use lockstep_core::restart::Epoch;
 use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
 use tokio::sync::Notify;
+use tonic::Status;
 
 /// A message at least this often, so that both sides notice a dead peer.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -28,6 +29,8 @@ struct Pending {
     pings: u64,
     draining: bool,
     closed: bool,
+    /// Why the stream ends, where that is an error.
+    failure: Option<Status>,
 }
 
 enum Item {
@@ -77,12 +80,21 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// The next message; `None` ends the stream. Cancel-safe.
-    pub async fn next(&self) -> Option<pb::HubMessage> {
+    /// Ends the stream with an error.
+    pub fn fail(&self, status: Status) {
+        let mut pending = self.lock();
+        pending.failure = Some(status);
+        pending.closed = true;
+        drop(pending);
+        self.changed.notify_one();
+    }
+
+    /// The next message, or the error that the stream ends with; `None` once it has ended. Cancel-safe.
+    pub async fn next(&self) -> Option<Result<pb::HubMessage, Status>> {
         loop {
             match self.take() {
-                Taken::Message(kind) => return Some(pb::HubMessage { kind: Some(kind) }),
-                Taken::Closed => return None,
+                Taken::Message(kind) => return Some(Ok(pb::HubMessage { kind: Some(kind) })),
+                Taken::Closed => return self.lock().failure.take().map(Err),
                 Taken::Nothing => {}
             }
             if tokio::time::timeout(PING_EVERY, self.changed.notified())
@@ -91,9 +103,9 @@ impl Outbox {
             {
                 let mut pending = self.lock();
                 pending.pings += 1;
-                return Some(pb::HubMessage {
+                return Some(Ok(pb::HubMessage {
                     kind: Some(Kind::Ping(pb::Ping { nonce: pending.pings })),
-                });
+                }));
             }
         }
     }

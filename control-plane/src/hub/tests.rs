@@ -13,17 +13,28 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status, Streaming};
 
+use super::auth::testing::Cluster;
 use super::service::serve_on;
-use super::{Published, Registry, StaticToken};
+use super::{Gate, Published, Refusals, Registry, Role};
+use crate::lease::Whereabouts;
 use crate::tls;
+
+mod identity;
 
 const UID: &str = "group-1";
 
 struct Hub {
     registry: Arc<Registry>,
+    role: Arc<Role>,
+    /// Ends the term in which it leads.
+    term: CancellationToken,
+    streams: TaskTracker,
+    cluster: Cluster,
+    refusals: Arc<Refusals>,
     address: SocketAddr,
     ca: String,
     shutdown: CancellationToken,
@@ -37,9 +48,34 @@ struct Node {
 
 impl Hub {
     async fn start() -> Self {
+        Self::with_grace(super::auth::GRACE).await
+    }
+
+    /// Leads from now on.
+    async fn lead(&self) {
+        let (role, registry, end) = (
+            Arc::clone(&self.role),
+            Arc::clone(&self.registry),
+            self.term.clone(),
+        );
+        self.streams.spawn(async move { role.lead(registry, end).await });
+        while self.role.within(|_| ()).is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn with_grace(grace: Duration) -> Self {
+        let hub = Self::follower(grace, Whereabouts::unknown()).await;
+        hub.lead().await;
+        hub
+    }
+
+    /// A replica that does not lead.
+    async fn follower(grace: Duration, leader: Whereabouts) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let identity = tls::from_dir(dir.path()).unwrap();
+        let certificate = tls::from_dir(dir.path()).unwrap();
+        let identity = tls::grpc(tokio::sync::watch::channel(Some(certificate)).1).unwrap();
         // A second start finds the same CA and signs a new certificate.
         let ca = std::fs::read_to_string(dir.path().join("ca.crt")).unwrap();
         tls::from_dir(dir.path()).unwrap();
@@ -48,16 +84,30 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let auth = Arc::new(StaticToken::new("secret"));
+        let cluster = Cluster::new();
+        let gate = Gate {
+            authenticator: cluster.authenticator(),
+            refusals: Arc::default(),
+        };
+        let (authenticator, end) = (Arc::clone(&gate.authenticator), shutdown.clone());
+        tokio::spawn(async move { authenticator.keep(end).await });
+        let refusals = Arc::clone(&gate.refusals);
+        let role = Role::new(leader);
         let server = tokio::spawn(serve_on(
             listener,
             identity,
-            Arc::clone(&registry),
-            auth,
+            Arc::clone(&role),
+            gate,
+            grace,
             shutdown.clone(),
         ));
         Self {
             registry,
+            role,
+            term: shutdown.child_token(),
+            streams: TaskTracker::new(),
+            cluster,
+            refusals,
             address,
             ca,
             shutdown,
@@ -76,7 +126,12 @@ impl Hub {
         NodeHubClient::new(endpoint.connect().await.unwrap())
     }
 
-    async fn connect(&self, token: &str, node: &str, hello: pb::Hello) -> Result<Node, Status> {
+    async fn connect(&self, node: &str, hello: pb::Hello) -> Result<Node, Status> {
+        let authorization = format!("Bearer {}", self.cluster.token(node));
+        self.connect_as(&[("authorization", &authorization)], hello).await
+    }
+
+    async fn connect_as(&self, headers: &[(&'static str, &str)], hello: pb::Hello) -> Result<Node, Status> {
         let (tx, messages) = mpsc::channel(16);
         tx.send(pb::NodeMessage {
             kind: Some(node_message::Kind::Hello(hello)),
@@ -84,12 +139,9 @@ impl Hub {
         .await
         .unwrap();
         let mut request = Request::new(ReceiverStream::new(messages));
-        request
-            .metadata_mut()
-            .insert("authorization", format!("Bearer {token}").parse().unwrap());
-        request
-            .metadata_mut()
-            .insert("lockstep-node", node.parse().unwrap());
+        for (name, value) in headers {
+            request.metadata_mut().insert(*name, value.parse().unwrap());
+        }
         let rx = self.client().await.connect(request).await?.into_inner();
         Ok(Node { tx, rx })
     }
@@ -158,26 +210,17 @@ async fn wait_for_phase(link: &super::GroupLink, phase: Phase) {
 }
 
 #[tokio::test]
-async fn a_stranger_is_refused() {
-    let hub = Hub::start().await;
-    let refused = hub.connect("wrong", "n1", hello(vec![])).await.err().unwrap();
-    assert_eq!(refused.code(), Code::Unauthenticated);
-    let nameless = hub.connect("secret", "", hello(vec![])).await.err().unwrap();
-    assert!(nameless.message().contains("lockstep-node"), "{nameless}");
-}
-
-#[tokio::test]
 async fn a_daemon_of_another_protocol_is_told_both_ranges() {
     let hub = Hub::start().await;
     let future = pb::Hello {
-        protocol_min: 3,
-        protocol_max: 4,
+        protocol_min: 4,
+        protocol_max: 5,
         ..hello(vec![])
     };
-    let refused = hub.connect("secret", "n1", future).await.err().unwrap();
+    let refused = hub.connect("n1", future).await.err().unwrap();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(
-        refused.message().contains("3 to 4") && refused.message().contains("1 to 2"),
+        refused.message().contains("4 to 5") && refused.message().contains("1 to 3"),
         "{refused}"
     );
 }
@@ -189,7 +232,7 @@ async fn a_node_that_has_obeyed_a_higher_epoch_outbids_the_leader() {
         epoch: 9,
         ..worker(pb::Phase::Running, 0, 1)
     };
-    let _node = hub.connect("secret", "n1", hello(vec![ahead])).await.unwrap();
+    let _node = hub.connect("n1", hello(vec![ahead])).await.unwrap();
     assert_eq!(hub.registry.outbid().await, Epoch(9));
 }
 
@@ -198,7 +241,7 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     let mut node = hub
-        .connect("secret", "n1", hello(vec![worker(pb::Phase::Fresh, 0, 1)]))
+        .connect("n1", hello(vec![worker(pb::Phase::Fresh, 0, 1)]))
         .await
         .unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(welcome) if welcome.epoch == 7));
@@ -231,7 +274,7 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
     wait_for_phase(&link, Phase::Unlinked).await;
     link.publish(&published(1));
     let mut node = hub
-        .connect("secret", "n1", hello(vec![worker(pb::Phase::Running, 0, 2)]))
+        .connect("n1", hello(vec![worker(pb::Phase::Running, 0, 2)]))
         .await
         .unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
@@ -244,7 +287,7 @@ async fn a_stale_report_changes_nothing_and_another_node_cannot_speak_for_a_pod(
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     let _node = hub
-        .connect("secret", "n1", hello(vec![worker(pb::Phase::Running, 0, 5)]))
+        .connect("n1", hello(vec![worker(pb::Phase::Running, 0, 5)]))
         .await
         .unwrap();
     wait_for_phase(&link, Phase::Running).await;
@@ -266,7 +309,7 @@ async fn the_newest_desired_state_replaces_the_ones_before_and_is_not_repeated()
     for generation in 1..=50 {
         link.publish(&published(generation));
     }
-    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     assert_eq!(node.desired().await.generation, 50);
     link.publish(&published(50));
@@ -279,7 +322,7 @@ async fn a_node_is_told_of_its_own_workers_that_are_restarted_alone() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     let mut node = hub
-        .connect("secret", "n1", hello(vec![worker(pb::Phase::Exited, 0, 1)]))
+        .connect("n1", hello(vec![worker(pb::Phase::Exited, 0, 1)]))
         .await
         .unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
@@ -306,14 +349,14 @@ async fn a_daemon_of_protocol_1_cannot_restart_one_worker_alone() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     assert!(link.restarts_alone("n1"), "nothing speaks against it yet");
-    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     assert!(!link.restarts_alone("n1"));
     let newer = pb::Hello {
         protocol_max: 2,
         ..hello(vec![])
     };
-    let mut node = hub.connect("secret", "n1", newer).await.unwrap();
+    let mut node = hub.connect("n1", newer).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     assert!(link.restarts_alone("n1"));
 }
@@ -321,9 +364,9 @@ async fn a_daemon_of_protocol_1_cannot_restart_one_worker_alone() {
 #[tokio::test]
 async fn a_second_stream_of_a_node_ends_the_first() {
     let hub = Hub::start().await;
-    let mut first = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    let mut first = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(first.next().await, hub_message::Kind::Welcome(_)));
-    let mut second = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    let mut second = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(second.next().await, hub_message::Kind::Welcome(_)));
     assert!(first.rx.message().await.unwrap().is_none());
     assert_eq!(hub.registry.connected(), 1);
@@ -332,17 +375,45 @@ async fn a_second_stream_of_a_node_ends_the_first() {
 #[tokio::test]
 async fn shutting_down_drains_the_nodes_and_ends() {
     let hub = Hub::start().await;
-    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     hub.shutdown.cancel();
     assert!(matches!(node.next().await, hub_message::Kind::Drain(_)));
     assert!(node.rx.message().await.unwrap().is_none());
     drop(node);
-    tokio::time::timeout(Duration::from_secs(10), hub.server)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    hub.streams.close();
+    let both = async { tokio::join!(hub.server, hub.streams.wait()) };
+    let (served, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+    served.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
+    let leader = Hub::start().await;
+    let follower = Hub::follower(super::auth::GRACE, Whereabouts::at(leader.address)).await;
+    let mut node = follower.connect("n1", hello(vec![])).await.unwrap();
+    let told = node.next().await;
+    let address = leader.address.to_string();
+    assert!(
+        matches!(&told, hub_message::Kind::NotLeader(not) if not.address == address),
+        "{told:?}"
+    );
+    assert!(node.rx.message().await.unwrap().is_none(), "that is all");
+    assert_eq!(follower.registry.connected(), 0);
+    // A stranger is not told.
+    let refused = follower.connect_as(&[], hello(vec![])).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+
+    // The leader's streams end with its term, and from then on it does not know who leads.
+    let mut node = leader.connect("n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
+    leader.term.cancel();
+    assert!(matches!(node.next().await, hub_message::Kind::Drain(_)));
+    let mut node = leader.connect("n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::NotLeader(not) if not.address.is_empty()));
+    follower.lead().await;
+    let mut node = follower.connect("n1", hello(vec![])).await.unwrap();
+    assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
 }
 
 #[tokio::test]
@@ -361,7 +432,7 @@ async fn reports_of_pods_that_are_gone_are_dropped_but_early_ones_are_kept() {
 async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
-    let mut node = hub.connect("secret", "n1", hello(vec![])).await.unwrap();
+    let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     link.publish(&published(3));
     assert_eq!(node.desired().await.generation, 3);
@@ -390,9 +461,6 @@ async fn an_epoch_that_cannot_be_is_ignored() {
         epoch: 8,
         ..worker(pb::Phase::Running, 0, 2)
     };
-    let _node = hub
-        .connect("secret", "n1", hello(vec![beyond, ahead]))
-        .await
-        .unwrap();
+    let _node = hub.connect("n1", hello(vec![beyond, ahead])).await.unwrap();
     assert_eq!(hub.registry.outbid().await, Epoch(8));
 }

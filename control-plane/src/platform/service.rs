@@ -14,23 +14,23 @@ use lockstep_core::in_place::Agents;
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::platform_server::{Platform, PlatformServer};
 use prost::Message as _;
+use rustls::ServerConfig;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::authorize::{self, Authorizer};
 use super::board::{Board, Filter, Key, Snapshot};
 use super::follow::Follower;
 use super::{convert, fields};
-use crate::tls::HubIdentity;
+use crate::group;
+use crate::tls::{self, HubIdentity};
 use crate::watch::{self, PackedJobSet};
-use crate::{group, retry};
 
 /// Watches at the same time, over all callers.
 const MAX_WATCHES: usize = 256;
@@ -44,9 +44,6 @@ const FULL_PAGE: usize = 2 * 1024 * 1024;
 const CALL: Duration = Duration::from_secs(30);
 /// Who watches is asked after this time again whether they still may.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-
-/// Between attempts to get a certificate at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Serves `lockstep.platform.v1.Platform`.
 pub struct PlatformService {
@@ -308,52 +305,29 @@ pub(crate) async fn run(
         shutdown.cancelled().await;
         return Ok(());
     };
-    let identity = tokio::select! {
-        () = shutdown.cancelled() => return Ok(()),
-        identity = certificate(&identity) => identity,
+    let Some(tls) = shutdown.run_until_cancelled(identity.ready()).await else {
+        return Ok(());
     };
     let listener = crate::serve::listen(address)
         .await
         .with_context(|| format!("platform API: {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "platform API listens");
-    serve_on(listener, identity, service).await
-}
-
-/// The API server may be away at the start, which is no reason not to wait for it.
-async fn certificate(identity: &HubIdentity) -> Identity {
-    let mut failures = 0;
-    loop {
-        match identity.get().await {
-            Ok(identity) => return identity,
-            Err(error) => {
-                failures += 1;
-                let wait = retry::delay(failures).min(LONGEST_WAIT);
-                tracing::warn!(%error, ?wait, "no certificate for the platform API, will retry");
-                tokio::time::sleep(wait).await;
-            }
-        }
-    }
+    serve_on(listener, tls?, service).await
 }
 
 pub(super) async fn serve_on(
     listener: TcpListener,
-    identity: Identity,
+    tls: Arc<ServerConfig>,
     service: PlatformService,
 ) -> anyhow::Result<()> {
     let shutdown = service.shutdown.clone();
-    let incoming = TcpListenerStream::new(listener).map(|stream| {
-        let stream = stream?;
-        stream.set_nodelay(true)?;
-        Ok::<_, std::io::Error>(stream)
-    });
     Server::builder()
-        .tls_config(ServerTlsConfig::new().identity(identity))?
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .max_concurrent_streams(Some(MAX_STREAMS))
         .timeout(CALL)
         .add_service(PlatformServer::new(service).max_decoding_message_size(MAX_REQUEST))
-        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
+        .serve_with_incoming_shutdown(tls::accept(listener, tls), shutdown.cancelled_owned())
         .await?;
     Ok(())
 }

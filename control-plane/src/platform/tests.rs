@@ -82,7 +82,8 @@ impl Api {
     async fn start() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let identity = tls::from_dir(dir.path()).unwrap();
+        let certificate = tls::from_dir(dir.path()).unwrap();
+        let identity = tls::grpc(tokio::sync::watch::channel(Some(certificate)).1).unwrap();
         let ca = std::fs::read_to_string(dir.path().join("ca.crt")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,28 +1,31 @@
 //! The hub's certificate, and the CA that daemons check it with.
 //!
-//! The CA lives in a Secret (in cluster) or a directory (out of cluster) and is made when missing; the serving certificate is made anew at
-//! each start and lives in memory. Daemons verify a fixed server name, so the certificate fits however they reach the hub.
+//! The [`Authority`] lives in a Secret (in cluster), and is made and replaced when it is time to; or in a directory (out of cluster), for good.
+//! Serving certificates are made by each process for itself and live in memory. Daemons verify a fixed server name, so that the certificate
+//! fits however they reach the hub.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use k8s_openapi::ByteString;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use thiserror::Error;
-use tonic::transport::Identity;
 
-use super::ca::Ca;
+use super::authority::{Authority, CA_CERT, CA_KEY, CA_NAME, SERVING_DAYS};
+use super::ca::{Ca, Validity};
 
 /// The name in the serving certificate, whatever address the hub is reached at.
 pub const SERVER_NAME: &str = "lockstep-control-plane";
 /// Secret that holds the CA, in the product's namespace.
 pub const CA_SECRET: &str = "lockstep-hub-tls";
-/// ConfigMap that publishes the CA certificate to the daemons.
+/// ConfigMap that publishes the CA certificate to the daemons; two of them while one takes the place of the other.
 pub const CA_CONFIG_MAP: &str = "lockstep-hub-ca";
-
-const CA_CERT: &str = "ca.crt";
-const CA_KEY: &str = "ca.key";
 
 /// Why no certificate could be had.
 #[derive(Debug, Error)]
@@ -30,6 +33,12 @@ pub enum TlsError {
     /// A certificate or key could not be made or read.
     #[error("hub certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// What was made cannot be served.
+    #[error("hub certificate: {0}")]
+    Serve(#[from] rustls::Error),
+    /// What was made cannot be read.
+    #[error("hub certificate: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
     /// A file could not be read or written.
     #[error("hub certificate: {path}: {error}")]
     File {
@@ -46,19 +55,20 @@ pub enum TlsError {
     Api(#[from] Box<kube::Error>),
 }
 
-/// Name of the CA.
-const CA_NAME: &str = "lockstep-hub-ca";
-
-fn serving(ca: &Ca) -> Result<Identity, TlsError> {
-    let issued = ca.issue(vec![SERVER_NAME.to_owned()], None)?;
-    Ok(Identity::from_pem(issued.cert, issued.key))
+/// A certificate by this CA, good for so long.
+pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<CertifiedKey>, TlsError> {
+    let issued = ca.issue(vec![SERVER_NAME.to_owned()], validity)?;
+    let chain = vec![CertificateDer::from_pem_slice(issued.cert.as_bytes())?];
+    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
+    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+    Ok(Arc::new(certified))
 }
 
 /// Takes the CA from a directory (`ca.crt`, `ca.key`), making it where it is missing.
 ///
 /// # Errors
 /// [`TlsError`] where the files cannot be read or written, or hold no CA.
-pub fn from_dir(dir: &Path) -> Result<Identity, TlsError> {
+pub(crate) fn from_dir(dir: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     let (cert, key) = (dir.join(CA_CERT), dir.join(CA_KEY));
     let file = |path: &Path| {
         let path = path.display().to_string();
@@ -70,13 +80,13 @@ pub fn from_dir(dir: &Path) -> Result<Identity, TlsError> {
             cert: std::fs::read_to_string(&cert).map_err(file(&cert))?,
             key: std::fs::read_to_string(&key).map_err(file(&key))?,
         };
-        return serving(&ca);
+        return serving(&ca, None);
     }
     let ca = Ca::generate(CA_NAME, None)?;
     std::fs::create_dir_all(dir).map_err(file(dir))?;
     write_private(&key, &ca.key).map_err(file(&key))?;
     std::fs::write(&cert, &ca.cert).map_err(file(&cert))?;
-    serving(&ca)
+    serving(&ca, None)
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
@@ -91,72 +101,122 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Takes the CA from the Secret, making it where it is missing, and publishes its certificate in the ConfigMap.
-///
-/// # Errors
-/// [`TlsError`] where the API server refuses or the Secret is damaged.
-pub async fn from_cluster(client: &kube::Client, namespace: &str) -> Result<Identity, TlsError> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let ca = match secrets.get_opt(CA_SECRET).await.map_err(Box::new)? {
-        Some(secret) => from_secret(&secret)?,
-        None => create_secret(&secrets).await?,
-    };
-    let map = ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(CA_CONFIG_MAP.to_owned()),
-            ..ObjectMeta::default()
-        },
-        data: Some(BTreeMap::from([(CA_CERT.to_owned(), ca.cert.clone())])),
-        ..ConfigMap::default()
-    };
-    Api::<ConfigMap>::namespaced(client.clone(), namespace)
-        .patch(
-            CA_CONFIG_MAP,
-            &PatchParams::apply("lockstep-control-plane").force(),
-            &Patch::Apply(&map),
-        )
-        .await
-        .map_err(Box::new)?;
-    serving(&ca)
+/// The authority of the cluster, as this process has last seen it.
+#[derive(Default)]
+pub(super) struct Cluster {
+    published: Option<String>,
+    /// By which CA the serving certificate was made, and when.
+    issued: Option<(String, Timestamp)>,
 }
 
-async fn create_secret(secrets: &Api<Secret>) -> Result<Ca, TlsError> {
-    let ca = Ca::generate(CA_NAME, None)?;
-    let data = [(CA_CERT, &ca.cert), (CA_KEY, &ca.key)];
+impl Cluster {
+    /// Sees to it that there is an authority, that it is the one of its time, and that daemons know it. Gives a certificate to serve with from now
+    /// on, where that is another one.
+    ///
+    /// # Errors
+    /// [`TlsError`] where the API server refuses or the Secret is damaged.
+    pub(super) async fn look(
+        &mut self,
+        client: &kube::Client,
+        namespace: &str,
+        now: Timestamp,
+    ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let (mut secret, mut authority) = present(&secrets, now).await?;
+        // What is known of the next one must have been published before it signs.
+        self.publish(client, namespace, &authority).await?;
+        if let Some((after, why)) = authority.step(now)? {
+            secret.data = Some(after.to_data());
+            match secrets.replace(CA_SECRET, &PostParams::default(), &secret).await {
+                Ok(_) => {
+                    tracing::info!(why, "the hub's authority changes");
+                    authority = after;
+                    self.publish(client, namespace, &authority).await?;
+                }
+                // Another replica was first: the next look brings what it has written.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(Box::new(error).into()),
+            }
+        }
+        self.issue(&authority, now)
+    }
+
+    /// Another certificate by another CA, and every day.
+    fn issue(
+        &mut self,
+        authority: &Authority,
+        now: Timestamp,
+    ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
+        let ca = &authority.current;
+        let is_good =
+            |(by, at): &(String, Timestamp)| *by == ca.cert && now.duration_since(*at).as_hours() < 24;
+        if self.issued.as_ref().is_some_and(is_good) {
+            return Ok(None);
+        }
+        let certificate = serving(ca, Some(Validity::days(now, SERVING_DAYS)))?;
+        self.issued = Some((ca.cert.clone(), now));
+        Ok(Some(certificate))
+    }
+
+    async fn publish(
+        &mut self,
+        client: &kube::Client,
+        namespace: &str,
+        authority: &Authority,
+    ) -> Result<(), TlsError> {
+        let trusted = authority.trusted();
+        if self.published.as_ref() == Some(&trusted) {
+            return Ok(());
+        }
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(CA_CONFIG_MAP.to_owned()),
+                ..ObjectMeta::default()
+            },
+            data: Some(BTreeMap::from([(CA_CERT.to_owned(), trusted.clone())])),
+            ..ConfigMap::default()
+        };
+        Api::<ConfigMap>::namespaced(client.clone(), namespace)
+            .patch(
+                CA_CONFIG_MAP,
+                &PatchParams::apply("lockstep-control-plane").force(),
+                &Patch::Apply(&map),
+            )
+            .await
+            .map_err(Box::new)?;
+        self.published = Some(trusted);
+        Ok(())
+    }
+}
+
+/// The Secret and what it holds, made where it is missing.
+async fn present(secrets: &Api<Secret>, now: Timestamp) -> Result<(Secret, Authority), TlsError> {
+    let read = |secret: Secret| {
+        let made = secret
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(now, |time| time.0);
+        let authority = Authority::from_data(secret.data.as_ref().unwrap_or(&BTreeMap::new()), made)?;
+        Ok((secret, authority))
+    };
+    if let Some(secret) = secrets.get_opt(CA_SECRET).await.map_err(Box::new)? {
+        return read(secret);
+    }
     let secret = Secret {
         metadata: ObjectMeta {
             name: Some(CA_SECRET.to_owned()),
             ..ObjectMeta::default()
         },
-        data: Some(
-            data.into_iter()
-                .map(|(name, pem)| (name.to_owned(), ByteString(pem.clone().into_bytes())))
-                .collect(),
-        ),
+        data: Some(Authority::generate(now)?.to_data()),
         ..Secret::default()
     };
     match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => Ok(ca),
+        Ok(secret) => read(secret),
         // Another replica was first: its CA is the one.
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            from_secret(&secrets.get(CA_SECRET).await.map_err(Box::new)?)
+            read(secrets.get(CA_SECRET).await.map_err(Box::new)?)
         }
         Err(error) => Err(TlsError::Api(Box::new(error))),
     }
-}
-
-fn from_secret(secret: &Secret) -> Result<Ca, TlsError> {
-    let part = |name: &'static str| {
-        let bytes = secret
-            .data
-            .as_ref()
-            .and_then(|data| data.get(name))
-            .ok_or(TlsError::Secret(name))?;
-        String::from_utf8(bytes.0.clone()).map_err(|_| TlsError::Secret(name))
-    };
-    Ok(Ca {
-        name: CA_NAME,
-        cert: part(CA_CERT)?,
-        key: part(CA_KEY)?,
-    })
 }

@@ -1,9 +1,16 @@
 //! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
 
+mod authority;
 mod ca;
 mod hub;
+mod serving;
 mod shared;
 
 pub(crate) use ca::{Ca, Validity};
-pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError, from_cluster, from_dir};
+#[cfg(test)]
+pub(crate) use hub::from_dir;
+pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};
+#[cfg(test)]
+pub(crate) use serving::grpc;
+pub(crate) use serving::{Certificate, Current, accept};
 pub(crate) use shared::HubIdentity;

@@ -1,13 +1,27 @@
-//! The certificate of the hub, which the platform API serves too: made once per process, whoever asks first.
+//! The certificate of the hub, which the platform API serves too: one per process, kept new.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use tokio::sync::OnceCell;
-use tonic::transport::Identity;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use rustls::ServerConfig;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use super::hub::{TlsError, from_cluster, from_dir};
-use crate::namespace;
+use super::hub::{CA_SECRET, Cluster, TlsError, from_dir};
+use super::serving::{Certificate, grpc};
+use crate::{namespace, retry};
+
+/// How often it is looked whether it is time for another CA. What other replicas have written is seen at once.
+const LOOK: Duration = Duration::from_secs(600);
+/// Between attempts that fail at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The serving certificate and key.
 pub(crate) struct HubIdentity {
@@ -15,7 +29,7 @@ pub(crate) struct HubIdentity {
     namespace: String,
     /// Directory of the CA; otherwise a Secret.
     dir: Option<PathBuf>,
-    made: OnceCell<Identity>,
+    certificate: watch::Sender<Certificate>,
 }
 
 impl HubIdentity {
@@ -24,26 +38,72 @@ impl HubIdentity {
             client,
             namespace,
             dir,
-            made: OnceCell::new(),
+            certificate: watch::Sender::new(None),
         }
     }
 
-    /// The identity, signed by the CA that clients know.
+    /// TLS with the certificate of the moment, once there is one: the API server may be away at the start.
     ///
     /// # Errors
-    /// [`TlsError`] where the CA cannot be had now. The next call tries again.
-    pub(crate) async fn get(&self) -> Result<Identity, TlsError> {
-        let make = || async {
-            match &self.dir {
-                Some(dir) => from_dir(dir),
-                None => {
-                    namespace::ensure(&self.client, &self.namespace)
-                        .await
-                        .map_err(Box::new)?;
-                    from_cluster(&self.client, &self.namespace).await
+    /// Where rustls does not support what it is asked for.
+    pub(crate) async fn ready(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut certificate = self.certificate.subscribe();
+        // The sender is `self`.
+        let _ = certificate.wait_for(Option::is_some).await;
+        Ok(grpc(certificate)?)
+    }
+
+    /// Keeps the certificate and its CA new until `shutdown`.
+    pub(crate) async fn keep(&self, shutdown: CancellationToken) {
+        let _ = shutdown.run_until_cancelled(Box::pin(self.keep_on())).await;
+    }
+
+    async fn keep_on(&self) {
+        let mut cluster = Cluster::default();
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let changes = watcher::watch_object(secrets, CA_SECRET).default_backoff();
+        let mut changes = std::pin::pin!(changes);
+        let mut failures = 0;
+        loop {
+            let looked = self.look(&mut cluster).await;
+            let wait = match looked {
+                Ok(()) => {
+                    failures = 0;
+                    LOOK
                 }
+                Err(error) => {
+                    failures += 1;
+                    let wait = retry::delay(failures).min(LONGEST_WAIT);
+                    tracing::warn!(%error, ?wait, "the hub's certificate cannot be looked after, will retry");
+                    wait
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // Another replica has written it, or somebody has deleted it.
+                changed = changes.next(), if self.dir.is_none() => if let Some(Err(error)) = changed {
+                    tracing::debug!(%error, "the hub's authority cannot be watched");
+                },
+            }
+        }
+    }
+
+    async fn look(&self, cluster: &mut Cluster) -> Result<(), TlsError> {
+        let certificate = match &self.dir {
+            Some(_) if self.certificate.borrow().is_some() => None,
+            Some(dir) => Some(from_dir(dir)?),
+            None => {
+                namespace::ensure(&self.client, &self.namespace)
+                    .await
+                    .map_err(Box::new)?;
+                cluster
+                    .look(&self.client, &self.namespace, Timestamp::now())
+                    .await?
             }
         };
-        self.made.get_or_try_init(make).await.cloned()
+        if certificate.is_some() {
+            self.certificate.send_replace(certificate);
+        }
+        Ok(())
     }
 }

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 8;
 const LIMIT: Duration = Duration::from_secs(240);
 /// But for those that start the control plane many times.
 const LIMIT_ALONE: Duration = Duration::from_secs(480);
-const UPSTREAM_CRD: &str = concat!(
+pub(crate) const UPSTREAM_CRD: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../control-plane/api/vendor/jobset.x-k8s.io_jobsets.yaml"
 );

@@ -9,6 +9,7 @@ mod examples;
 mod faults;
 mod fields;
 mod fixture;
+mod identity;
 mod in_place;
 mod invalid;
 mod lifecycle;
@@ -22,6 +23,7 @@ mod proxy;
 mod restarts;
 mod scene;
 mod takeover;
+mod upgrade;
 mod valkey;
 mod webhooks;
 
@@ -34,6 +36,7 @@ fn main() -> std::process::ExitCode {
         examples::cases(),
         faults::cases(),
         fields::cases(),
+        identity::cases(),
         lifecycle::cases(),
         operations::cases(),
         order::cases(),
@@ -46,6 +49,7 @@ fn main() -> std::process::ExitCode {
         invalid::cases(),
         in_place::cases(),
         takeover::cases(),
+        upgrade::cases(),
         valkey::cases(),
         webhooks::cases(),
     ];

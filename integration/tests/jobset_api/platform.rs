@@ -1,6 +1,6 @@
 //! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
 
-mod caller;
+pub(crate) mod caller;
 pub(crate) mod daemon;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -40,15 +40,11 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
     let [hub, platform, of_follower] = free_addresses()?;
     let dir = scene.control_plane().dir().join("platform");
     std::fs::create_dir_all(&dir)?;
-    let token = dir.join("token");
-    std::fs::write(&token, "secret")?;
     let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
-    let (token, dir_flag) = (token.display().to_string(), dir.display().to_string());
+    let dir_flag = dir.display().to_string();
     let flags = [
         "--hub-bind-address",
         &hub_flag,
-        "--hub-token-file",
-        &token,
         "--hub-tls-dir",
         &dir_flag,
         "--platform-bind-address",
@@ -96,7 +92,7 @@ async fn groups_are_shown_and_restarted(
     })
     .await?;
     scene.all_pods_become("Running").await?;
-    let daemon = Daemon::connect(hub, ca, &made.uid().context("no uid")?, &pods).await?;
+    let daemon = Daemon::connect(scene, hub, ca, &made.uid().context("no uid")?, &pods).await?;
 
     let admin = platform.account("platform", &["list", "watch", "patch"]).await?;
     let list = pb::ListGroupsRequest {

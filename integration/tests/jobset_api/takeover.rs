@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
+use lockstep_integration::harness::eventually;
 use serde_json::json;
 
 use crate::fixture::{Case, case};
 use crate::restarts::{ALL, create};
-use crate::scene::{Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_restart_whose_controller_is_killed_at_any_moment_ends_in_the_same_state alone),
         case!(what_happens_while_nobody_looks_is_found alone),
         case!(told_to_end_it_ends_well_and_the_next_one_leads_at_once alone),
+        case!(a_lease_that_is_given_up_is_taken_at_once alone),
     ]
 }
 
@@ -64,6 +68,35 @@ async fn told_to_end_it_ends_well_and_the_next_one_leads_at_once(scene: Scene) -
     let status = scene.control_plane().stop().await?;
     ensure!(status.success(), "{status}");
     scene.control_plane().start().await?;
+    scene
+        .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
+        .await?;
+    scene.until_jobs(&["js-a-0"], 0).await?;
+    Ok(())
+}
+
+async fn a_lease_that_is_given_up_is_taken_at_once(scene: Scene) -> Result<()> {
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    let leases: Api<Lease> = Api::namespaced(scene.client(), "lockstep-system");
+    let hold = async |holder: Option<&str>| {
+        let patch = Patch::Merge(json!({"spec": {
+            "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z",
+        }}));
+        leases
+            .patch("lockstep-control-plane", &PatchParams::default(), &patch)
+            .await
+    };
+    hold(Some("somebody")).await?;
+    let waits = || control_plane.log().matches("waiting for leadership").count();
+    let before = waits();
+    control_plane.start().await?;
+    eventually("it waits", PATIENCE, async || {
+        ensure!(waits() > before, "{}", control_plane.log());
+        Ok(())
+    })
+    .await?;
+    hold(None).await?;
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
         .await?;

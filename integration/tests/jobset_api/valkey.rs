@@ -61,18 +61,10 @@ async fn the_sample_of_the_valkey_design_works_as_it_is(scene: Scene) -> Result<
     let control_plane = scene.control_plane();
     let dir = control_plane.dir().join("valkey");
     std::fs::create_dir_all(&dir)?;
-    let token = dir.join("token");
-    std::fs::write(&token, "secret")?;
-    let (hub_flag, token, dir_flag) = (
-        hub.to_string(),
-        token.display().to_string(),
-        dir.display().to_string(),
-    );
+    let (hub_flag, dir_flag) = (hub.to_string(), dir.display().to_string());
     let flags = [
         "--hub-bind-address",
         &hub_flag,
-        "--hub-token-file",
-        &token,
         "--hub-tls-dir",
         &dir_flag,
         "--otlp-endpoint",
@@ -116,7 +108,7 @@ async fn restarts_in_place_and_counts(
         Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
     })
     .await?;
-    let daemon = Daemon::connect(hub, &ca, &made.uid().context("no uid")?, &pods).await?;
+    let daemon = Daemon::connect(scene, hub, &ca, &made.uid().context("no uid")?, &pods).await?;
 
     until_restarts(scene, "0").await?;
     daemon.exit(1, 3).await?;

@@ -100,6 +100,12 @@ impl Product {
         self.ready().await
     }
 
+    /// Puts an image on every node that does not have it.
+    pub(crate) async fn load(&self, image: &Image) -> Result<()> {
+        self.with_cluster(async |cluster| Ok(cluster.load_image(image).await?))
+            .await
+    }
+
     /// Adds a node with all that the product needs there, and gives its number.
     pub(crate) async fn add_node(&self) -> Result<u8> {
         let node = self

@@ -34,17 +34,19 @@ pub(super) async fn channel(hub: &Hub, address: &str) -> Result<Channel, Session
     Ok(connected.map_err(|_| SessionError::Silent)??)
 }
 
-/// The request with this daemon's credentials.
-pub(super) async fn request<S>(hub: &Hub, stream: S) -> Result<Request<S>, SessionError> {
-    let token = read(&hub.token_file).await?;
+/// The request with a token.
+pub(super) fn request<S>(token: &str, stream: S) -> Result<Request<S>, SessionError> {
     let mut request = Request::new(stream);
-    let metadata = request.metadata_mut();
-    metadata.insert(
-        "authorization",
-        header(&format!("Bearer {}", token.trim()), "the token")?,
-    );
-    metadata.insert("lockstep-node", header(&hub.node_name, "the node name")?);
+    let value = format!("Bearer {token}").parse();
+    let mut value: MetadataValue<Ascii> = value.map_err(|_| SessionError::Token)?;
+    value.set_sensitive(true);
+    request.metadata_mut().insert("authorization", value);
     Ok(request)
+}
+
+/// The token that the file holds now.
+pub(super) async fn token(hub: &Hub) -> Result<String, SessionError> {
+    Ok(read(&hub.token_file).await?.trim().to_owned())
 }
 
 async fn read(path: &Path) -> Result<String, SessionError> {
@@ -54,10 +56,6 @@ async fn read(path: &Path) -> Result<String, SessionError> {
             path: path.to_owned(),
             source,
         })
-}
-
-fn header(value: &str, what: &'static str) -> Result<MetadataValue<Ascii>, SessionError> {
-    value.parse().map_err(|_| SessionError::Metadata(what))
 }
 
 /// tonic's transport errors say nothing by themselves.

@@ -3,7 +3,7 @@
 //! ```text
 //!              ┌──────────── Drain, end, error (back-off 50 ms to 5 s, reset by Welcome) ───────────┐
 //!              v                                                                                    │
-//!  connect ──Hello{snapshot}──> Welcome ──> Report, Pong  ↔  Desired, Forget, Ping ─────────────────┤
+//!  connect ──Hello{snapshot}──> Welcome ──> Report, Pong, Credentials  ↔  Desired, Forget, Ping ────┤
 //!              │                                                                                    │
 //!              ├──> NotLeader{address}: connect there at once ──────────────────────────────────────┤
 //!              └──> refused (protocol version): said clearly, tried again every 30 s ───────────────┘
@@ -13,6 +13,7 @@
 
 mod connect;
 pub mod convert;
+mod renewal;
 pub mod session;
 
 use std::path::PathBuf;
@@ -41,10 +42,8 @@ pub struct Hub {
     pub ca_file: PathBuf,
     /// Name in its certificate.
     pub server_name: String,
-    /// Token of this daemon, read again at every connect.
+    /// Token of this daemon, read again at every connect and every few seconds.
     pub token_file: PathBuf,
-    /// Name of this node.
-    pub node_name: String,
     /// /proc/sys/kernel/random/boot_id.
     pub boot_id: String,
 }

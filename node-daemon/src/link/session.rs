@@ -4,17 +4,18 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockstep_proto::NODE_PROTOCOL;
 use lockstep_proto::node::v1 as wire;
 use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::node_message::Kind as ToHub;
+use lockstep_proto::{NODE_PROTOCOL, NODE_PROTOCOL_CREDENTIALS};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, info};
 
+use super::renewal::Renewal;
 use super::{Hub, connect, convert};
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
@@ -50,9 +51,9 @@ pub enum SessionError {
         /// Why.
         source: io::Error,
     },
-    /// The token or the node name cannot be sent.
-    #[error("{0} cannot be sent as metadata")]
-    Metadata(&'static str),
+    /// The token cannot be sent.
+    #[error("the token cannot be sent as metadata")]
+    Token,
     /// The handshake takes too long.
     #[error("no answer from the hub")]
     Silent,
@@ -100,7 +101,8 @@ pub async fn run(
     let channel = connect::channel(hub, address).await?;
     // One message waits for the stream at most: what comes meanwhile is coalesced in the outbox.
     let (outgoing, messages) = mpsc::channel(1);
-    let request = connect::request(hub, ReceiverStream::new(messages)).await?;
+    let token = connect::token(hub).await?;
+    let request = connect::request(&token, ReceiverStream::new(messages))?;
     if outgoing.try_send(hello(hub, workers).await?).is_err() {
         return Err(SessionError::NotWelcomed);
     }
@@ -111,6 +113,7 @@ pub async fn run(
         Ok::<_, Status>((incoming, first))
     });
     let (incoming, first) = opened.await.map_err(|_| SessionError::NotWelcomed)??;
+    let mut credentials = None;
     match first.and_then(|message| message.kind) {
         Some(FromHub::Welcome(welcome)) => {
             if !NODE_PROTOCOL.contains(&welcome.protocol) {
@@ -123,19 +126,23 @@ pub async fn run(
                 "linked to the hub"
             );
             *welcomed = true;
+            if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
+                credentials = Some(Renewal::new(hub, token));
+            }
         }
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
     }
-    exchange(incoming, outgoing, workers).await
+    exchange(incoming, outgoing, workers, credentials).await
 }
 
 async fn exchange(
     mut incoming: Streaming<wire::HubMessage>,
     outgoing: Outgoing,
     workers: &Handle,
+    mut renewal: Option<Renewal<'_>>,
 ) -> Result<End, SessionError> {
-    let mut pong = None;
+    let mut urgent = Urgent::default();
     let mut drained: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -152,7 +159,7 @@ async fn exchange(
                         info!(group = forget.group_uid, "group is no longer managed");
                         workers.tell(Input::Forget(forget.group_uid.into(), forget.epoch)).await?;
                     }
-                    Some(FromHub::Ping(ping)) => pong = Some(ping.nonce),
+                    Some(FromHub::Ping(ping)) => urgent.pong = Some(ping.nonce),
                     Some(FromHub::Drain(_)) => {
                         let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
                         drained.get_or_insert(Instant::now() + spread);
@@ -162,37 +169,47 @@ async fn exchange(
                     Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
                 }
             }
-            message = next(&outgoing, workers, pong) => match message {
-                Ok(sent) => if sent == Sent::Pong {
-                    pong = None;
-                },
+            message = next(&outgoing, workers, &mut urgent) => match message {
+                Ok(()) => {}
                 // The stream has ended; `incoming` says how.
                 Err(mpsc::error::SendError(())) => return finish(incoming).await,
             },
+            token = fresh(&mut renewal) => urgent.token = Some(token),
             () = until(drained) => return Ok(End::Drained),
         }
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Sent {
-    Pong,
-    Report,
+/// What goes before reports.
+#[derive(Default)]
+struct Urgent {
+    pong: Option<u64>,
+    token: Option<String>,
+}
+
+impl Urgent {
+    fn take(&mut self) -> Option<ToHub> {
+        if let Some(nonce) = self.pong.take() {
+            return Some(ToHub::Pong(wire::Pong { nonce }));
+        }
+        let token = self.token.take()?;
+        Some(ToHub::Credentials(wire::Credentials { token }))
+    }
 }
 
 /// Sends the next message once there is one and there is room for it. Cancel safe: nothing is taken before there is room.
 async fn next(
     outgoing: &Outgoing,
     workers: &Handle,
-    pong: Option<u64>,
-) -> Result<Sent, mpsc::error::SendError<()>> {
-    if pong.is_none() {
+    urgent: &mut Urgent,
+) -> Result<(), mpsc::error::SendError<()>> {
+    if urgent.pong.is_none() && urgent.token.is_none() {
         workers.outbox().filled().await;
     }
     let permit = outgoing.reserve().await?;
-    if let Some(nonce) = pong {
-        permit.send(node_message(ToHub::Pong(wire::Pong { nonce })));
-        return Ok(Sent::Pong);
+    if let Some(kind) = urgent.take() {
+        permit.send(node_message(kind));
+        return Ok(());
     }
     let workers = workers
         .outbox()
@@ -201,7 +218,15 @@ async fn next(
         .map(convert::worker_state)
         .collect();
     permit.send(node_message(ToHub::Report(wire::Report { workers })));
-    Ok(Sent::Report)
+    Ok(())
+}
+
+/// The next token of this daemon that the hub has not seen. Cancel safe.
+async fn fresh(renewal: &mut Option<Renewal<'_>>) -> String {
+    match renewal {
+        Some(renewal) => renewal.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn until(deadline: Option<Instant>) {

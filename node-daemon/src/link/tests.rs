@@ -24,7 +24,6 @@ const NAME: &str = "lockstep-control-plane";
 /// One stream, as the hub sees it.
 struct Stream {
     token: String,
-    node: String,
     incoming: Streaming<wire::NodeMessage>,
     outgoing: mpsc::Sender<Result<wire::HubMessage, Status>>,
 }
@@ -55,11 +54,13 @@ impl Stream {
 
     /// Takes the Hello and accepts the stream.
     async fn welcome(&mut self) -> wire::Hello {
+        self.welcome_to(1).await
+    }
+
+    /// The same with this version of the protocol.
+    async fn welcome_to(&mut self, protocol: u32) -> wire::Hello {
         let hello = self.hello().await;
-        let welcome = wire::Welcome {
-            protocol: 1,
-            epoch: 3,
-        };
+        let welcome = wire::Welcome { protocol, epoch: 3 };
         self.send(FromHub::Welcome(welcome)).await;
         hello
     }
@@ -86,7 +87,6 @@ impl NodeHub for Service {
         let (outgoing, messages) = mpsc::channel(16);
         let stream = Stream {
             token: header("authorization"),
-            node: header("lockstep-node"),
             incoming: request.into_inner(),
             outgoing,
         };
@@ -196,7 +196,6 @@ impl Daemon {
             ca_file: dir.path().join("ca.crt"),
             server_name: NAME.to_owned(),
             token_file: dir.path().join("token"),
-            node_name: "node-1".to_owned(),
             boot_id: "boot".to_owned(),
         };
         let (driver, workers) = Driver::new(Table::new(0));
@@ -250,14 +249,11 @@ async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
     let mut stream = hub.stream().await;
-    assert_eq!(
-        (stream.token.as_str(), stream.node.as_str()),
-        ("Bearer secret", "node-1")
-    );
+    assert_eq!(stream.token, "Bearer secret");
     let hello = stream.welcome().await;
     assert_eq!(
         (hello.protocol_min, hello.protocol_max, hello.boot_id.as_str()),
-        (1, 2, "boot")
+        (1, 3, "boot")
     );
     assert!(hello.snapshot.is_empty());
 
@@ -410,6 +406,31 @@ async fn only_the_right_name_is_trusted_and_the_ca_may_come_late() {
     let mut hub = FakeHub::on(listener, &pki);
     std::fs::write(daemon.dir.path().join("ca.crt"), &pki.ca).unwrap();
     hub.stream().await.welcome().await;
+}
+
+#[tokio::test]
+async fn a_renewed_token_is_sent_on_the_stream_that_stands() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let token = daemon.dir.path().join("token");
+    let mut stream = hub.stream().await;
+    // Before the Welcome, so that the first look finds it.
+    std::fs::write(&token, "second\n").unwrap();
+    stream.welcome_to(3).await;
+    match stream.next().await {
+        ToHub::Credentials(credentials) => assert_eq!(credentials.token, "second"),
+        other => panic!("{other:?}"),
+    }
+    drop(stream);
+    // A hub of before would not know what it is.
+    let mut stream = hub.stream().await;
+    assert_eq!(stream.token, "Bearer second");
+    std::fs::write(&token, "third\n").unwrap();
+    stream.welcome_to(2).await;
+    daemon.register("c").await;
+    daemon.state("c", AgentPhase::Running, 1).await;
+    stream.report().await;
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub(super) struct Caller {
 }
 
 /// A channel to a server with a certificate of this CA.
-pub(super) fn channel(address: SocketAddr, ca: &str) -> Channel {
+pub(crate) fn channel(address: SocketAddr, ca: &str) -> Channel {
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(ca))
         .domain_name(SERVER_NAME);

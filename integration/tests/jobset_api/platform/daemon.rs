@@ -16,6 +16,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 
 use super::caller::channel;
+use crate::identity::{AUDIENCE, Account};
+use crate::scene::Scene;
 
 /// The node whose daemon this is.
 pub(crate) const NODE: &str = "node-of-the-test";
@@ -31,7 +33,14 @@ pub(crate) struct Daemon(mpsc::Sender<Fate>);
 
 impl Daemon {
     /// Connects to the hub, with a fresh agent in each of the pods.
-    pub(crate) async fn connect(hub: SocketAddr, ca: &str, group: &str, pods: &[Pod]) -> Result<Self> {
+    pub(crate) async fn connect(
+        scene: &Scene,
+        hub: SocketAddr,
+        ca: &str,
+        group: &str,
+        pods: &[Pod],
+    ) -> Result<Self> {
+        let token = Account::of_daemons(scene).await?.token_on(NODE, AUDIENCE).await?;
         let mut workers: Vec<pb::WorkerState> = pods.iter().map(|pod| fresh(group, pod)).collect();
         workers.sort_by(|a, b| (&a.job, a.completion_index).cmp(&(&b.job, b.completion_index)));
         let (tx, messages) = mpsc::channel(16);
@@ -44,8 +53,7 @@ impl Daemon {
         tx.send(message(ToHub::Hello(hello))).await?;
         let mut request = Request::new(ReceiverStream::new(messages));
         let metadata = request.metadata_mut();
-        metadata.insert("authorization", "Bearer secret".parse()?);
-        metadata.insert("lockstep-node", NODE.parse()?);
+        metadata.insert("authorization", format!("Bearer {token}").parse()?);
         let rx = NodeHubClient::new(channel(hub, ca))
             .connect(request)
             .await?

@@ -48,7 +48,7 @@ pub(super) async fn files_that_somebody_else_keeps_are_served_by_a_replica_that_
     replica.start().await?;
     replica.until_ready().await?;
 
-    let manifests = setup::configurations(&scene, "-files", "files", replica.webhook_port()).await?;
+    let manifests = setup::configurations(&scene, "-files", "files", replica.webhook_port(), &[]).await?;
     for mut manifest in manifests {
         for webhook in manifest["webhooks"].as_array_mut().context("no webhooks")? {
             webhook["clientConfig"]["caBundle"] = json!(BASE64_STANDARD.encode(&first_ca));

@@ -30,10 +30,15 @@ static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
 /// Has the objects of this namespace go through the webhooks of the shared control plane.
 pub(crate) async fn enable(scene: &Scene) -> Result<()> {
+    enable_with(scene, &[]).await
+}
+
+/// The same, with the webhooks that the chart has with these values. All cases of a run state the same.
+pub(crate) async fn enable_with(scene: &Scene, values: &[&str]) -> Result<()> {
     let client = &scene.namespace.access.client;
     let install = async || {
         let port = scene.control_plane().webhook_port();
-        for manifest in configurations(scene, "", "on", port).await? {
+        for manifest in configurations(scene, "", "on", port, values).await? {
             create(client, manifest).await?;
         }
         anyhow::Ok(())
@@ -103,8 +108,14 @@ pub(super) async fn rendered(templates: &[&str], values: &[&str]) -> Result<Stri
 }
 
 /// The chart's configurations with another end to their names, for namespaces with this value of the label.
-pub(super) async fn configurations(scene: &Scene, end: &str, value: &str, port: u16) -> Result<Vec<Value>> {
-    let rendered = rendered(&["templates/webhook/configurations.yaml"], &[]).await?;
+pub(super) async fn configurations(
+    scene: &Scene,
+    end: &str,
+    value: &str,
+    port: u16,
+    values: &[&str],
+) -> Result<Vec<Value>> {
+    let rendered = rendered(&["templates/webhook/configurations.yaml"], values).await?;
     // From YAML to JSON.
     let read = ["create", "--dry-run=client", "--output=json", "--filename=-"];
     let json = scene.namespace.access.kubectl(&read, &rendered).await?;

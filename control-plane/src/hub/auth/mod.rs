@@ -1,0 +1,217 @@
+//! Who is speaking: node daemons present projected ServiceAccount tokens.
+//!
+//! Promises: a token is checked here, with the keys that the cluster publishes ([`Keys`]), so that no stream waits for the API server; the
+//! node's name comes from the token alone. Beside that the API server is asked, at a limited rate, whether tokens were revoked ([`Reviews`]).
+
+mod keys;
+mod review;
+mod signature;
+mod token;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use thiserror::Error;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use keys::Keys;
+pub use keys::{ClusterKeys, Issuer, KeyError, KeySource};
+pub use review::{ClusterReviewer, ReviewError, Reviewer};
+use review::{Reviews, Watched};
+pub use token::Expected;
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;
+
+/// For how long a stream goes on after its token has expired, without a new one. kubelet may be late, or have no API server to ask.
+pub(super) const GRACE: Duration = Duration::from_secs(300);
+
+/// Why credentials were refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AuthError {
+    /// No `authorization: Bearer …` in the request.
+    #[error("the request carries no bearer token")]
+    Missing,
+    /// Nobody makes tokens as long as this.
+    #[error("the token is too long")]
+    TooLong,
+    /// It is no ServiceAccount token.
+    #[error("the token is not a ServiceAccount token")]
+    Malformed,
+    /// An algorithm that API servers do not sign with, or not that of the key.
+    #[error("the token's algorithm is not accepted")]
+    Algorithm,
+    /// The cluster has no such key.
+    #[error("the token is signed with a key that the cluster does not publish")]
+    UnknownKey,
+    /// Somebody else has signed it.
+    #[error("the token's signature is wrong")]
+    Signature,
+    /// Somebody else has issued it.
+    #[error("the token is not issued by {expected}")]
+    Issuer {
+        /// Who must have.
+        expected: String,
+    },
+    /// It is meant for somebody else.
+    #[error("the token is not for the audience {expected}")]
+    Audience {
+        /// What it must be for.
+        expected: String,
+    },
+    /// It was good once.
+    #[error("the token has expired")]
+    Expired,
+    /// It will be good.
+    #[error("the token is not valid yet")]
+    NotYetValid,
+    /// It is of somebody else.
+    #[error("the token is of {subject}, and only {expected} is accepted")]
+    Subject {
+        /// Whose it is.
+        subject: String,
+        /// Whose it must be.
+        expected: String,
+    },
+    /// It does not say on which node its pod runs.
+    #[error(
+        "the token names no node: Kubernetes 1.32 or later is needed, or the feature gate ServiceAccountTokenPodNodeInfo"
+    )]
+    NoNode,
+    /// Its pod, node or ServiceAccount is gone.
+    #[error("the token was revoked: its pod, node or ServiceAccount is gone")]
+    Revoked,
+    /// A stream belongs to one node.
+    #[error("the token is of node {node}, and the stream of another one")]
+    OtherNode {
+        /// The node of the token.
+        node: String,
+    },
+    /// The stream's token has expired and no new one has come.
+    #[error("the stream's token has expired, and no new one has come")]
+    Overdue,
+    /// No key is known, or not this one, and the API server cannot be asked.
+    #[error("the keys that tokens are signed with cannot be read from the API server now")]
+    NoKeys,
+}
+
+impl AuthError {
+    /// Its name in metrics.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "no_token",
+            Self::TooLong => "token_too_long",
+            Self::Malformed => "malformed_token",
+            Self::Algorithm => "algorithm",
+            Self::UnknownKey => "unknown_key",
+            Self::Signature => "signature",
+            Self::Issuer { .. } => "issuer",
+            Self::Audience { .. } => "audience",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::Subject { .. } => "subject",
+            Self::NoNode => "no_node",
+            Self::Revoked => "revoked",
+            Self::OtherNode { .. } => "other_node",
+            Self::Overdue => "overdue",
+            Self::NoKeys => "no_keys",
+        }
+    }
+}
+
+impl From<AuthError> for Status {
+    fn from(error: AuthError) -> Self {
+        let text = error.to_string();
+        match error {
+            AuthError::NoKeys => Self::unavailable(text),
+            _ => Self::unauthenticated(text),
+        }
+    }
+}
+
+/// An accepted token.
+pub struct Credentials {
+    /// Name of the Node object. Everything that the stream reports is held against the pods bound to this node.
+    pub node: String,
+    /// When the token expires.
+    expires: Instant,
+    watched: Watched,
+}
+
+impl Credentials {
+    /// When the token expires.
+    pub(super) fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    /// Resolves once the token is known to be revoked. Cancel-safe.
+    pub(super) async fn revoked(&self) {
+        self.watched.revoked().await;
+    }
+}
+
+/// Turns tokens into nodes' identities.
+pub struct Authenticator {
+    expected: Expected,
+    keys: Keys,
+    reviews: Arc<Reviews>,
+}
+
+impl Authenticator {
+    /// One that accepts such tokens, once [`Authenticator::keep`] runs.
+    #[must_use]
+    pub fn new(expected: Expected, keys: impl KeySource, reviewer: impl Reviewer) -> Arc<Self> {
+        signature::install();
+        Arc::new(Self {
+            expected,
+            keys: Keys::new(keys),
+            reviews: Reviews::new(reviewer),
+        })
+    }
+
+    /// Keeps the keys up to date and looks for revoked tokens, until `end`.
+    pub async fn keep(&self, end: CancellationToken) {
+        tokio::join!(self.keys.keep(end.clone()), self.reviews.run(end));
+    }
+
+    /// Checks the request's metadata.
+    ///
+    /// # Errors
+    /// [`AuthError`] where the request must not be served.
+    pub async fn authenticate(&self, metadata: &MetadataMap) -> Result<Credentials, AuthError> {
+        let value = metadata.get("authorization");
+        let token = value
+            .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
+            .ok_or(AuthError::Missing)?;
+        self.check(token).await
+    }
+
+    /// Checks a token.
+    ///
+    /// # Errors
+    /// [`AuthError`] where it is not accepted.
+    pub async fn check(&self, token: &str) -> Result<Credentials, AuthError> {
+        let id = token::key_id(token)?;
+        let issuer = self.keys.with(&id).await?;
+        let accepted = token::check(token, &id, &issuer, &self.expected)?;
+        let expires = at(accepted.expires);
+        Ok(Credentials {
+            node: accepted.node,
+            expires,
+            watched: self.reviews.watch(token, expires).ok_or(AuthError::Revoked)?,
+        })
+    }
+}
+
+/// A time of the wall clock, seconds since the Unix epoch, by the clock that timers have. What is over is now, and what is far away a year.
+fn at(seconds: u64) -> Instant {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let left = Duration::from_secs(seconds).saturating_sub(now);
+    Instant::now() + left.min(Duration::from_secs(366 * 24 * 3600))
+}

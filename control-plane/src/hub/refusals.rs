@@ -1,0 +1,99 @@
+//! Who was refused, and why: counted each time, logged once.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
+
+/// The same refusal of the same daemon is logged again after this time.
+const QUIET: Duration = Duration::from_secs(3600);
+/// Refusals that are remembered. While there are so many, others are only counted.
+const REMEMBERED: usize = 4096;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+/// Counts and logs refusals.
+#[derive(Default)]
+pub struct Refusals {
+    counts: Family<Labels, Counter>,
+    logged: Mutex<HashMap<(String, &'static str), Instant>>,
+}
+
+impl Refusals {
+    /// Registers their metric.
+    #[must_use]
+    pub fn register(metrics: &Metrics) -> Self {
+        let refusals = Self::default();
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_hub_refusals",
+                "Streams of node daemons, and their tokens, that the hub has refused or ended, by reason",
+                refusals.counts.clone(),
+            );
+        });
+        refusals
+    }
+
+    /// Somebody was refused: `who` is a node, where that is known for certain, or else the address of the peer.
+    pub(super) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
+        self.counts.get_or_create(&Labels { reason }).inc();
+        if self.is_news(who, reason) {
+            tracing::warn!(who, reason, %error, "a node daemon was refused");
+        }
+    }
+
+    fn is_news(&self, who: &str, reason: &'static str) -> bool {
+        let now = Instant::now();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= REMEMBERED {
+            logged.retain(|_, at| now.duration_since(*at) < QUIET);
+        }
+        let key = (who.to_owned(), reason);
+        let known = logged.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET);
+        if known || logged.len() >= REMEMBERED {
+            return false;
+        }
+        logged.insert(key, now);
+        true
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self, reason: &'static str) -> u64 {
+        self.counts.get_or_create(&Labels { reason }).get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_refusal_is_counted_and_logged_once_an_hour() {
+        let refusals = Refusals::default();
+        assert!(refusals.is_news("10.0.0.1", "expired"));
+        assert!(!refusals.is_news("10.0.0.1", "expired"));
+        assert!(refusals.is_news("10.0.0.1", "signature") && refusals.is_news("10.0.0.2", "expired"));
+        tokio::time::advance(QUIET).await;
+        assert!(refusals.is_news("10.0.0.1", "expired"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_are_remembered_than_fit() {
+        let refusals = Refusals::default();
+        for peer in 0..2 * REMEMBERED {
+            refusals.is_news(&peer.to_string(), "expired");
+        }
+        assert_eq!(refusals.logged.lock().unwrap().len(), REMEMBERED);
+        tokio::time::advance(QUIET).await;
+        assert!(refusals.is_news("a new one", "expired"));
+    }
+}

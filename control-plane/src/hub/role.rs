@@ -1,0 +1,66 @@
+//! What this replica is to node daemons: the leader, or one that knows where the leader is.
+//!
+//! Promises: streams are accepted only between the beginning and the end of a term, and all of them have ended when [`Role::lead`] returns.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::registry::Registry;
+use crate::lease::Whereabouts;
+
+/// The role of this replica.
+pub struct Role {
+    term: watch::Sender<Option<Term>>,
+    leader: Whereabouts,
+}
+
+/// The time in which this replica leads.
+#[derive(Clone)]
+pub(super) struct Term {
+    pub(super) registry: Arc<Registry>,
+    /// The streams.
+    pub(super) tasks: TaskTracker,
+    /// Ends them.
+    pub(super) end: CancellationToken,
+}
+
+impl Role {
+    /// One that does not lead yet.
+    #[must_use]
+    pub fn new(leader: Whereabouts) -> Arc<Self> {
+        Arc::new(Self {
+            term: watch::Sender::new(None),
+            leader,
+        })
+    }
+
+    /// Accepts streams until `end`, and waits for those that there are then.
+    pub async fn lead(&self, registry: Arc<Registry>, end: CancellationToken) {
+        let tasks = TaskTracker::new();
+        let term = Term {
+            registry,
+            tasks: tasks.clone(),
+            end: end.clone(),
+        };
+        self.term.send_replace(Some(term));
+        end.cancelled().await;
+        self.term.send_replace(None);
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    /// Does something in the present term, which does not end meanwhile; or says where the leader is, if that is known: host and port.
+    pub(super) fn within<T>(&self, act: impl FnOnce(&Term) -> T) -> Result<T, String> {
+        match &*self.term.borrow() {
+            Some(term) => Ok(act(term)),
+            None => Err(self
+                .leader
+                .get()
+                .map(|address| address.to_string())
+                .unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One node's stream, from its Welcome to its end.
+//!
+//! ```text
+//!             ┌─ a fresh token of this node: goes on with that
+//! Welcome ──> │
+//!             ├─ token expired, and none came within the grace ──┐
+//!             ├─ token revoked, or one of another node ──────────┴──> ended as unauthenticated
+//!             ├─ a daemon that sends no tokens: Drain before the token expires, so that it connects again with another
+//!             └─ closed by the node, replaced by another stream, or shutting down
+//! ```
+//!
+//! However it ends, no worker is touched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_proto::NODE_PROTOCOL_CREDENTIALS;
+use lockstep_proto::node::v1::{self as pb, node_message::Kind};
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::auth::{AuthError, Authenticator, Credentials};
+use super::refusals::Refusals;
+use super::registry::Registry;
+use super::session::Outbox;
+
+/// How long before its token expires a daemon that sends no new ones is asked to connect again.
+const BEFORE: Duration = Duration::from_secs(60);
+
+/// A stream whose daemon is known.
+pub(super) struct NodeStream {
+    pub(super) registry: Arc<Registry>,
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) refusals: Arc<Refusals>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) credentials: Credentials,
+    pub(super) grace: Duration,
+    pub(super) protocol: u32,
+}
+
+/// Why a stream has ended.
+enum End {
+    /// By the node, or by what came of it.
+    Closed(String),
+    Refused(AuthError),
+    ShuttingDown,
+}
+
+impl NodeStream {
+    /// Takes in the node's messages until the stream ends.
+    pub(super) async fn run<S>(mut self, session: u64, mut inbound: S, shutdown: CancellationToken)
+    where
+        S: Stream<Item = Result<pb::NodeMessage, Status>> + Unpin,
+    {
+        let mut drain_at = self.drain_at();
+        let end = loop {
+            let over_at = self.credentials.expires() + self.grace;
+            tokio::select! {
+                message = inbound.next() => if let Some(end) = self.take(message).await {
+                    break end;
+                },
+                () = self.credentials.revoked() => break End::Refused(AuthError::Revoked),
+                () = sleep_until(over_at) => break End::Refused(AuthError::Overdue),
+                () = until(drain_at) => {
+                    drain_at = None;
+                    self.outbox.drain();
+                }
+                () = shutdown.cancelled() => break End::ShuttingDown,
+            }
+        };
+        let node = &self.credentials.node;
+        self.registry.disconnect(node, session);
+        let reason = match end {
+            End::Closed(reason) => {
+                self.outbox.drain();
+                reason
+            }
+            End::ShuttingDown => {
+                self.outbox.drain();
+                "shutting down".to_owned()
+            }
+            End::Refused(error) => {
+                self.refusals.note(node, error.reason(), &error);
+                let reason = error.to_string();
+                self.outbox.fail(error.into());
+                reason
+            }
+        };
+        tracing::info!(reason, "node disconnected");
+    }
+
+    /// Takes one message in. Gives the stream's end, if this is it.
+    async fn take(&mut self, message: Option<Result<pb::NodeMessage, Status>>) -> Option<End> {
+        let closed = |reason: &str| Some(End::Closed(reason.to_owned()));
+        match message {
+            Some(Ok(message)) => match message.kind {
+                Some(Kind::Report(report)) => {
+                    self.registry.report(&self.credentials.node, report.workers);
+                    None
+                }
+                Some(Kind::Credentials(fresh)) => self.renew(&fresh.token).await.map(End::Refused),
+                Some(Kind::Pong(_)) => None,
+                Some(Kind::Hello(_)) => closed("a second Hello"),
+                None => closed("a message of an unknown kind"),
+            },
+            Some(Err(status)) => closed(&status.to_string()),
+            None => closed("closed by the node"),
+        }
+    }
+
+    /// Goes on with another token. One that is not accepted changes nothing: the one before is good for its time.
+    async fn renew(&mut self, token: &str) -> Option<AuthError> {
+        let node = &self.credentials.node;
+        match self.authenticator.check(token).await {
+            Ok(fresh) if fresh.node == *node => {
+                tracing::debug!("fresh credentials");
+                self.credentials = fresh;
+                None
+            }
+            Ok(other) => Some(AuthError::OtherNode { node: other.node }),
+            Err(AuthError::Revoked) => Some(AuthError::Revoked),
+            Err(error) => {
+                self.refusals.note(node, error.reason(), &error);
+                None
+            }
+        }
+    }
+
+    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never again and again.
+    fn drain_at(&self) -> Option<Instant> {
+        let left = self.credentials.expires().duration_since(Instant::now());
+        (self.protocol < NODE_PROTOCOL_CREDENTIALS).then(|| Instant::now() + left - BEFORE.min(left / 2))
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,99 @@
+//! Where the leader's hub is, as the Lease says.
+//!
+//! Promises: it is the address that the process which leads has written down; none is known once its Lease has run out. An address may be
+//! old for a moment, while another replica takes over: who goes there is told again.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::LeaderElection;
+
+#[cfg(test)]
+mod tests;
+
+/// Annotation of the Lease: host and port of the leader's hub.
+pub(super) const HUB_ADDRESS: &str = "lockstep.dev/hub-address";
+
+/// The leader's address, kept up to date by [`follow`].
+#[derive(Debug, Clone)]
+pub struct Whereabouts {
+    known: watch::Receiver<Option<Known>>,
+    /// Where this replica is: it sends nobody to itself.
+    own: Option<SocketAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    address: SocketAddr,
+    until: Instant,
+}
+
+impl Whereabouts {
+    /// The leader is never known.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self {
+            known: watch::channel(None).1,
+            own: None,
+        }
+    }
+
+    /// It is there for good.
+    #[cfg(test)]
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        let until = Instant::now() + Duration::from_secs(3600);
+        Self {
+            known: watch::channel(Some(Known { address, until })).1,
+            own: None,
+        }
+    }
+
+    /// Host and port of another replica that leads, as far as is known now.
+    #[must_use]
+    pub fn get(&self) -> Option<SocketAddr> {
+        let known = self.known.borrow();
+        let known = known.as_ref().filter(|known| Instant::now() < known.until)?;
+        Some(known.address).filter(|address| Some(*address) != self.own)
+    }
+}
+
+/// Follows the Lease until `end`. The second part must run for the first to know anything.
+pub(crate) fn follow(
+    client: &kube::Client,
+    election: &LeaderElection,
+    own: Option<SocketAddr>,
+    end: CancellationToken,
+) -> (Whereabouts, impl Future<Output = ()> + Send + 'static) {
+    let (sender, known) = watch::channel(None);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &election.namespace);
+    let (name, lasts) = (election.lease.clone(), election.duration);
+    let task = async move {
+        let leases = watcher::watch_object(leases, &name).default_backoff();
+        let mut leases = std::pin::pin!(leases);
+        while let Some(Some(seen)) = end.run_until_cancelled(leases.next()).await {
+            match seen {
+                Ok(lease) => drop(sender.send_replace(lease.and_then(|lease| read(&lease, lasts)))),
+                Err(error) => tracing::debug!(%error, "the lease cannot be watched"),
+            }
+        }
+    };
+    (Whereabouts { known, own }, task)
+}
+
+/// What a Lease that has just changed says. It is renewed long before it has run out.
+fn read(lease: &Lease, lasts: Duration) -> Option<Known> {
+    super::holder(lease).filter(|holder| !holder.is_empty())?;
+    let annotations = lease.metadata.annotations.as_ref()?;
+    Some(Known {
+        address: annotations.get(HUB_ADDRESS)?.parse().ok()?,
+        until: Instant::now() + lasts,
+    })
+}

@@ -1,0 +1,405 @@
+//! Who is a node daemon, and who is not: tokens of a real API server, bound to pods that the test says are on a node.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use lockstep_integration::harness::eventually;
+use lockstep_proto::node::v1::hub_message::Kind as FromHub;
+use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
+use lockstep_proto::node::v1::{self as pb, node_message};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status, Streaming};
+
+use crate::control_plane::free_addresses;
+use crate::fixture::{Case, case};
+use crate::platform::caller::channel;
+use crate::scene::{PATIENCE, Scene};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(node_daemons_are_known_by_their_tokens alone),
+        case!(a_replica_that_waits_says_where_the_leader_is_until_it_leads alone),
+        case!(the_hubs_authority_is_replaced_under_streams_that_stand alone),
+    ]
+}
+
+/// What the tokens of node daemons are for.
+pub(crate) const AUDIENCE: &str = "lockstep-hub";
+/// Where the product says that it is.
+const NAMESPACE: &str = "lockstep-system";
+
+/// A ServiceAccount.
+pub(crate) struct Account {
+    client: Client,
+    name: &'static str,
+}
+
+impl Account {
+    /// That of node daemons.
+    pub(crate) async fn of_daemons(scene: &Scene) -> Result<Self> {
+        Self::named(scene, "lockstep-node-daemon").await
+    }
+
+    async fn named(scene: &Scene, name: &'static str) -> Result<Self> {
+        let account = Self {
+            client: scene.client(),
+            name,
+        };
+        let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+        made(
+            Api::<Namespace>::all(scene.client())
+                .create(&PostParams::default(), &namespace)
+                .await,
+        )?;
+        let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        made(
+            account
+                .api::<ServiceAccount>()
+                .create(&PostParams::default(), &object)
+                .await,
+        )?;
+        Ok(account)
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// A token as kubelet asks for it on this node, for a pod of this account that is bound there.
+    pub(crate) async fn token_on(&self, node: &str, audience: &str) -> Result<String> {
+        let pod = self.pod_on(node).await?;
+        self.token_of(&pod, audience).await
+    }
+
+    async fn pod_on(&self, node: &str) -> Result<Pod> {
+        let pod = json!({
+            "metadata": {"generateName": "daemon-of-the-test-"},
+            "spec": {
+                "serviceAccountName": self.name,
+                "nodeName": node,
+                "containers": [{"name": "c", "image": "none"}],
+            },
+        });
+        let pod = serde_json::from_value(pod)?;
+        Ok(self.api::<Pod>().create(&PostParams::default(), &pod).await?)
+    }
+
+    async fn token_of(&self, pod: &Pod, audience: &str) -> Result<String> {
+        let (name, uid) = (pod.name_any(), pod.uid());
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
+        self.token(json!({"audiences": [audience], "boundObjectRef": bound}))
+            .await
+    }
+
+    async fn token(&self, spec: Value) -> Result<String> {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let params = PostParams::default();
+        let accounts = self.api::<ServiceAccount>();
+        let answer: Value = accounts
+            .create_subresource("token", self.name, &params, &request)
+            .await?;
+        let token = answer["status"]["token"].as_str();
+        Ok(token.context("no token")?.to_owned())
+    }
+}
+
+/// It was made, or is there.
+fn made<T>(answer: kube::Result<T>) -> Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The way to the hub.
+struct Hub {
+    address: SocketAddr,
+    ca: String,
+}
+
+/// A stream that was welcomed.
+struct Node {
+    tx: mpsc::Sender<pb::NodeMessage>,
+    rx: Streaming<pb::HubMessage>,
+}
+
+impl Node {
+    /// The error that the hub ends the stream with.
+    async fn end(&mut self) -> Result<Status> {
+        let end = async {
+            loop {
+                match self.rx.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => bail!("it has ended without a reason"),
+                    Err(status) => return Ok(status),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, end).await?
+    }
+}
+
+impl Hub {
+    /// Says hello with this token, and is welcomed.
+    async fn connect(&self, token: &str) -> Result<Node, Status> {
+        let (tx, mut rx) = self.hello(token).await?;
+        match rx.message().await?.and_then(|message| message.kind) {
+            Some(FromHub::Welcome(_)) => Ok(Node { tx, rx }),
+            other => Err(Status::internal(format!("not welcomed: {other:?}"))),
+        }
+    }
+
+    /// Where the leader is, as a replica that waits says.
+    async fn leader(&self, token: &str) -> Result<String, Status> {
+        let (_tx, mut rx) = self.hello(token).await?;
+        match rx.message().await?.and_then(|message| message.kind) {
+            Some(FromHub::NotLeader(leader)) => Ok(leader.address),
+            other => Err(Status::internal(format!("not redirected: {other:?}"))),
+        }
+    }
+
+    async fn hello(
+        &self,
+        token: &str,
+    ) -> Result<(mpsc::Sender<pb::NodeMessage>, Streaming<pb::HubMessage>), Status> {
+        let (tx, messages) = mpsc::channel(4);
+        let hello = pb::Hello {
+            protocol_min: 1,
+            protocol_max: 3,
+            ..pb::Hello::default()
+        };
+        let hello = node_message::Kind::Hello(hello);
+        tx.try_send(pb::NodeMessage { kind: Some(hello) })
+            .map_err(|_| Status::internal("no room"))?;
+        let mut request = Request::new(ReceiverStream::new(messages));
+        let metadata = request.metadata_mut();
+        let value = format!("Bearer {token}");
+        let value = value.parse().map_err(|_| Status::internal("no header"))?;
+        metadata.insert("authorization", value);
+        let mut client = NodeHubClient::new(channel(self.address, &self.ca));
+        Ok((tx, client.connect(request).await?.into_inner()))
+    }
+
+    async fn refuses(&self, token: &str, text: &str) -> Result<()> {
+        let Err(status) = self.connect(token).await else {
+            bail!("it is not refused: {text}")
+        };
+        ensure!(
+            status.code() == Code::Unauthenticated && status.message().contains(text),
+            "{status}"
+        );
+        Ok(())
+    }
+}
+
+async fn node_daemons_are_known_by_their_tokens(scene: Scene) -> Result<()> {
+    let [address] = free_addresses()?;
+    let control_plane = scene.control_plane();
+    let dir = control_plane.dir().join("identity");
+    let (address_flag, dir_flag) = (address.to_string(), dir.display().to_string());
+    control_plane.stop().await?;
+    let flags = ["--hub-bind-address", &address_flag, "--hub-tls-dir", &dir_flag];
+    control_plane.start_with(&flags).await?;
+    control_plane.until_ready().await?;
+    let result = Box::pin(async {
+        let ca = eventually("the hub's CA", PATIENCE, async || {
+            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
+        })
+        .await?;
+        tells_them_from_others(&scene, &Hub { address, ca }).await
+    })
+    .await;
+    // Others find the control plane without a hub.
+    control_plane.stop().await?;
+    result
+}
+
+async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
+    let daemons = Account::of_daemons(scene).await?;
+    let token = daemons.token_on("node-a", AUDIENCE).await?;
+    let mut healthy = eventually("a daemon is welcomed", PATIENCE, async || {
+        Ok(hub.connect(&token).await?)
+    })
+    .await?;
+
+    let stranger = Account::named(scene, "stranger").await?;
+    let of_stranger = stranger.token_on("node-a", AUDIENCE).await?;
+    hub.refuses(&of_stranger, "system:serviceaccount:lockstep-system:stranger")
+        .await?;
+    let for_others = daemons
+        .token_on("node-a", "https://kubernetes.default.svc")
+        .await?;
+    hub.refuses(&for_others, "not for the audience lockstep-hub")
+        .await?;
+    let unbound = daemons.token(json!({"audiences": [AUDIENCE]})).await?;
+    hub.refuses(&unbound, "names no node").await?;
+
+    // A token whose pod is gone has a good signature. It is found out beside the stream.
+    let gone = daemons.pod_on("node-b").await?;
+    let token = daemons.token_of(&gone, AUDIENCE).await?;
+    let at_once = DeleteParams::default().grace_period(0);
+    daemons.api::<Pod>().delete(&gone.name_any(), &at_once).await?;
+    let mut ended = hub.connect(&token).await?;
+    let end = ended.end().await?;
+    ensure!(end.message().contains("revoked"), "{end}");
+    hub.refuses(&token, "revoked").await?;
+
+    let metrics = scene.control_plane().metrics().await?;
+    for (reason, count) in [("subject", 1), ("audience", 1), ("no_node", 1), ("revoked", 2)] {
+        let line = format!("lockstep_hub_refusals_total{{reason=\"{reason}\"}} {count}\n");
+        ensure!(metrics.contains(&line), "no {line} in {metrics}");
+    }
+    // Nobody else has noticed, and a new token is taken on the stream that stands.
+    let token = daemons.token_on("node-a", AUDIENCE).await?;
+    let fresh = node_message::Kind::Credentials(pb::Credentials { token });
+    healthy.tx.send(pb::NodeMessage { kind: Some(fresh) }).await?;
+    let next = tokio::time::timeout(PATIENCE, healthy.rx.message()).await??;
+    let next = next.and_then(|message| message.kind);
+    ensure!(matches!(next, Some(FromHub::Ping(_))), "{next:?}");
+    Ok(())
+}
+
+async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Scene) -> Result<()> {
+    let [first, second] = free_addresses()?;
+    let control_plane = scene.control_plane();
+    let dir = control_plane.dir().join("replicas");
+    let (first_flag, second_flag, dir_flag) =
+        (first.to_string(), second.to_string(), dir.display().to_string());
+    let here = ["--hub-advertise-address", "127.0.0.1", "--hub-tls-dir", &dir_flag];
+    let flags = |address| [&["--hub-bind-address", address], here.as_slice()].concat();
+    control_plane.stop().await?;
+    control_plane.start_with(&flags(&first_flag)).await?;
+    control_plane.until_ready().await?;
+    let waiting = control_plane.replica("waiting", &flags(&second_flag))?;
+    let result = Box::pin(async {
+        let ca = eventually("the hub's CA", PATIENCE, async || {
+            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
+        })
+        .await?;
+        let [leader, other] = [first, second].map(|address| Hub {
+            address,
+            ca: ca.clone(),
+        });
+        let daemons = Account::of_daemons(&scene).await?;
+        let token = daemons.token_on("node-a", AUDIENCE).await?;
+        let node = eventually("the leader welcomes", PATIENCE, async || {
+            Ok(leader.connect(&token).await?)
+        })
+        .await?;
+        waiting.start().await?;
+        eventually(
+            "the other one sends daemons to the leader",
+            PATIENCE,
+            async || {
+                let told = other.leader(&token).await?;
+                ensure!(told == first_flag, "{told:?}");
+                Ok(())
+            },
+        )
+        .await?;
+        drop(node);
+        control_plane.kill().await?;
+        eventually("the other one leads", PATIENCE, async || {
+            Ok(other.connect(&token).await.map(drop)?)
+        })
+        .await?;
+        // The one that led knows who does now.
+        control_plane.start_with(&flags(&first_flag)).await?;
+        eventually("the first one sends daemons to it", PATIENCE, async || {
+            let told = leader.leader(&token).await?;
+            ensure!(told == second_flag, "{told:?}");
+            Ok(())
+        })
+        .await
+    })
+    .await;
+    // Others find the control plane without a hub.
+    let _ = waiting.stop().await;
+    control_plane.stop().await?;
+    result
+}
+
+/// What daemons are told to trust, once it holds so many certificates.
+async fn trusted(scene: &Scene, certificates: usize) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(scene.client(), NAMESPACE);
+    let what = format!("{certificates} certificates are published");
+    eventually(&what, PATIENCE, async || {
+        let data = maps.get("lockstep-hub-ca").await?.data.unwrap_or_default();
+        let ca = data.get("ca.crt").context("no CA")?;
+        let found = ca.matches("BEGIN CERTIFICATE").count();
+        ensure!(found == certificates, "{found}");
+        Ok(ca.clone())
+    })
+    .await
+}
+
+/// Has a step of the change be long ago.
+async fn long_ago(scene: &Scene, step: &str) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(scene.client(), NAMESPACE);
+    let patch = json!({"stringData": {step: "2020-01-01T00:00:00Z"}});
+    secrets
+        .patch("lockstep-hub-tls", &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -> Result<()> {
+    let [address] = free_addresses()?;
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    control_plane
+        .start_with(&["--hub-bind-address", &address.to_string()])
+        .await?;
+    control_plane.until_ready().await?;
+    let result = Box::pin(async {
+        let ca = trusted(&scene, 1).await?;
+        let first = Hub { address, ca };
+        let daemons = Account::of_daemons(&scene).await?;
+        let token = daemons.token_on("node-a", AUDIENCE).await?;
+        let other = daemons.token_on("node-b", AUDIENCE).await?;
+        let mut standing = eventually("a daemon is welcomed", PATIENCE, async || {
+            Ok(first.connect(&token).await?)
+        })
+        .await?;
+
+        long_ago(&scene, "ca.since").await?;
+        let ca = trusted(&scene, 2).await?;
+        first.connect(&other).await?;
+        let both = Hub { address, ca };
+        both.connect(&other).await?;
+
+        // Now the second one signs.
+        long_ago(&scene, "next.since").await?;
+        eventually("the first one signs no more", PATIENCE, async || {
+            ensure!(first.connect(&other).await.is_err(), "it does");
+            Ok(())
+        })
+        .await?;
+        both.connect(&other).await?;
+
+        long_ago(&scene, "previous.since").await?;
+        let ca = trusted(&scene, 1).await?;
+        ensure!(ca != first.ca);
+        Hub { address, ca }.connect(&other).await?;
+
+        // The stream still stands: the hub hears it, and it hears the hub.
+        let kind = node_message::Kind::Credentials(pb::Credentials { token: other });
+        standing.tx.send(pb::NodeMessage { kind: Some(kind) }).await?;
+        let end = standing.end().await?;
+        ensure!(end.message().contains("of node node-b"), "{end}");
+        Ok(())
+    })
+    .await;
+    // Others find the control plane without a hub.
+    control_plane.stop().await?;
+    result
+}

@@ -1,0 +1,198 @@
+//! Lockstep takes the place of the upstream controller: what that one has left is taken over as it is.
+//!
+//! `upgrade/upstream.json` holds JobSets, their Jobs and their Services as the upstream controller (08dfbdf) left them on a real API server: one that
+//! runs, one after two restarts, one in the middle of its stages, and one each that is suspended, completed and failed.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
+use kube::{Client, Resource, ResourceExt};
+use lockstep_api::JobSet;
+use lockstep_integration::cluster::{Cluster, Spec};
+use lockstep_integration::harness::{Access, eventually};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::control_plane::ControlPlane;
+use crate::fixture::{Case, UPSTREAM_CRD, case};
+use crate::scene::{PATIENCE, Scene};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![case!(what_upstream_has_left_is_taken_over_as_it_is)]
+}
+
+const LEFT: &str = include_str!("upgrade/upstream.json");
+const NAMESPACE: &str = "default";
+
+/// On an API server of its own, where nobody else changes anything.
+async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
+    let cluster = Cluster::up(Spec::api_server()).await?;
+    let client = cluster.client().await?;
+    let access = Access {
+        client: client.clone(),
+        kubectl: cluster.tools().path("kubectl")?.to_owned(),
+        kubeconfig: cluster.kubeconfig(),
+    };
+    access
+        .kubectl(&["create", "--filename", UPSTREAM_CRD], "")
+        .await?;
+    eventually("JobSets are served", PATIENCE, async || {
+        access.kubectl(&["get", "jobsets"], "").await.map(drop)
+    })
+    .await?;
+    restore(&client).await?;
+    let before = everything(&client).await?;
+    ensure!(before.len() == 6 + 10 + 6, "{before:?}");
+
+    let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir(), &[]).await?;
+    control_plane.start().await?;
+    control_plane.until_ready().await?;
+    eventually("every JobSet has been looked at", PATIENCE, async || {
+        let metrics = control_plane.metrics().await?;
+        let looked: f64 = metrics
+            .lines()
+            .filter(|line| line.starts_with("lockstep_reconciles_total"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum();
+        ensure!(looked >= 6.0, "{looked} times");
+        Ok(())
+    })
+    .await?;
+    let after = everything(&client).await?;
+    ensure!(after == before, "{before:#?} became {after:#?}");
+
+    goes_on(&client).await?;
+    control_plane.stop().await.map(drop)
+}
+
+/// What ends, fails and is resumed afterwards is seen, and nothing else has been touched until then.
+async fn goes_on(client: &Client) -> Result<()> {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
+    let jobsets: Api<JobSet> = Api::namespaced(client.clone(), NAMESPACE);
+    let merge = PatchParams::default();
+    let driver = json!({"status": ended("Complete", "CompletionsReached")});
+    for job in ["running-workers-0", "running-workers-1"] {
+        jobs.patch_status(job, &merge, &Patch::Merge(&driver)).await?;
+    }
+    has(&jobsets, "running", "/terminalState", json!("Completed")).await?;
+
+    let failure = json!({"status": ended("Failed", "BackoffLimitExceeded")});
+    jobs.patch_status("restarted-workers-0", &merge, &Patch::Merge(&failure))
+        .await?;
+    has(&jobsets, "restarted", "/restarts", json!(3)).await?;
+    has(&jobsets, "restarted", "/restartsCountTowardsMax", json!(2)).await?;
+
+    let ready = json!({"status": {"active": 1, "ready": 1, "startTime": "2026-01-01T00:00:00Z"}});
+    for job in ["staged-workers-0", "staged-workers-1"] {
+        jobs.patch_status(job, &merge, &Patch::Merge(&ready)).await?;
+        jobs.patch_status(job, &merge, &Patch::Merge(&driver)).await?;
+    }
+    eventually("the next stage begins", PATIENCE, async || {
+        Ok(jobs.get("staged-report-0").await.map(drop)?)
+    })
+    .await?;
+
+    let suspended = jobs.get("suspended-workers-0").await?;
+    let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
+    jobsets.patch("suspended", &merge, &resume).await?;
+    eventually("the suspended Job is resumed", PATIENCE, async || {
+        let now = jobs.get("suspended-workers-0").await?;
+        ensure!(now.uid() == suspended.uid(), "it was made anew");
+        ensure!(
+            now.spec.and_then(|spec| spec.suspend) == Some(false),
+            "still suspended"
+        );
+        Ok(())
+    })
+    .await
+}
+
+fn ended(how: &str, reason: &str) -> Value {
+    let before = if how == "Complete" {
+        "SuccessCriteriaMet"
+    } else {
+        "FailureTarget"
+    };
+    let time = "2026-01-01T00:00:00Z";
+    let condition =
+        |type_: &str| json!({"type": type_, "status": "True", "reason": reason, "lastTransitionTime": time});
+    let mut status = json!({
+        "active": 0, "ready": 0, "startTime": time, "uncountedTerminatedPods": {},
+        "conditions": [condition(before), condition(how)],
+    });
+    if how == "Complete" {
+        status["succeeded"] = json!(1);
+        status["completionTime"] = json!(time);
+    }
+    status
+}
+
+async fn has(jobsets: &Api<JobSet>, name: &str, pointer: &str, value: Value) -> Result<()> {
+    eventually(&format!("{pointer} of {name} is {value}"), PATIENCE, async || {
+        let status = serde_json::to_value(jobsets.get(name).await?.status)?;
+        ensure!(status.pointer(pointer) == Some(&value), "{status}");
+        Ok(())
+    })
+    .await
+}
+
+/// Makes everything anew that upstream has left. Objects are told apart by UIDs, which an API server gives out itself.
+async fn restore(client: &Client) -> Result<()> {
+    let mut text = LEFT.to_owned();
+    for (kind, plural) in [
+        (
+            GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+            "jobsets",
+        ),
+        (GroupVersionKind::gvk("batch", "v1", "Job"), "jobs"),
+        (GroupVersionKind::gvk("", "v1", "Service"), "services"),
+    ] {
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+        let left: Value = serde_json::from_str(&text)?;
+        for object in left[plural].as_array().context("no such objects")? {
+            let mut wanted: DynamicObject = serde_json::from_value(object.clone())?;
+            wanted.types = Some(TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            let old = wanted.metadata.uid.take().context("no UID")?;
+            let made = api.create(&PostParams::default(), &wanted).await?;
+            text = text.replace(&old, &made.uid().context("no UID")?);
+            let status = Patch::Merge(json!({"status": object["status"]}));
+            api.patch_status(&made.name_any(), &PatchParams::default(), &status)
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// The version of each object, which changes with whatever is written to it.
+async fn everything(client: &Client) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    all.extend(versions::<JobSet>(client, "JobSet").await?);
+    all.extend(versions::<Job>(client, "Job").await?);
+    all.extend(versions::<Service>(client, "Service").await?);
+    all.remove("Service kubernetes");
+    Ok(all)
+}
+
+async fn versions<K>(client: &Client, kind: &str) -> Result<Vec<(String, String)>>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    let objects = api.list(&ListParams::default()).await?.items;
+    Ok(objects
+        .into_iter()
+        .map(|object| {
+            let version = object.resource_version().unwrap_or_default();
+            (format!("{kind} {}", object.name_any()), version)
+        })
+        .collect())
+}
