@@ -25,3 +25,4 @@ pub mod tls;
 pub mod traces;
 pub mod watch;
 pub mod webhook;
+mod work;

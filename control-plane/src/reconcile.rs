@@ -8,11 +8,10 @@ mod counts;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
-use kube::Client;
-use kube::runtime::controller::{self, Action};
+use futures::StreamExt;
+use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{applier, watcher};
+use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_core::observed::Setting;
 use lockstep_core::reconcile::plan;
@@ -25,6 +24,7 @@ use crate::retry::{Failures, delay};
 use crate::watch::notify::Notified;
 use crate::watch::recent::BELIEVED;
 use crate::watch::{PackedJobSet, Stores, packed};
+use crate::work::{self, Reconcile};
 
 use counts::Counts;
 
@@ -46,6 +46,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) {
     let (applier, publisher) = Applier::new(client, stores.clone(), Arc::clone(&metrics));
+    let jobsets = stores.jobsets.clone();
     let reconciler = Arc::new(Reconciler {
         stores,
         applier,
@@ -54,7 +55,9 @@ pub async fn run(
         failures: Failures::default(),
         counts: Counts::default(),
     });
-    tokio::join!(reconciler.follow(changes, shutdown), publisher.run());
+    let changes = changes.map(|key| packed(&key));
+    let work = work::run(reconciler, jobsets, changes, CONCURRENCY, shutdown);
+    tokio::join!(work, publisher.run());
 }
 
 /// Looks at JobSets and acts.
@@ -67,40 +70,17 @@ struct Reconciler {
     counts: Counts,
 }
 
-impl Reconciler {
-    async fn follow(self: Arc<Self>, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
-        let store = self.stores.jobsets.clone();
-        let queue = changes
-            .map(|key| Ok::<_, watcher::Error>(packed(&key)))
-            .take_until(shutdown.cancelled_owned());
-        let results = applier(
-            |jobset: Arc<PackedJobSet>, this: Arc<Self>| {
-                async move { this.reconcile(&jobset.key()).await }.boxed()
-            },
-            |jobset, error, this| this.failed(&jobset.key(), error),
-            Arc::clone(&self),
-            store,
-            queue,
-            controller::Config::default().concurrency(CONCURRENCY),
-        );
-        // Other failures have been told of where they happened.
-        let mut results = std::pin::pin!(results);
-        while let Some(result) = results.next().await {
-            if let Err(controller::Error::ObjectNotFound(gone)) = result {
-                let key = ObjectRef::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
-                self.failures.forget(&key);
-                self.counts.forget(&key);
-            }
-        }
-    }
+impl Reconcile for Reconciler {
+    type Object = PackedJobSet;
+    type Error = ReconcileError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = key.namespace, jobset = key.name))]
-    async fn reconcile(&self, key: &ObjectRef<JobSet>) -> Result<Action, ReconcileError> {
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = jobset.meta().namespace, jobset = jobset.meta().name))]
+    async fn reconcile(&self, jobset: &Arc<PackedJobSet>) -> Result<Action, ReconcileError> {
+        let key = &jobset.key();
         let started = std::time::Instant::now();
         let Some((observed, unconfirmed)) = self.stores.observe(key, &self.setting, jiff::Timestamp::now())
         else {
-            self.failures.forget(key);
-            self.counts.forget(key);
+            self.forget(key);
             return Ok(Action::await_change());
         };
         let mut plan = plan(&observed);
@@ -121,7 +101,8 @@ impl Reconciler {
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
     }
 
-    fn failed(&self, key: &ObjectRef<JobSet>, error: &ReconcileError) -> Action {
+    fn failed(&self, jobset: &PackedJobSet, error: &ReconcileError) -> Action {
+        let key = jobset.key();
         let failures = self.failures.add(key.clone());
         let delay = delay(failures);
         let (namespace, name) = (key.namespace.as_deref(), &key.name);
@@ -131,5 +112,16 @@ impl Reconciler {
             tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
         }
         Action::requeue(delay)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) {
+        self.forget(&ObjectRef::new(name).within(namespace));
+    }
+}
+
+impl Reconciler {
+    fn forget(&self, key: &ObjectRef<JobSet>) {
+        self.failures.forget(key);
+        self.counts.forget(key);
     }
 }

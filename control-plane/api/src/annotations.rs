@@ -173,11 +173,6 @@ impl ReplicatedJob {
 }
 
 impl JobSet {
-    /// The value of an annotation of the JobSet.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-
     /// How long a restart in place may take before the Jobs are recreated instead ([`IN_PLACE_TIMEOUT`]).
     pub fn in_place_timeout(&self) -> Result<Duration, AnnotationError> {
         Ok(self

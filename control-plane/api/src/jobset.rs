@@ -3,6 +3,7 @@
 use crate::annotations::IN_PLACE_TIMEOUT;
 use crate::conditions::{COMPLETED, FAILED};
 use crate::naming::{job_name, pod_hostname};
+use crate::object::object;
 use crate::{
     CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, JobSet, Network, Operator,
     ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy, StartupPolicyOrder,
@@ -12,22 +13,9 @@ use crate::{
 /// Group of replicatedJobs that name none.
 pub const DEFAULT_GROUP_NAME: &str = "default";
 
+object!(JobSet);
+
 impl JobSet {
-    /// The JobSet's name; empty before the API server has generated one.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The JobSet's namespace; empty before the API server has filled it in.
-    pub fn ns(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    /// The JobSet's UID; empty before the API server has given one.
-    pub fn uid_str(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
     /// The replicatedJob of this name.
     pub fn replicated_job(&self, name: &str) -> Option<&ReplicatedJob> {
         self.spec.replicated_jobs.iter().find(|job| job.name == name)
@@ -84,11 +72,6 @@ impl JobSet {
         self.status
             .as_ref()
             .is_some_and(|status| status.is_true(COMPLETED) || status.is_true(FAILED))
-    }
-
-    /// Whether the set is being deleted.
-    pub fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
     }
 
     /// How often all Jobs were recreated.

@@ -20,6 +20,7 @@ mod gang;
 mod jobset;
 pub mod labels;
 pub mod naming;
+mod object;
 pub mod ray;
 mod spec;
 mod status;

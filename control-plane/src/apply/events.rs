@@ -22,6 +22,7 @@ const PARALLELISM: usize = 8;
 type News = (ObjectReference, plan::Event);
 
 /// Where events are put.
+#[derive(Clone)]
 pub(crate) struct Queue {
     news: mpsc::Sender<News>,
 }

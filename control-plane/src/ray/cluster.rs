@@ -1,34 +1,27 @@
 //! The loop that brings every RayCluster closer to what it asks for.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::Client;
 use kube::api::Api;
-use kube::runtime::controller::{self, Action};
+use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{applier, watcher};
-use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_api::ray::{HeadInfo, RayCluster};
-use lockstep_core::plan;
 use lockstep_core::ray::cluster::{ClusterPlan, ObservedCluster, plan};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
+use super::CONCURRENCY;
 use super::apply::{self, RayError};
 use super::kuberay::KubeRay;
-use crate::apply::events::Queue;
-use crate::retry::{Failures, delay};
+use super::ledger::Ledger;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
+use crate::work::{self, Reconcile};
 
-/// Clusters that are worked on at the same time.
-const CONCURRENCY: u16 = 16;
-/// How soon to look again at a cluster that is left to another controller, which may go.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
 /// The shortest name of a JobSet that may be a shortened one.
 const SHORTENED: usize = 30;
 
@@ -36,37 +29,15 @@ type Key = ObjectRef<RayCluster>;
 
 /// Looks at RayClusters and acts.
 pub(super) struct Reconciler {
-    client: Client,
-    stores: Stores,
-    clusters: Store<RayCluster>,
-    services: Store<Service>,
-    news: Queue,
-    kuberay: KubeRay,
-    failures: Failures<Key>,
-    /// The notices that were published, by cluster.
-    told: Mutex<HashMap<Key, plan::Event>>,
+    pub(super) client: Client,
+    pub(super) stores: Stores,
+    pub(super) clusters: Store<RayCluster>,
+    pub(super) services: Store<Service>,
+    pub(super) kuberay: Arc<KubeRay>,
+    pub(super) ledger: Ledger<RayCluster>,
 }
 
 impl Reconciler {
-    pub(super) fn new(
-        client: Client,
-        stores: Stores,
-        clusters: Store<RayCluster>,
-        services: Store<Service>,
-        news: Queue,
-    ) -> Self {
-        Self {
-            kuberay: KubeRay::new(client.clone()),
-            client,
-            stores,
-            clusters,
-            services,
-            news,
-            failures: Failures::default(),
-            told: Mutex::default(),
-        }
-    }
-
     /// Reconciles the clusters that `changes` names, and those of `jobsets`, until `shutdown`; then finishes what is under way.
     pub(super) async fn run(
         self,
@@ -75,33 +46,13 @@ impl Reconciler {
         shutdown: CancellationToken,
     ) {
         let this = Arc::new(self);
-        let store = this.clusters.clone();
+        let clusters = this.clusters.clone();
         let of_jobsets = {
             let this = Arc::clone(&this);
             jobsets.filter_map(move |jobset| std::future::ready(this.cluster_of(&jobset)))
         };
-        let queue = stream::select(changes, of_jobsets)
-            .map(Ok::<_, watcher::Error>)
-            .take_until(shutdown.cancelled_owned());
-        let results = applier(
-            |cluster: Arc<RayCluster>, this: Arc<Self>| async move { this.reconcile(&cluster).await }.boxed(),
-            |cluster, error, this| this.failed(&cluster, error),
-            Arc::clone(&this),
-            store,
-            queue,
-            controller::Config::default().concurrency(CONCURRENCY),
-        );
-        let mut results = std::pin::pin!(results);
-        while let Some(result) = results.next().await {
-            if let Err(controller::Error::ObjectNotFound(gone)) = result {
-                let key = Key::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
-                this.failures.forget(&key);
-                this.told
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&key);
-            }
-        }
+        let changes = stream::select(changes, of_jobsets);
+        work::run(this, clusters, changes, CONCURRENCY, shutdown).await;
     }
 
     /// The cluster whose JobSet has this name.
@@ -125,21 +76,6 @@ impl Reconciler {
             .map(|cluster| ObjectRef::from_obj(&**cluster))
     }
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = cluster.ns(), raycluster = cluster.name()))]
-    async fn reconcile(&self, cluster: &Arc<RayCluster>) -> Result<Action, RayError> {
-        let key = ObjectRef::from_obj(&**cluster);
-        let observed = self.observe(cluster).await?;
-        let plan = plan(&observed);
-        let left_alone = plan.notice.is_some();
-        self.apply(cluster, plan).await?;
-        self.failures.forget(&key);
-        Ok(if left_alone {
-            Action::requeue(LEFT_ALONE)
-        } else {
-            Action::await_change()
-        })
-    }
-
     async fn observe(&self, cluster: &Arc<RayCluster>) -> Result<ObservedCluster, RayError> {
         let namespace = cluster.ns();
         let jobset = ObjectRef::new(&names::jobset(cluster.name(), &cluster.spec)).within(namespace);
@@ -147,17 +83,13 @@ impl Reconciler {
         let seen = self.stores.jobset(&jobset).map(Arc::new);
         // Asked only while it matters.
         let open = seen.is_none() && !cluster.is_claimed() && cluster.managed_by_another().is_none();
-        let kuberay = match open {
-            true => self.kuberay.runs().await.map_err(RayError::of("leases"))?,
-            false => false,
-        };
         Ok(ObservedCluster {
             cluster: Arc::clone(cluster),
             jobs: self.stores.jobs_of(&jobset),
             service: self.services.get(&service),
             head: self.head(cluster, &jobset).await?,
             jobset: seen,
-            kuberay,
+            kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             now: jiff::Timestamp::now(),
         })
     }
@@ -208,33 +140,32 @@ impl Reconciler {
             apply::write_status(&self.client, &update).await?;
         }
         for event in plan.events {
-            self.tell(cluster, event);
+            self.ledger.tell(cluster, event);
         }
         if let Some(notice) = plan.notice {
-            let key = ObjectRef::from_obj(cluster);
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = told.insert(key, notice.clone());
-            drop(told);
-            if before.as_ref() != Some(&notice) {
-                self.tell(cluster, notice);
-            }
+            self.ledger.tell_once(cluster, notice);
         }
         Ok(())
     }
+}
 
-    fn tell(&self, cluster: &RayCluster, event: plan::Event) {
-        tracing::info!(reason = event.reason, note = event.message, "raycluster changed");
-        self.news.add(cluster.object_ref(&()), event);
+impl Reconcile for Reconciler {
+    type Object = RayCluster;
+    type Error = RayError;
+
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = cluster.ns(), raycluster = cluster.name()))]
+    async fn reconcile(&self, cluster: &Arc<RayCluster>) -> Result<Action, RayError> {
+        let plan = plan(&self.observe(cluster).await?);
+        let left_alone = plan.notice.is_some();
+        self.apply(cluster, plan).await?;
+        Ok(self.ledger.worked(cluster, None, left_alone))
     }
 
     fn failed(&self, cluster: &RayCluster, error: &RayError) -> Action {
-        let delay = delay(self.failures.add(ObjectRef::from_obj(cluster)));
-        let (namespace, name) = (cluster.ns(), cluster.name());
-        if matches!(error, RayError::Conflict(_)) {
-            tracing::debug!(namespace, raycluster = name, %error, ?delay, "will decide anew");
-        } else {
-            tracing::warn!(namespace, raycluster = name, %error, ?delay, "reconcile failed, will retry");
-        }
-        Action::requeue(delay)
+        self.ledger.failed(cluster, error)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) {
+        self.ledger.gone(namespace, name);
     }
 }

@@ -1,36 +1,26 @@
 //! The loop that brings every RayJob closer to what it asks for.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use kube::runtime::controller::{self, Action};
+use kube::Client;
+use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{applier, watcher};
-use kube::{Client, Resource};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 use lockstep_core::plan::{self, Severity};
 use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, is_begun, plan, question};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
+use super::CONCURRENCY;
 use super::apply::{self, RayError};
 use super::dashboard::Dashboards;
 use super::kuberay::KubeRay;
-use crate::apply::events::Queue;
-use crate::retry::{Failures, delay};
+use super::ledger::Ledger;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
-
-/// Jobs that are worked on at the same time.
-const CONCURRENCY: u16 = 16;
-/// How soon to look again at a job that is left to another controller, which may go.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
-
-type Key = ObjectRef<RayJob>;
+use crate::work::{self, Reconcile};
 
 /// Looks at RayJobs and acts.
 pub(super) struct Reconciler {
@@ -40,64 +30,17 @@ pub(super) struct Reconciler {
     pub(super) clusters: Store<RayCluster>,
     pub(super) submitters: Store<Job>,
     pub(super) dashboards: Dashboards,
-    pub(super) news: Queue,
-    pub(super) kuberay: KubeRay,
+    pub(super) kuberay: Arc<KubeRay>,
     /// Since when it has looked.
     pub(super) since: Timestamp,
-    pub(super) failures: Failures<Key>,
-    /// The notices that were published, by job.
-    pub(super) told: Mutex<HashMap<Key, plan::Event>>,
+    pub(super) ledger: Ledger<RayJob>,
 }
 
 impl Reconciler {
     /// Reconciles the jobs that `changes` names until `shutdown`; then finishes what is under way.
-    pub(super) async fn run(self, changes: Notified<Key>, shutdown: CancellationToken) {
-        let store = self.jobs.clone();
-        let this = Arc::new(self);
-        let queue = changes
-            .map(Ok::<_, watcher::Error>)
-            .take_until(shutdown.cancelled_owned());
-        let results = applier(
-            |job: Arc<RayJob>, this: Arc<Self>| async move { this.reconcile(&job).await }.boxed(),
-            |job, error, this| this.failed(&job, error),
-            Arc::clone(&this),
-            store,
-            queue,
-            controller::Config::default().concurrency(CONCURRENCY),
-        );
-        let mut results = std::pin::pin!(results);
-        while let Some(result) = results.next().await {
-            if let Err(controller::Error::ObjectNotFound(gone)) = result {
-                let key = Key::new(&gone.name).within(gone.namespace.as_deref().unwrap_or_default());
-                this.failures.forget(&key);
-                this.told
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&key);
-            }
-        }
-    }
-
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
-    async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
-        let mut observed = self.observe(job).await?;
-        let mut decided = plan(&observed);
-        let applied = self.apply(job, decided.clone()).await;
-        if let Err(RayError::Refused(why)) = applied {
-            // Ray's last word on it.
-            observed.ray = Ray::Refused(why);
-            decided = plan(&observed);
-            self.apply(job, decided.clone()).await?;
-        } else {
-            applied?;
-        }
-        let requeue_after = decided
-            .requeue_after
-            .and_then(|after| Duration::try_from(after).ok());
-        let left_alone = decided.notice.is_some().then_some(LEFT_ALONE);
-        self.failures.forget(&ObjectRef::from_obj(&**job));
-        let requeue_after = requeue_after.into_iter().chain(left_alone).min();
-        Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
+    pub(super) async fn run(self, changes: Notified<ObjectRef<RayJob>>, shutdown: CancellationToken) {
+        let jobs = self.jobs.clone();
+        work::run(Arc::new(self), jobs, changes, CONCURRENCY, shutdown).await;
     }
 
     async fn observe(&self, job: &Arc<RayJob>) -> Result<ObservedJob, RayError> {
@@ -130,17 +73,13 @@ impl Reconciler {
         };
         // Asked only while it matters.
         let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
-        let kuberay = match open {
-            true => self.kuberay.runs().await.map_err(RayError::of("leases"))?,
-            false => false,
-        };
         Ok(ObservedJob {
             submitter,
             job: Arc::clone(job),
             cluster,
             jobset,
             ray,
-            kuberay,
+            kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             watched_since: self.since,
             now: Timestamp::now(),
         })
@@ -188,10 +127,10 @@ impl Reconciler {
             self.write(job, *status).await?;
         }
         for event in plan.events {
-            self.tell(job, event);
+            self.ledger.tell(job, event);
         }
         if let Some(notice) = plan.notice {
-            self.tell_once(job, notice);
+            self.ledger.tell_once(job, notice);
         }
         if plan.remove_finalizer {
             apply::set_finalizer(client, job, false).await?;
@@ -207,7 +146,7 @@ impl Reconciler {
         let session = |job: &RayJob| job.status.as_ref().map(|status| status.session.clone());
         let kept = apply::write_status(&self.client, &update).await?;
         if kept.is_some_and(|kept| session(&kept) != session(&update)) {
-            self.tell_once(
+            self.ledger.tell_once(
                 job,
                 plan::Event {
                     severity: Severity::Warning,
@@ -220,31 +159,36 @@ impl Reconciler {
         }
         Ok(())
     }
+}
 
-    /// Publishes an event unless it is the one that was told last in this way.
-    fn tell_once(&self, job: &RayJob, notice: plan::Event) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.insert(ObjectRef::from_obj(job), notice.clone());
-        drop(told);
-        if before.as_ref() != Some(&notice) {
-            self.tell(job, notice);
+impl Reconcile for Reconciler {
+    type Object = RayJob;
+    type Error = RayError;
+
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
+    async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
+        let mut observed = self.observe(job).await?;
+        let mut decided = plan(&observed);
+        let applied = self.apply(job, decided.clone()).await;
+        if let Err(RayError::Refused(why)) = applied {
+            // Ray's last word on it.
+            observed.ray = Ray::Refused(why);
+            decided = plan(&observed);
+            self.apply(job, decided.clone()).await?;
+        } else {
+            applied?;
         }
-    }
-
-    fn tell(&self, job: &RayJob, event: plan::Event) {
-        tracing::info!(reason = event.reason, note = event.message, "rayjob changed");
-        self.news.add(job.object_ref(&()), event);
+        Ok(self
+            .ledger
+            .worked(job, decided.requeue_after, decided.notice.is_some()))
     }
 
     fn failed(&self, job: &RayJob, error: &RayError) -> Action {
-        let delay = delay(self.failures.add(ObjectRef::from_obj(job)));
-        let (namespace, name) = (job.ns(), job.name());
-        if matches!(error, RayError::Conflict(_)) {
-            tracing::debug!(namespace, rayjob = name, %error, ?delay, "will decide anew");
-        } else {
-            tracing::warn!(namespace, rayjob = name, %error, ?delay, "reconcile failed, will retry");
-        }
-        Action::requeue(delay)
+        self.ledger.failed(job, error)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) {
+        self.ledger.gone(namespace, name);
     }
 }
 

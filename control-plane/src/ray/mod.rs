@@ -22,7 +22,10 @@ mod cron;
 mod dashboard;
 mod job;
 pub(crate) mod kuberay;
+mod ledger;
 mod watch;
+
+use std::sync::Arc;
 
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
@@ -36,14 +39,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::events;
 use crate::crd::{Crd, RAY_DEFINITIONS};
-use crate::retry::Failures;
 use crate::watch::Stores;
 use crate::watch::notify::{self, Notified};
 use dashboard::Dashboards;
 use kuberay::KubeRay;
+use ledger::Ledger;
 
 /// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep-ray";
+/// Objects of each kind that are worked on at the same time.
+const CONCURRENCY: u16 = 16;
 
 /// Brings Ray's resources closer to what they ask for.
 pub(crate) struct Controller {
@@ -123,16 +128,13 @@ impl Controller {
         let (known_clusters, known_submitters, known_services) =
             (clusters.clone(), submitters.clone(), services.clone());
         let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
-        let (job_news, job_publisher) = events::queue_as(client.clone(), CONTROLLER);
-        let (cron_news, cron_publisher) = events::queue_as(client.clone(), CONTROLLER);
+        let kuberay = Arc::new(KubeRay::new(client.clone()));
         let of_crons = cron::Reconciler {
             client: client.clone(),
             crons,
             jobs: jobs.clone(),
-            news: cron_news,
-            kuberay: KubeRay::new(client.clone()),
-            failures: Failures::default(),
-            told: Default::default(),
+            kuberay: Arc::clone(&kuberay),
+            ledger: Ledger::new(news.clone()),
         };
         let of_jobs = job::Reconciler {
             client: client.clone(),
@@ -143,13 +145,18 @@ impl Controller {
             dashboards: Dashboards {
                 proxy: self.dashboard_proxy,
             },
-            news: job_news,
-            kuberay: KubeRay::new(client.clone()),
+            kuberay: Arc::clone(&kuberay),
             since: jiff::Timestamp::now(),
-            failures: Failures::default(),
-            told: Default::default(),
+            ledger: Ledger::new(news.clone()),
         };
-        let of_clusters = cluster::Reconciler::new(client.clone(), self.stores, clusters, services, news);
+        let of_clusters = cluster::Reconciler {
+            client: client.clone(),
+            stores: self.stores,
+            clusters,
+            services,
+            kuberay,
+            ledger: Ledger::new(news),
+        };
         // Nothing is decided on what is not known yet.
         let known = async {
             tokio::join!(
@@ -166,8 +173,6 @@ impl Controller {
             of_jobs.run(job_changes, shutdown.clone()),
             of_crons.run(cron_changes, shutdown),
             publisher.run(),
-            job_publisher.run(),
-            cron_publisher.run(),
         );
         while watches.join_next().await.is_some() {}
     }

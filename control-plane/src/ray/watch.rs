@@ -1,7 +1,7 @@
 //! Watches of Ray's resources and of what belongs to them.
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
@@ -11,13 +11,12 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
-use lockstep_core::plan::{self, Severity};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
-use crate::apply::events;
 use crate::watch::follow::{Health, backoff};
+use crate::watch::readable::report;
 
 /// Objects that are listed at once.
 const PAGE: u32 = 100;
@@ -52,27 +51,11 @@ where
             match read {
                 Ok(event) => Some(Ok(event)),
                 Err(unreadable) => {
-                    let meta = unreadable.metadata;
+                    let object: K = bare(unreadable.metadata);
+                    let why = format!("cannot be read and is left alone: {}", unreadable.error);
+                    report(&recorder, &object, UNREADABLE, why).await;
                     // What was read of it before is no longer so.
-                    let former = is_change.then(|| Ok(Event::Delete(bare(meta.clone()))));
-                    let kind = K::kind(&());
-                    tracing::error!(%kind, namespace = meta.namespace, name = meta.name, error = unreadable.error, "cannot be read and is left alone");
-                    let regarding = ObjectReference {
-                        api_version: Some(K::api_version(&()).into_owned()),
-                        kind: Some(kind.into_owned()),
-                        namespace: meta.namespace,
-                        name: meta.name,
-                        uid: meta.uid,
-                        resource_version: meta.resource_version,
-                        field_path: None,
-                    };
-                    let event = plan::Event {
-                        severity: Severity::Warning,
-                        reason: UNREADABLE.to_owned(),
-                        message: format!("cannot be read and is left alone: {}", unreadable.error),
-                    };
-                    events::publish(&recorder, &regarding, &event).await;
-                    former
+                    is_change.then(|| Ok(Event::Delete(object)))
                 }
             }
         }

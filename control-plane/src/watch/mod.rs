@@ -14,7 +14,7 @@ pub mod members;
 pub mod notify;
 mod packed;
 mod pod;
-mod readable;
+pub(crate) mod readable;
 pub mod recent;
 
 use std::sync::Arc;

@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Recorder;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
-use lockstep_api::{GROUP, KIND, VERSION};
 use lockstep_core::plan::{self, Severity};
 
 use super::follow::backoff;
@@ -47,7 +44,8 @@ pub(super) fn jobsets(
             let recorder = recorder.clone();
             async move {
                 if let Some((object, error)) = news {
-                    report(&recorder, object.meta(), &error).await;
+                    let why = format!("this JobSet cannot be read and is left alone: {error}");
+                    report(&recorder, &object, UNREADABLE, why).await;
                 }
                 event
             }
@@ -69,27 +67,22 @@ fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(Pa
     }
 }
 
-async fn report(recorder: &Recorder, metadata: &ObjectMeta, error: &Unreadable) {
-    let name = metadata.name.clone().unwrap_or_default();
+/// Tells that an object is left alone: in the log, and as an Event.
+pub(crate) async fn report<K>(recorder: &Recorder, object: &K, reason: &str, why: String)
+where
+    K: Resource<DynamicType = ()>,
+{
+    let regarding = object.object_ref(&());
     tracing::error!(
-        namespace = metadata.namespace,
-        jobset = name,
-        %error,
-        "JobSet cannot be read and is left alone"
+        kind = regarding.kind,
+        namespace = regarding.namespace,
+        name = regarding.name,
+        "{why}"
     );
-    let regarding = ObjectReference {
-        api_version: Some(format!("{GROUP}/{VERSION}")),
-        kind: Some(KIND.to_owned()),
-        namespace: metadata.namespace.clone(),
-        name: metadata.name.clone(),
-        uid: metadata.uid.clone(),
-        resource_version: metadata.resource_version.clone(),
-        field_path: None,
-    };
     let event = plan::Event {
         severity: Severity::Warning,
-        reason: UNREADABLE.to_owned(),
-        message: format!("this JobSet cannot be read and is left alone: {error}"),
+        reason: reason.to_owned(),
+        message: why,
     };
     events::publish(recorder, &regarding, &event).await;
 }

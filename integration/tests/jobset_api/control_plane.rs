@@ -204,9 +204,18 @@ impl ControlPlane {
         get(self.shared.metrics, "/metrics").await
     }
 
+    /// How often it has logged this since it was first started.
+    pub(crate) fn logged(&self, text: &str) -> usize {
+        self.whole_log().matches(text).count()
+    }
+
+    fn whole_log(&self) -> String {
+        std::fs::read_to_string(&self.shared.log).unwrap_or_default()
+    }
+
     /// The end of its log.
     pub(crate) fn log(&self) -> String {
-        let log = std::fs::read_to_string(&self.shared.log).unwrap_or_default();
+        let log = self.whole_log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(200)..].join("\n")
     }

@@ -88,15 +88,17 @@ async fn a_lease_that_is_given_up_is_taken_at_once(scene: Scene) -> Result<()> {
             .await
     };
     hold(Some("somebody")).await?;
-    let waits = || control_plane.log().matches("waiting for leadership").count();
+    let waits = || control_plane.logged("waiting for leadership");
     let before = waits();
     control_plane.start().await?;
-    eventually("it waits", PATIENCE, async || {
+    let waiting = eventually("it waits", PATIENCE, async || {
         ensure!(waits() > before, "{}", control_plane.log());
         Ok(())
     })
-    .await?;
+    .await;
+    // Others need it whether it has waited or not.
     hold(None).await?;
+    waiting?;
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
         .await?;

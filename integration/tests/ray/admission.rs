@@ -2,18 +2,16 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, PostParams};
 use kube::core::ApiResource;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
 use lockstep_integration::harness::eventually;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
-use crate::ray::cluster;
+use crate::ray::{cluster, raycronjob, rayjob};
 use crate::scene::{PATIENCE, Scene};
 use crate::webhooks;
 
@@ -26,29 +24,6 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(what_others_look_after_passes),
         case!(what_kuberay_looks_after_passes alone),
     ]
-}
-
-fn rayjob(more: Value) -> Value {
-    let mut manifest = json!({
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
-        "metadata": {"name": "rj"},
-        "spec": {"entrypoint": "python main.py", "rayClusterSpec": cluster(1, json!({}))["spec"]},
-    });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        manifest["spec"][key] = value.clone();
-    }
-    manifest
-}
-
-fn raycronjob(schedule: &str, more: Value) -> Value {
-    let template = rayjob(more)["spec"].take();
-    json!({
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCronJob",
-        "metadata": {"name": "cj"},
-        "spec": {"schedule": schedule, "jobTemplate": template},
-    })
 }
 
 fn named(mut manifest: Value, length: usize) -> Value {
@@ -67,19 +42,6 @@ async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
     let api: Api<DynamicObject> = Api::namespaced_with(scene.client(), &scene.namespace.name, &resource);
     let object = serde_json::from_value(manifest)?;
     Ok(api.create(&PostParams::default(), &object).await?)
-}
-
-async fn patch<K>(scene: &Scene, name: &str, patch: Value) -> Result<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + DeserializeOwned
-        + Clone
-        + std::fmt::Debug,
-{
-    let api = scene.api::<K>();
-    Ok(api
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await?)
 }
 
 /// Refused by the webhook of a kind, in the form of the API server's own refusals.
@@ -123,47 +85,51 @@ async fn what_can_never_run_is_refused_with_its_reason(scene: Scene) -> Result<(
             "headGroupSpec should have at least one container",
         ),
         (
-            named(rayjob(json!({})), 48),
+            named(rayjob(1, json!({})), 48),
             "RayJob name should be no more than 47 characters",
         ),
         (
-            rayjob(json!({"submissionMode": "SidecarMode"})),
+            rayjob(1, json!({"submissionMode": "SidecarMode"})),
             "spec.submissionMode: SidecarMode is not supported",
         ),
         (
-            rayjob(json!({"backoffLimit": -1})),
+            rayjob(1, json!({"backoffLimit": -1})),
             "backoffLimit must be a positive integer",
         ),
         (
-            rayjob(json!({"runtimeEnvYAML": "pip: [ray"})),
+            rayjob(1, json!({"runtimeEnvYAML": "pip: [ray"})),
             "spec.runtimeEnvYAML: ",
         ),
         (
-            rayjob(json!({"activeDeadlineSeconds": 0})),
+            rayjob(1, json!({"activeDeadlineSeconds": 0})),
             "activeDeadlineSeconds must be a positive integer",
         ),
         (
-            rayjob(json!({"suspend": true})),
+            rayjob(1, json!({"suspend": true})),
             "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended",
         ),
         (
-            rayjob(json!({"rayClusterSpec": cluster(-1, json!({}))["spec"]})),
+            rayjob(1, json!({"rayClusterSpec": cluster(-1, json!({}))["spec"]})),
             "spec.rayClusterSpec.workerGroupSpecs[0].replicas",
         ),
         (
-            named(raycronjob("@daily", json!({})), 37),
+            named(raycronjob("@daily", &rayjob(1, json!({})), json!({})), 37),
             "RayCronJob name should be no more than 36 characters",
         ),
         (
-            raycronjob("every day", json!({})),
+            raycronjob("every day", &rayjob(1, json!({})), json!({})),
             "spec.schedule: invalid cron schedule",
         ),
         (
-            raycronjob("TZ=UTC 0 0 * * *", json!({})),
+            raycronjob("TZ=UTC 0 0 * * *", &rayjob(1, json!({})), json!({})),
             "cannot use TZ or CRON_TZ in schedule",
         ),
         (
-            raycronjob("@daily", json!({"submissionMode": "InteractiveMode"})),
+            raycronjob(
+                "@daily",
+                &rayjob(1, json!({"submissionMode": "InteractiveMode"})),
+                json!({}),
+            ),
             "spec.jobTemplate.submissionMode: InteractiveMode is not supported",
         ),
     ] {
@@ -176,9 +142,13 @@ async fn what_can_never_run_is_refused_with_its_reason(scene: Scene) -> Result<(
 async fn what_can_run_passes(scene: Scene) -> Result<()> {
     webhooks::enable(&scene).await?;
     create(&scene, named(cluster(1, json!({})), 53)).await?;
-    create(&scene, named(rayjob(json!({})), 47)).await?;
-    create(&scene, named(raycronjob("@yearly", json!({})), 36)).await?;
-    let mut generated = rayjob(json!({}));
+    create(&scene, named(rayjob(1, json!({})), 47)).await?;
+    create(
+        &scene,
+        named(raycronjob("@yearly", &rayjob(1, json!({})), json!({})), 36),
+    )
+    .await?;
+    let mut generated = rayjob(1, json!({}));
     generated["metadata"] = json!({"generateName": "rj-"});
     let generated = create(&scene, generated).await?;
     // The webhook lets the control plane's own writes pass too: the cluster of the job.
@@ -199,43 +169,57 @@ async fn an_update_is_refused_for_what_it_makes_wrong(scene: Scene) -> Result<()
     )
     .await?;
     let wrong = json!({"spec": {"enableInTreeAutoscaling": true}});
-    let refused = patch::<RayCluster>(&scene, "rc", wrong).await;
+    let refused = scene.merge::<RayCluster>("rc", wrong).await;
     ensure_refused(refused, "RayCluster", "spec.enableInTreeAutoscaling")?;
-    patch::<RayCluster>(&scene, "rc", json!({"spec": {"suspend": true}})).await?;
+    scene
+        .merge::<RayCluster>("rc", json!({"spec": {"suspend": true}}))
+        .await?;
     // The definition of RayClusters forbids another value, and cannot forbid none.
-    let refused = patch::<RayCluster>(&scene, "rc", json!({"spec": {"managedBy": null}})).await;
+    let refused = scene
+        .merge::<RayCluster>("rc", json!({"spec": {"managedBy": null}}))
+        .await;
     ensure_refused(
         refused,
         "RayCluster",
         "spec.managedBy: the managedBy field is immutable",
     )?;
 
-    create(&scene, rayjob(json!({}))).await?;
-    let refused = patch::<RayJob>(&scene, "rj", json!({"spec": {"runtimeEnvYAML": "- a"}})).await;
+    create(&scene, rayjob(1, json!({}))).await?;
+    let refused = scene
+        .merge::<RayJob>("rj", json!({"spec": {"runtimeEnvYAML": "- a"}}))
+        .await;
     ensure_refused(refused, "RayJob", "spec.runtimeEnvYAML")?;
-    patch::<RayJob>(&scene, "rj", json!({"spec": {"runtimeEnvYAML": "pip: [numpy]"}})).await?;
+    scene
+        .merge::<RayJob>("rj", json!({"spec": {"runtimeEnvYAML": "pip: [numpy]"}}))
+        .await?;
 
-    create(&scene, raycronjob("@daily", json!({}))).await?;
-    let refused = patch::<RayCronJob>(&scene, "cj", json!({"spec": {"timeZone": "Mars/Phobos"}})).await;
+    create(&scene, raycronjob("@daily", &rayjob(1, json!({})), json!({}))).await?;
+    let refused = scene
+        .merge::<RayCronJob>("cj", json!({"spec": {"timeZone": "Mars/Phobos"}}))
+        .await;
     ensure_refused(refused, "RayCronJob", "spec.timeZone: invalid time zone")?;
-    patch::<RayCronJob>(&scene, "cj", json!({"spec": {"timeZone": "Asia/Tokyo"}})).await?;
+    scene
+        .merge::<RayCronJob>("cj", json!({"spec": {"timeZone": "Asia/Tokyo"}}))
+        .await?;
     Ok(())
 }
 
 /// Objects from before there were webhooks.
 async fn what_is_there_already_can_be_changed_and_deleted(scene: Scene) -> Result<()> {
     create(&scene, cluster(1, json!({"enableInTreeAutoscaling": true}))).await?;
-    create(&scene, rayjob(json!({"submissionMode": "SidecarMode"}))).await?;
+    create(&scene, rayjob(1, json!({"submissionMode": "SidecarMode"}))).await?;
     webhooks::enable(&scene).await?;
     scene.until_state("failed").await?;
     // Whatever was wrong before.
-    patch::<RayCluster>(&scene, "rc", json!({"spec": {"suspend": true}})).await?;
+    scene
+        .merge::<RayCluster>("rc", json!({"spec": {"suspend": true}}))
+        .await?;
     scene.until_state("suspended").await?;
     let wrong =
         json!({"spec": {"suspend": false, "workerGroupSpecs": []}, "metadata": {"labels": {"a": "b"}}});
-    patch::<RayCluster>(&scene, "rc", wrong).await?;
+    scene.merge::<RayCluster>("rc", wrong).await?;
     let more = json!({"spec": {"headGroupSpec": {"template": {"spec": {"containers": []}}}}});
-    let refused = patch::<RayCluster>(&scene, "rc", more).await;
+    let refused = scene.merge::<RayCluster>("rc", more).await;
     ensure_refused(
         refused,
         "RayCluster",
@@ -270,8 +254,10 @@ async fn what_is_there_already_can_be_changed_and_deleted(scene: Scene) -> Resul
 async fn what_others_look_after_passes(scene: Scene) -> Result<()> {
     webhooks::enable(&scene).await?;
     let other = json!({"managedBy": "kueue.x-k8s.io/multikueue", "submissionMode": "SidecarMode"});
-    create(&scene, rayjob(other)).await?;
-    patch::<RayJob>(&scene, "rj", json!({"spec": {"backoffLimit": -1}})).await?;
+    create(&scene, rayjob(1, other)).await?;
+    scene
+        .merge::<RayJob>("rj", json!({"spec": {"backoffLimit": -1}}))
+        .await?;
     let other = json!({"managedBy": "ray.io/kuberay-operator", "enableInTreeAutoscaling": true});
     create(&scene, cluster(1, other)).await?;
     Ok(())
@@ -295,7 +281,7 @@ async fn what_kuberay_looks_after_passes(scene: Scene) -> Result<()> {
         scene.control_plane().until_ready().await
     };
     again().await?;
-    create(&scene, rayjob(json!({"submissionMode": "SidecarMode"}))).await?;
+    create(&scene, rayjob(1, json!({"submissionMode": "SidecarMode"}))).await?;
     let claimed = json!({"managedBy": "lockstep.dev/ray-controller", "enableInTreeAutoscaling": true});
     let refused = create(&scene, cluster(1, claimed)).await;
     ensure_refused(refused, "RayCluster", "spec.enableInTreeAutoscaling")?;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use lockstep_api::ray::{RayCronJob, RayCronJobStatus, RayJob, conditions};
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
-use crate::ray::cluster;
+use crate::ray::{raycronjob, rayjob};
 use crate::scene::{PATIENCE, Scene};
 use crate::webhooks::permissions;
 
@@ -55,25 +55,13 @@ impl Start {
 }
 
 async fn create(scene: &Scene, schedule: &str, more: Value) -> Result<()> {
-    let template = json!({"entrypoint": "python main.py", "rayClusterSpec": cluster(0, json!({}))["spec"]});
-    let mut manifest = json!({
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCronJob",
-        "metadata": {"name": "cj"},
-        "spec": {"schedule": schedule, "jobTemplate": template},
-    });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        manifest["spec"][key] = value.clone();
-    }
-    let cron: RayCronJob = serde_json::from_value(manifest)?;
-    scene.api().create(&PostParams::default(), &cron).await?;
+    let manifest = raycronjob(schedule, &rayjob(0, json!({})), more);
+    scene.make::<RayCronJob>(manifest).await?;
     Ok(())
 }
 
 async fn patch(scene: &Scene, patch: Value) -> Result<()> {
-    let api = scene.api::<RayCronJob>();
-    api.patch("cj", &PatchParams::default(), &Patch::Merge(patch))
-        .await?;
+    scene.merge::<RayCronJob>("cj", patch).await?;
     Ok(())
 }
 

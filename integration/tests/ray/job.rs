@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 use lockstep_api::{JobSet, annotations};
 use lockstep_integration::harness::eventually;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::dashboard;
 use crate::fixture::{Case, case};
-use crate::ray::cluster;
+use crate::ray::rayjob;
 use crate::scene::{PATIENCE, Scene};
 use crate::webhooks::permissions;
 
@@ -37,29 +37,13 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn rayjob(more: Value) -> Value {
-    let mut manifest = json!({
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
-        "metadata": {"name": "rj"},
-        "spec": {"entrypoint": "python main.py", "rayClusterSpec": cluster(0, json!({}))["spec"]},
-    });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        manifest["spec"][key] = value.clone();
-    }
-    manifest
-}
-
 async fn create(scene: &Scene, manifest: Value) -> Result<()> {
-    let job: RayJob = serde_json::from_value(manifest)?;
-    scene.api().create(&PostParams::default(), &job).await?;
+    scene.make::<RayJob>(manifest).await?;
     Ok(())
 }
 
 async fn patch(scene: &Scene, patch: Value) -> Result<()> {
-    let api = scene.api::<RayJob>();
-    api.patch("rj", &PatchParams::default(), &Patch::Merge(patch))
-        .await?;
+    scene.merge::<RayJob>("rj", patch).await?;
     Ok(())
 }
 
@@ -147,7 +131,7 @@ async fn submits(scene: &Scene) -> Result<RayJobStatus> {
 
 /// A job that Ray runs.
 async fn running(scene: &Scene, more: Value) -> Result<RayJobStatus> {
-    create(scene, rayjob(more)).await?;
+    create(scene, rayjob(0, more)).await?;
     head_runs(scene, "s0").await?;
     submits(scene).await
 }
@@ -317,7 +301,7 @@ async fn deletion_stops_the_job(scene: Scene) -> Result<()> {
 async fn over_http_it_is_submitted_once(scene: Scene) -> Result<()> {
     let more =
         json!({"submissionMode": "HTTPMode", "runtimeEnvYAML": "env_vars: {A: b}", "metadata": {"k": "v"}});
-    create(&scene, rayjob(more)).await?;
+    create(&scene, rayjob(0, more)).await?;
     let seen = head_runs(&scene, "s0").await?;
     until(&scene, "Ray has it", |status| status.job_status == "PENDING").await?;
     ray_says(&seen, "SUCCEEDED");
@@ -357,7 +341,7 @@ async fn the_cluster_goes_when_the_job_is_over(scene: Scene) -> Result<()> {
 }
 
 async fn what_is_not_supported_is_refused(scene: Scene) -> Result<()> {
-    create(&scene, rayjob(json!({"submissionMode": "SidecarMode"}))).await?;
+    create(&scene, rayjob(0, json!({"submissionMode": "SidecarMode"}))).await?;
     let seen = until_phase(&scene, Phase::ValidationFailed).await?;
     ensure!(seen.message.contains("SidecarMode"), "{seen:?}");
     let note = scene.until_event_of("RayJob", "ValidationFailed").await?;
@@ -367,7 +351,11 @@ async fn what_is_not_supported_is_refused(scene: Scene) -> Result<()> {
 }
 
 async fn jobs_of_other_controllers_are_left_alone(scene: Scene) -> Result<()> {
-    create(&scene, rayjob(json!({"managedBy": "kueue.x-k8s.io/multikueue"}))).await?;
+    create(
+        &scene,
+        rayjob(0, json!({"managedBy": "kueue.x-k8s.io/multikueue"})),
+    )
+    .await?;
     scene.until_event_of("RayJob", "ManagedByAnother").await?;
     let job = scene.api::<RayJob>().get("rj").await?;
     ensure!(
@@ -391,7 +379,7 @@ async fn kuberay_756_a_control_plane_that_is_killed_submits_once(scene: Scene) -
         scene.control_plane().kill().await?;
         scene.control_plane().start().await
     }
-    create(&scene, rayjob(json!({"submissionMode": "HTTPMode"}))).await?;
+    create(&scene, rayjob(0, json!({"submissionMode": "HTTPMode"}))).await?;
     again(&scene).await?;
     scene.ray_pods_run("head", 1).await?;
     again(&scene).await?;

@@ -1,13 +1,18 @@
 //! What Ray's tests look at.
 
+use std::fmt::Debug;
+
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
 use lockstep_api::labels;
 use lockstep_api::ray::{RayCluster, RayClusterStatus};
 use lockstep_integration::harness::eventually;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::scene::{PATIENCE, Scene};
@@ -24,24 +29,77 @@ pub(crate) fn cluster(workers: i32, more: Value) -> Value {
             "workerGroupSpecs": [{"groupName": "small", "replicas": workers, "rayStartParams": {}, "template": template}],
         },
     });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        manifest["spec"][key] = value.clone();
-    }
+    state(&mut manifest, more);
     manifest
 }
 
+/// A RayJob `rj` on a cluster of so many workers, and more fields of its spec.
+pub(crate) fn rayjob(workers: i32, more: Value) -> Value {
+    let mut manifest = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "rj"},
+        "spec": {"entrypoint": "python main.py", "rayClusterSpec": cluster(workers, json!({}))["spec"]},
+    });
+    state(&mut manifest, more);
+    manifest
+}
+
+/// A RayCronJob `cj` of such jobs, and more fields of its spec.
+pub(crate) fn raycronjob(schedule: &str, job: &Value, more: Value) -> Value {
+    let mut manifest = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCronJob",
+        "metadata": {"name": "cj"},
+        "spec": {"schedule": schedule, "jobTemplate": job["spec"]},
+    });
+    state(&mut manifest, more);
+    manifest
+}
+
+/// States more fields of the spec.
+fn state(manifest: &mut Value, more: Value) {
+    let Value::Object(more) = more else { return };
+    for (key, value) in more {
+        manifest["spec"][key] = value;
+    }
+}
+
+/// One of Ray's kinds.
+pub(crate) trait Kind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Serialize + Clone + Debug
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + DeserializeOwned
+        + Serialize
+        + Clone
+        + Debug
+{
+}
+
 impl Scene {
+    /// Creates an object of one of Ray's kinds.
+    pub(crate) async fn make<K: Kind>(&self, manifest: Value) -> Result<K> {
+        let object = serde_json::from_value(manifest)?;
+        Ok(self.api::<K>().create(&PostParams::default(), &object).await?)
+    }
+
+    /// Changes an object of one of Ray's kinds by a merge patch.
+    pub(crate) async fn merge<K: Kind>(&self, name: &str, patch: Value) -> Result<K> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        Ok(self.api::<K>().patch(name, &params, &patch).await?)
+    }
+
     pub(crate) async fn create_cluster(&self, manifest: Value) -> Result<RayCluster> {
-        let cluster = serde_json::from_value(manifest)?;
-        Ok(self.api().create(&PostParams::default(), &cluster).await?)
+        self.make(manifest).await
     }
 
     /// Changes the cluster by a merge patch.
     pub(crate) async fn patch_cluster(&self, patch: Value) -> Result<RayCluster> {
-        let api = self.api::<RayCluster>();
-        Ok(api
-            .patch("rc", &PatchParams::default(), &Patch::Merge(patch))
-            .await?)
+        self.merge("rc", patch).await
     }
 
     /// Has the group run so many replicas.

@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{CONTROLLER_NAME, Unknown};
+use super::Unknown;
 use crate::gang::Gang;
+use crate::object::{managed, object};
 use crate::string_enum::string_enum;
 
 type Map = BTreeMap<String, String>;
@@ -177,43 +178,8 @@ pub struct HeadInfo {
     pub service_name: String,
 }
 
-impl RayCluster {
-    /// The cluster's name.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The cluster's namespace.
-    pub fn ns(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    /// The cluster's UID.
-    pub fn uid_str(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Whether it is being deleted.
-    pub fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// The value of an annotation.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Who looks after it, where that is stated and not this controller.
-    pub fn managed_by_another(&self) -> Option<&str> {
-        let manager = self.spec.managed_by.as_deref();
-        manager.filter(|manager| !manager.is_empty() && *manager != CONTROLLER_NAME)
-    }
-
-    /// Whether it states that this controller looks after it.
-    pub fn is_claimed(&self) -> bool {
-        self.spec.managed_by.as_deref() == Some(CONTROLLER_NAME)
-    }
-}
+object!(RayCluster);
+managed!(RayCluster);
 
 impl RayClusterSpec {
     /// Whether the pods are to be deleted.

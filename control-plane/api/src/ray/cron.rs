@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{CONTROLLER_NAME, RayJobSpec, Unknown};
+use super::{RayJobSpec, Unknown};
+use crate::object::{managed, object};
 use crate::string_enum::string_enum;
 
 /// Jobs that succeeded, and are kept where nothing else is stated.
@@ -85,38 +86,8 @@ pub struct RayCronJobStatus {
     pub observed_generation: i64,
 }
 
-impl RayCronJob {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// Its namespace.
-    pub fn ns(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    /// Its UID.
-    pub fn uid_str(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Whether it is being deleted.
-    pub fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// Who looks after it, where that is stated and not this controller.
-    pub fn managed_by_another(&self) -> Option<&str> {
-        let manager = self.spec.managed_by.as_deref();
-        manager.filter(|manager| !manager.is_empty() && *manager != CONTROLLER_NAME)
-    }
-
-    /// Whether it states that this controller looks after it.
-    pub fn is_claimed(&self) -> bool {
-        self.spec.managed_by.as_deref() == Some(CONTROLLER_NAME)
-    }
-}
+object!(RayCronJob);
+managed!(RayCronJob);
 
 impl RayCronJobSpec {
     /// What becomes of a start while a job of before still runs.

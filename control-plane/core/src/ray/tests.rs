@@ -56,6 +56,11 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
+/// Takes steps until one says that nothing has changed.
+fn until_rest(steps: usize, mut step: impl FnMut() -> bool) {
+    assert!((0..steps).any(|_| step()), "it never comes to rest");
+}
+
 /// A cluster and what stands around it.
 struct World {
     cluster: RayCluster,

@@ -84,18 +84,16 @@ impl Stage {
 
     /// Until nothing changes any more.
     fn settle(&mut self) -> &mut Self {
-        for _ in 0..10 {
+        until_rest(10, || {
             let plan = self.step();
             let still = CronPlan {
                 notice: plan.notice.clone(),
                 requeue_after: plan.requeue_after,
                 ..CronPlan::default()
             };
-            if plan == still {
-                return self;
-            }
-        }
-        panic!("it never comes to rest: {:?}", self.plan());
+            plan == still
+        });
+        self
     }
 
     fn wait(&mut self, seconds: i64) -> &mut Self {

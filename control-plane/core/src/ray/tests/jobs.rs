@@ -130,7 +130,7 @@ impl Stage {
 
     /// Until nothing changes any more.
     fn settle(&mut self) -> &mut Self {
-        for _ in 0..20 {
+        until_rest(20, || {
             let plan = self.step();
             let still = JobPlan {
                 requeue_after: plan.requeue_after,
@@ -138,11 +138,9 @@ impl Stage {
                 notice: plan.notice.clone(),
                 ..JobPlan::default()
             };
-            if plan == still {
-                return self;
-            }
-        }
-        panic!("it never comes to rest: {:?}", self.plan());
+            plan == still
+        });
+        self
     }
 
     fn wait(&mut self, seconds: i64) -> &mut Self {

@@ -1,0 +1,84 @@
+//! What a reconciler remembers of objects of one of Ray's kinds: how often they have failed, and what was told of them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kube::Resource;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_core::plan;
+
+use super::apply::RayError;
+use crate::apply::events::Queue;
+use crate::retry::{Failures, delay};
+
+/// How soon to look again at an object that is left to another controller, which may go.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+
+/// Forgets what is gone.
+pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
+    news: Queue,
+    failures: Failures<ObjectRef<K>>,
+    /// The notices that were published last.
+    told: Mutex<HashMap<ObjectRef<K>, plan::Event>>,
+}
+
+impl<K: Resource<DynamicType = ()>> Ledger<K> {
+    /// Events go to `news`.
+    pub(super) fn new(news: Queue) -> Self {
+        Self {
+            news,
+            failures: Failures::default(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// Publishes an event.
+    pub(super) fn tell(&self, object: &K, event: plan::Event) {
+        let kind = K::kind(&());
+        tracing::info!(%kind, reason = event.reason, note = event.message, "changed");
+        self.news.add(object.object_ref(&()), event);
+    }
+
+    /// Publishes an event unless it is the one that was told last in this way.
+    pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told.insert(ObjectRef::from_obj(object), notice.clone());
+        drop(told);
+        if before.as_ref() != Some(&notice) {
+            self.tell(object, notice);
+        }
+    }
+
+    /// It has worked; when to look again.
+    pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
+        self.failures.forget(&ObjectRef::from_obj(object));
+        let after = after.and_then(|after| Duration::try_from(after).ok());
+        let left_alone = left_alone.then_some(LEFT_ALONE);
+        let next = after.into_iter().chain(left_alone).min();
+        next.map_or_else(Action::await_change, Action::requeue)
+    }
+
+    /// It has failed; when to try again.
+    pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
+        let key = ObjectRef::from_obj(object);
+        let delay = delay(self.failures.add(key.clone()));
+        let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
+        if matches!(error, RayError::Conflict(_)) {
+            tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide anew");
+        } else {
+            tracing::warn!(%kind, namespace, name, %error, ?delay, "reconcile failed, will retry");
+        }
+        Action::requeue(delay)
+    }
+
+    /// It is no longer there.
+    pub(super) fn gone(&self, namespace: &str, name: &str) {
+        let key = ObjectRef::new(name).within(namespace);
+        self.failures.forget(&key);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.remove(&key);
+    }
+}
