@@ -199,12 +199,12 @@ impl World {
             self.queue.push(until, Event::Up { stream: id, message });
             return;
         }
-        let (replica, name, opened) = (stream.replica, node_name(stream.node), stream.session.is_some());
+        let (replica, name, session) = (stream.replica, node_name(stream.node), stream.session);
         let Some(leader) = &self.replicas[replica].leader else {
             return;
         };
         match message {
-            Up::Hello(_) if opened => return,
+            Up::Hello(_) if session.is_some() => return,
             Up::Hello(snapshot) => {
                 let outbox = Outbox::new(pb::Welcome {
                     protocol: *NODE_PROTOCOL.end(),
@@ -218,8 +218,10 @@ impl World {
                     stream.outbox = Some(outbox);
                 }
             }
-            Up::Report(_) if !opened => return,
-            Up::Report(workers) => leader.registry.report(&name, workers),
+            Up::Report(workers) => match session {
+                Some(session) => leader.registry.report(&name, session, workers),
+                None => return,
+            },
         }
         self.hub_flush(replica);
         self.poke_group(replica);

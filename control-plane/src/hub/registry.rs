@@ -1,4 +1,9 @@
 //! Where sessions and group tasks meet: the newest report of every worker, the newest desired state of every group.
+//!
+//! Promises: of two streams of one node the later one speaks for it, alone, from its Hello on; nothing that was said before on another
+//! stream stands in its way. Locks are taken in one order: nodes, then groups.
+
+mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use lockstep_core::restart::{Alone, Desired, Epoch, Incarnation, Phase, Report};
-use lockstep_proto::NODE_PROTOCOL_ALONE;
 use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
 use super::convert::{self, GroupPolicy, Reported};
 use super::rivals::Rivals;
 use super::session::Outbox;
+pub use link::GroupLink;
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
 const WORKERS_PER_NODE: usize = 4096;
@@ -33,6 +38,33 @@ struct Node {
     /// The version of the protocol that its last stream has.
     protocol: u32,
     workers: BTreeMap<Incarnation, String>,
+}
+
+impl Node {
+    /// Whether this session is its present one.
+    fn is_of(&self, session: u64) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|(current, _)| *current == session)
+    }
+
+    /// False: it has reported more workers than are kept.
+    fn remember(&mut self, reported: &Reported) -> bool {
+        if self.workers.len() >= WORKERS_PER_NODE && !self.workers.contains_key(&reported.incarnation) {
+            return false;
+        }
+        self.workers
+            .insert(reported.incarnation.clone(), reported.group.clone());
+        true
+    }
+}
+
+/// Whether what a node says is compared with what it has said before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revisions {
+    GoOn,
+    /// Each stream speaks for itself: what another one has said, with whatever revision, is not above it.
+    StartOver,
 }
 
 #[derive(Default)]
@@ -61,6 +93,28 @@ impl Default for Inner {
 }
 
 impl Inner {
+    /// Takes in what a node has reported. False: something newer is known.
+    fn take_in(&mut self, node: &str, reported: Reported) -> bool {
+        let Reported {
+            incarnation,
+            report,
+            revision,
+            ..
+        } = reported;
+        let key = (node.to_owned(), incarnation);
+        let known = self.reports.get(&key).map(|(known, _, _)| *known);
+        if known.is_none() {
+            // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
+            self.published.remove(node);
+        }
+        // Equal is accepted: a repeated state ends an Unlinked of our own making.
+        let is_news = known.is_none_or(|known| known <= revision);
+        if is_news {
+            self.reports.insert(key, (revision, report, Instant::now()));
+        }
+        is_news
+    }
+
     /// Incarnations, by the nodes that have reported them.
     fn by_node(&self, named: &BTreeSet<Incarnation>) -> BTreeMap<String, Vec<Incarnation>> {
         let mut nodes: BTreeMap<String, Vec<Incarnation>> = BTreeMap::new();
@@ -193,8 +247,8 @@ impl Registry {
             std::mem::take(&mut entry.workers)
         };
         let mut touched: BTreeSet<String> = known.values().cloned().collect();
-        self.unlink(node, &known);
-        touched.extend(self.store(node, snapshot));
+        self.unlink(node, &known, Revisions::StartOver);
+        touched.extend(self.store(node, session, snapshot));
         for group in self.groups.iter() {
             if let Some(desired) = group.lock().published.get(node) {
                 outbox.desired(Arc::clone(desired));
@@ -211,28 +265,30 @@ impl Registry {
             let Some(mut entry) = self.nodes.get_mut(node) else {
                 return;
             };
-            if entry
-                .session
-                .as_ref()
-                .is_none_or(|(current, _)| *current != session)
-            {
+            if !entry.is_of(session) {
                 return;
             }
             entry.session = None;
-            self.unlink(node, &entry.workers);
+            self.unlink(node, &entry.workers, Revisions::GoOn);
             entry.workers.values().cloned().collect()
         };
         self.notify(&groups);
     }
 
-    /// Workers whose state changed.
-    pub fn report(&self, node: &str, workers: Vec<pb::WorkerState>) {
-        let touched = self.store(node, workers);
+    /// Workers whose state changed, as this session says. One that another has replaced has no say.
+    pub fn report(&self, node: &str, session: u64, workers: Vec<pb::WorkerState>) {
+        let touched = self.store(node, session, workers);
         self.notify(&touched);
     }
 
-    fn store(&self, node: &str, workers: Vec<pb::WorkerState>) -> BTreeSet<String> {
+    fn store(&self, node: &str, session: u64, workers: Vec<pb::WorkerState>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
+        // Held to the end, so that a stream that replaces this one at the same time has the last word.
+        let entry = self.nodes.get_mut(node);
+        let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
+            tracing::debug!(node, session, "a report of a stream that was replaced is ignored");
+            return touched;
+        };
         for state in workers {
             let pod = state.pod_name.clone();
             self.rivals.note(Epoch(state.epoch));
@@ -240,7 +296,7 @@ impl Registry {
                 tracing::warn!(node, pod, "a worker state without identity or phase is ignored");
                 continue;
             };
-            if !self.remember(node, &reported) {
+            if !entry.remember(&reported) {
                 tracing::warn!(
                     node,
                     pod,
@@ -249,54 +305,28 @@ impl Registry {
                 );
                 continue;
             }
-            let Reported {
-                group,
-                incarnation,
-                report,
-                revision,
-            } = reported;
-            let state = self.group(&group);
-            let mut inner = state.lock();
-            let key = (node.to_owned(), incarnation);
-            if !inner.reports.contains_key(&key) {
-                // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
-                inner.published.remove(node);
-            }
-            // Equal is accepted: a repeated state ends an Unlinked of our own making.
-            if inner
-                .reports
-                .get(&key)
-                .is_none_or(|(known, _, _)| *known <= revision)
-            {
-                inner.reports.insert(key, (revision, report, Instant::now()));
+            let group = reported.group.clone();
+            if self.group(&group).lock().take_in(node, reported) {
                 touched.insert(group);
             }
         }
         touched
     }
 
-    fn remember(&self, node: &str, reported: &Reported) -> bool {
-        let mut entry = self.nodes.entry(node.to_owned()).or_default();
-        if entry.workers.len() >= WORKERS_PER_NODE && !entry.workers.contains_key(&reported.incarnation) {
-            return false;
-        }
-        entry
-            .workers
-            .insert(reported.incarnation.clone(), reported.group.clone());
-        true
-    }
-
-    fn unlink(&self, node: &str, workers: &BTreeMap<Incarnation, String>) {
+    fn unlink(&self, node: &str, workers: &BTreeMap<Incarnation, String>, revisions: Revisions) {
         for (incarnation, group) in workers {
             let Some(state) = self.groups.get(group) else {
                 continue;
             };
-            if let Some((_, report, _)) = state
-                .lock()
-                .reports
-                .get_mut(&(node.to_owned(), incarnation.clone()))
-                && !matches!(report.phase, Phase::Done | Phase::Lost(_))
-            {
+            let mut inner = state.lock();
+            let key = (node.to_owned(), incarnation.clone());
+            let Some((revision, report, _)) = inner.reports.get_mut(&key) else {
+                continue;
+            };
+            if revisions == Revisions::StartOver {
+                *revision = 0;
+            }
+            if !matches!(report.phase, Phase::Done | Phase::Lost(_)) {
                 report.phase = Phase::Unlinked;
             }
         }
@@ -318,133 +348,5 @@ impl Registry {
             }
         }
         tracing::debug!(node, groups = touched.len(), "snapshot taken");
-    }
-}
-
-/// A group task's side of the registry. Dropping it tells the nodes nothing: workers run on.
-pub struct GroupLink {
-    uid: String,
-    registry: Arc<Registry>,
-    state: Arc<GroupState>,
-}
-
-impl GroupLink {
-    /// The newest reports, by node and incarnation.
-    #[must_use]
-    pub fn reports(&self) -> Vec<(Incarnation, Report)> {
-        let inner = self.state.lock();
-        inner
-            .reports
-            .iter()
-            .map(|((_, incarnation), (_, report, _))| (incarnation.clone(), report.clone()))
-            .collect()
-    }
-
-    /// The status tells of a leader with this epoch.
-    pub fn heard_of(&self, epoch: Epoch) {
-        self.registry.rivals.note(epoch);
-    }
-
-    /// The epoch that this leader acts under.
-    #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.registry.epoch
-    }
-
-    /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until it is seen.
-    pub async fn changed(&self) {
-        self.state.changed.notified().await;
-    }
-
-    /// Whether this node's daemon has reported to this leader.
-    #[must_use]
-    pub fn heard(&self, node: &str) -> bool {
-        self.registry.nodes.contains_key(node)
-    }
-
-    /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.
-    #[must_use]
-    pub fn restarts_alone(&self, node: &str) -> bool {
-        let node = self.registry.nodes.get(node);
-        node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
-    }
-
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. A report may come before its pod does.
-    pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
-        let mut dropped = Vec::new();
-        self.state
-            .lock()
-            .reports
-            .retain(|(node, incarnation), (_, _, at)| {
-                let keep = pods.contains_key(&incarnation.pod_uid) || at.elapsed() < silence;
-                if !keep {
-                    dropped.push((node.clone(), incarnation.clone()));
-                }
-                keep
-            });
-        self.registry.forget_workers(dropped);
-    }
-
-    /// Tells the group's nodes what is desired, each only what is new to it.
-    pub fn publish(&self, published: &Published) {
-        let mut inner = self.state.lock();
-        let fresh = inner.by_node(&published.desired.fresh);
-        let stale = inner.by_node(&published.desired.stale);
-        let mut alone = inner.alone_by_node(&published.desired.alone);
-        let messages: Vec<(String, Arc<pb::Group>)> = published
-            .nodes
-            .iter()
-            .map(|node| {
-                let on =
-                    |named: &BTreeMap<String, Vec<Incarnation>>| named.get(node).cloned().unwrap_or_default();
-                let group = convert::group_to(
-                    &self.uid,
-                    self.registry.epoch,
-                    &published.desired,
-                    &published.policy,
-                    on(&fresh),
-                    on(&stale),
-                    alone.remove(node).unwrap_or_default(),
-                );
-                (node.clone(), Arc::new(group))
-            })
-            .collect();
-        inner.published.retain(|node, _| published.nodes.contains(node));
-        let news: Vec<_> = messages
-            .into_iter()
-            .filter(|(node, group)| inner.published.get(node).is_none_or(|old| old != group))
-            .collect();
-        for (node, group) in &news {
-            inner.published.insert(node.clone(), Arc::clone(group));
-        }
-        drop(inner);
-        for (node, group) in news {
-            if let Some(outbox) = self.outbox(&node) {
-                outbox.desired(group);
-            }
-        }
-    }
-
-    /// Tells the nodes that nobody looks after the group any more.
-    pub fn forget(&self) {
-        let published = std::mem::take(&mut self.state.lock().published);
-        for node in published.keys() {
-            if let Some(outbox) = self.outbox(node) {
-                outbox.forget(&self.uid, self.registry.epoch);
-            }
-        }
-    }
-
-    fn outbox(&self, node: &str) -> Option<Arc<Outbox>> {
-        let entry = self.registry.nodes.get(node)?;
-        entry.session.as_ref().map(|(_, outbox)| Arc::clone(outbox))
-    }
-}
-
-impl Drop for GroupLink {
-    fn drop(&mut self) {
-        let mut inner = self.state.lock();
-        inner.claimed = false;
-        inner.unclaimed_since = Instant::now();
     }
 }

@@ -10,7 +10,7 @@ use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
 use lockstep_proto::node::v1::{self as pb, hub_message};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
@@ -23,7 +23,7 @@ use super::role::{Role, Term};
 use super::session::Outbox;
 use super::stream::NodeStream;
 use crate::serve::listen;
-use crate::tls::{self, HubIdentity};
+use crate::tls::{self, HubIdentity, Stranger, Visit};
 
 /// What the hub checks daemons with.
 #[derive(Clone)]
@@ -42,6 +42,13 @@ pub struct HubService {
     grace: Duration,
 }
 
+/// How long a connection may stand before a daemon has made itself known on it: longer than token and Hello may take.
+const STRANGERS: Duration = Duration::from_secs(30);
+/// Streams of one connection; a daemon has one.
+const STREAMS: u32 = 8;
+/// The largest message from a daemon: far more than the states of all workers that are kept of a node.
+const MESSAGE: usize = 4 << 20;
+
 type Messages = Pin<Box<dyn Stream<Item = Result<pb::HubMessage, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -56,15 +63,19 @@ impl NodeHub for HubService {
             authenticator,
             refusals,
         } = &self.gate;
+        let visit = request.extensions().get::<Visit>().cloned();
         let credentials = authenticator.authenticate(request.metadata()).await;
         let credentials = credentials.inspect_err(|error| {
-            let peer = request.remote_addr().map(|peer| peer.ip().to_string());
-            refusals.note(&peer.unwrap_or_default(), error.reason(), error);
+            let peer = visit.as_ref().map(Visit::address).unwrap_or_default();
+            refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
+        if let Some(visit) = visit {
+            visit.admit();
+        }
         let accepted = self
             .role
             .within(|term| self.accept(term, credentials, hello, protocol, inbound));
@@ -158,11 +169,15 @@ pub(super) async fn serve_on(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let service = HubService { role, gate, grace };
+    let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
+    let connections =
+        tls::accept(listener, tls).map(|accepted| accepted.map(|stream| Stranger::of(stream, STRANGERS)));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .add_service(NodeHubServer::new(service))
-        .serve_with_incoming_shutdown(tls::accept(listener, tls), shutdown.cancelled_owned())
+        .max_concurrent_streams(STREAMS)
+        .add_service(service)
+        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
         .await?;
     Ok(())
 }

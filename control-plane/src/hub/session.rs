@@ -7,6 +7,7 @@ use std::time::Duration;
 use lockstep_core::restart::Epoch;
 use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// A message at least this often, so that both sides notice a dead peer.
@@ -20,6 +21,8 @@ const GROUPS_PER_MESSAGE: usize = 256;
 pub struct Outbox {
     pending: Mutex<Pending>,
     changed: Notify,
+    /// Cancelled by [`Outbox::close`].
+    closed: CancellationToken,
 }
 
 #[derive(Default)]
@@ -49,6 +52,7 @@ impl Outbox {
         Arc::new(Self {
             pending: Mutex::new(pending),
             changed: Notify::new(),
+            closed: CancellationToken::new(),
         })
     }
 
@@ -74,10 +78,16 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// Ends the stream.
+    /// Ends the stream: there is another one in its place.
     pub fn close(&self) {
         self.lock().closed = true;
+        self.closed.cancel();
         self.changed.notify_one();
+    }
+
+    /// Resolves once there is another stream in the place of this one. Cancel-safe.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
     /// Ends the stream with an error.

@@ -22,12 +22,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::auth::{AuthError, Authenticator, Credentials};
+use super::pace::Pace;
 use super::refusals::Refusals;
 use super::registry::Registry;
 use super::session::Outbox;
 
 /// How long before its token expires a daemon that sends no new ones is asked to connect again.
 const BEFORE: Duration = Duration::from_secs(60);
+
+/// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
+const MESSAGES: (u32, u32) = (200, 400);
 
 /// A stream whose daemon is known.
 pub(super) struct NodeStream {
@@ -55,12 +59,18 @@ impl NodeStream {
         S: Stream<Item = Result<pb::NodeMessage, Status>> + Unpin,
     {
         let mut drain_at = self.drain_at();
+        let outbox = Arc::clone(&self.outbox);
+        let mut pace = Pace::new(MESSAGES.0, MESSAGES.1);
         let end = loop {
             let over_at = self.credentials.expires() + self.grace;
             tokio::select! {
-                message = inbound.next() => if let Some(end) = self.take(message).await {
-                    break end;
-                },
+                message = next(&pace, &mut inbound) => {
+                    pace.took();
+                    if let Some(end) = self.take(session, message).await {
+                        break end;
+                    }
+                }
+                () = outbox.closed() => break End::Closed("replaced by another stream".to_owned()),
                 () = self.credentials.revoked() => break End::Refused(AuthError::Revoked),
                 () = sleep_until(over_at) => break End::Refused(AuthError::Overdue),
                 () = until(drain_at) => {
@@ -92,12 +102,13 @@ impl NodeStream {
     }
 
     /// Takes one message in. Gives the stream's end, if this is it.
-    async fn take(&mut self, message: Option<Result<pb::NodeMessage, Status>>) -> Option<End> {
+    async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Option<End> {
         let closed = |reason: &str| Some(End::Closed(reason.to_owned()));
         match message {
             Some(Ok(message)) => match message.kind {
                 Some(Kind::Report(report)) => {
-                    self.registry.report(&self.credentials.node, report.workers);
+                    self.registry
+                        .report(&self.credentials.node, session, report.workers);
                     None
                 }
                 Some(Kind::Credentials(fresh)) => self.renew(&fresh.token).await.map(End::Refused),
@@ -133,6 +144,12 @@ impl NodeStream {
         let left = self.credentials.expires().duration_since(Instant::now());
         (self.protocol < NODE_PROTOCOL_CREDENTIALS).then(|| Instant::now() + left - BEFORE.min(left / 2))
     }
+}
+
+/// The next message, once it may come. Cancel-safe.
+async fn next<S: Stream + Unpin>(pace: &Pace, inbound: &mut S) -> Option<S::Item> {
+    pace.ready().await;
+    inbound.next().await
 }
 
 async fn until(deadline: Option<Instant>) {

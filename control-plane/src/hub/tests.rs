@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::restart::{Alone, Desired, Epoch, Generation, Incarnation, Phase};
+use lockstep_proto::NODE_PROTOCOL;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, hub_message, node_message};
 use tokio::net::TcpListener;
@@ -19,11 +20,12 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::auth::testing::Cluster;
 use super::service::serve_on;
-use super::{Gate, Published, Refusals, Registry, Role};
+use super::{Gate, Outbox, Published, Refusals, Registry, Role};
 use crate::lease::Whereabouts;
 use crate::tls;
 
 mod identity;
+mod replaced;
 
 const UID: &str = "group-1";
 
@@ -113,6 +115,13 @@ impl Hub {
             shutdown,
             server,
         }
+    }
+
+    /// A node connects and reports this, all without a stream.
+    fn says(&self, node: &str, worker: pb::WorkerState) -> u64 {
+        let outbox = Outbox::new(pb::Welcome::default());
+        self.registry
+            .connect(node, &outbox, *NODE_PROTOCOL.end(), vec![worker])
     }
 
     async fn client(&self) -> NodeHubClient<Channel> {
@@ -286,13 +295,10 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
 async fn a_stale_report_changes_nothing_and_another_node_cannot_speak_for_a_pod() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
-    let _node = hub
-        .connect("n1", hello(vec![worker(pb::Phase::Running, 0, 5)]))
-        .await
-        .unwrap();
-    wait_for_phase(&link, Phase::Running).await;
-    hub.registry.report("n1", vec![worker(pb::Phase::Fresh, 0, 4)]);
-    hub.registry.report("n2", vec![worker(pb::Phase::Lost, 0, 9)]);
+    let session = hub.says("n1", worker(pb::Phase::Running, 0, 5));
+    hub.registry
+        .report("n1", session, vec![worker(pb::Phase::Fresh, 0, 4)]);
+    hub.says("n2", worker(pb::Phase::Lost, 0, 9));
     let phases: Vec<_> = link
         .reports()
         .into_iter()
@@ -420,7 +426,7 @@ async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
 async fn reports_of_pods_that_are_gone_are_dropped_but_early_ones_are_kept() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
-    hub.registry.report("n1", vec![worker(pb::Phase::Running, 0, 1)]);
+    hub.says("n1", worker(pb::Phase::Running, 0, 1));
     let none: std::collections::BTreeMap<String, ()> = std::collections::BTreeMap::new();
     link.forget_pods(&none, Duration::from_secs(60));
     assert_eq!(link.reports().len(), 1);

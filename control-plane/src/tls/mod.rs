@@ -1,11 +1,13 @@
 //! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
 
+mod admission;
 mod authority;
 mod ca;
 mod hub;
 mod serving;
 mod shared;
 
+pub(crate) use admission::{Stranger, Visit};
 pub(crate) use ca::{Ca, Validity};
 #[cfg(test)]
 pub(crate) use hub::from_dir;

@@ -76,7 +76,12 @@ async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Res
             redirects = 0;
         }
         let mut next = hub.address.clone();
-        let mut wait = delay.next().unwrap_or(MAX_DELAY);
+        // A redirect that is followed at once leaves the back-off of failures as it is.
+        let at_once = redirects < MAX_REDIRECTS && matches!(ended, Ok(End::NotLeader(Some(_))));
+        let mut wait = match at_once {
+            true => Duration::ZERO,
+            false => delay.next().unwrap_or(MAX_DELAY),
+        };
         match ended {
             Ok(End::Closed) => info!(address, "the hub has closed the stream"),
             Ok(End::Drained) => info!(address, "the hub is going away"),
@@ -84,9 +89,6 @@ async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Res
                 info!(address, leader, "not the leader");
                 next = leader;
                 redirects += 1;
-                if redirects <= MAX_REDIRECTS {
-                    wait = Duration::ZERO;
-                }
             }
             Ok(End::NotLeader(None)) => info!(address, "not the leader, and the leader is not known yet"),
             Err(SessionError::Daemon(closed)) => return Err(closed),

@@ -261,11 +261,22 @@ fn node_message(kind: ToHub) -> wire::NodeMessage {
     wire::NodeMessage { kind: Some(kind) }
 }
 
-/// `NotLeader.address` is `host:port`, or a whole URL.
+/// `NotLeader.address` is `host:port`, or a whole URL. The token is never sent without TLS.
 fn leader(address: &str) -> Option<String> {
-    match address {
-        "" => None,
-        url if url.contains("://") => Some(url.to_owned()),
-        host => Some(format!("https://{host}")),
+    let address = address.strip_prefix("https://").unwrap_or(address);
+    let is_host = !address.is_empty() && !address.contains("://");
+    is_host.then(|| format!("https://{address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leader;
+
+    #[test]
+    fn a_leader_is_spoken_to_over_tls_or_not_at_all() {
+        let url = Some("https://10.0.0.1:9444".to_owned());
+        assert_eq!(leader("10.0.0.1:9444"), url);
+        assert_eq!(leader("https://10.0.0.1:9444"), url);
+        assert_eq!([leader(""), leader("http://10.0.0.1:9444")], [None, None]);
     }
 }

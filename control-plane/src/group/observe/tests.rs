@@ -5,7 +5,7 @@ use lockstep_proto::node::v1 as pb;
 use serde_json::json;
 
 use super::*;
-use crate::hub::Registry;
+use crate::hub::{Outbox, Registry};
 
 #[test]
 fn a_node_is_believed_about_its_own_pods_alone() {
@@ -26,6 +26,8 @@ fn a_node_is_believed_about_its_own_pods_alone() {
     };
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
+    let connect = |node| registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new());
+    let sessions = BTreeMap::from([("n1", connect("n1")), ("n2", connect("n2"))]);
     let says = |node: &str, pod: &str, phase: pb::Phase| {
         let worker = pb::WorkerState {
             group_uid: "u".into(),
@@ -39,7 +41,7 @@ fn a_node_is_believed_about_its_own_pods_alone() {
             revision: 9,
             ..pb::WorkerState::default()
         };
-        registry.report(node, vec![worker]);
+        registry.report(node, sessions[node], vec![worker]);
     };
     says("n1", "p1", pb::Phase::Running);
     // A pod of another node, one that is on none yet, one that does not exist; and not a word of its own is taken over.
