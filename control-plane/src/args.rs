@@ -10,8 +10,10 @@ mod zap;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use lockstep_api::duration::parse_duration;
 
 pub use address::BindAddress;
 pub use go::{FeatureGate, FeatureGates};
@@ -53,6 +55,20 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub leader_elect: Option<bool>,
+
+    /// How long the others wait for a leader that is silent [default: 15s]
+    ///
+    /// A new one decides within this time and a second or two after the old one was killed. One that ends in good order gives way at once.
+    #[arg(long, env = "LOCKSTEP_LEADER_ELECT_LEASE_DURATION", value_parser = parse_duration, value_name = "DURATION")]
+    pub leader_elect_lease_duration: Option<Duration>,
+
+    /// How long a leader tries to stay one before it gives up; less than the lease lasts [default: 10s]
+    #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, value_name = "DURATION")]
+    pub leader_elect_renew_deadline: Option<Duration>,
+
+    /// Time between attempts to renew; less than the renew deadline [default: 2s]
+    #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, value_name = "DURATION")]
+    pub leader_elect_retry_period: Option<Duration>,
 
     /// Accepted for compatibility; requests are limited by how many are under way, not by rate.
     #[arg(

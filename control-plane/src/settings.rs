@@ -195,6 +195,7 @@ impl Settings {
         };
         let certificates = file.internal_cert_management.unwrap_or_default();
         let managed = certificates.enable.unwrap_or(true);
+        let election = file.leader_election.unwrap_or_default();
         Ok(Self {
             features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
             manage_crds: args.manage_crds,
@@ -203,8 +204,13 @@ impl Settings {
             }),
             replace_lost_pods: args.replace_lost_pods,
             leader_election: leader_election(
-                file.leader_election.unwrap_or_default(),
-                args.leader_elect,
+                config::LeaderElection {
+                    leader_elect: args.leader_elect.or(election.leader_elect),
+                    lease_duration: args.leader_elect_lease_duration.or(election.lease_duration),
+                    renew_deadline: args.leader_elect_renew_deadline.or(election.renew_deadline),
+                    retry_period: args.leader_elect_retry_period.or(election.retry_period),
+                    ..election
+                },
                 &args.namespace,
             )?,
             health: health(file.health.unwrap_or_default(), args.health_probe_bind_address)?,
@@ -266,18 +272,14 @@ fn features(
     Ok(features)
 }
 
-fn leader_election(
-    file: config::LeaderElection,
-    flag: Option<bool>,
-    namespace: &str,
-) -> Result<LeaderElection, SettingsError> {
+fn leader_election(said: config::LeaderElection, namespace: &str) -> Result<LeaderElection, SettingsError> {
     let given = |time: Option<Duration>, default| {
         time.filter(|time| !time.is_zero())
             .unwrap_or(Duration::from_secs(default))
     };
-    let duration = given(file.lease_duration, 15);
-    let renew_deadline = given(file.renew_deadline, 10);
-    let retry_period = given(file.retry_period, 2);
+    let duration = given(said.lease_duration, 15);
+    let renew_deadline = given(said.renew_deadline, 10);
+    let retry_period = given(said.retry_period, 2);
     if duration <= renew_deadline {
         return Err(SettingsError::invalid(
             "leaderElection.leaseDuration",
@@ -297,7 +299,7 @@ fn leader_election(
             "leaseDuration must be at least 2s",
         ));
     }
-    if let Some(lock) = non_empty(file.resource_lock).filter(|lock| lock != "leases") {
+    if let Some(lock) = non_empty(said.resource_lock).filter(|lock| lock != "leases") {
         return Err(SettingsError::invalid(
             "leaderElection.resourceLock",
             format!("{lock:?} is not supported, use \"leases\""),
@@ -305,9 +307,9 @@ fn leader_election(
     }
     let duration = Duration::from_secs(duration.as_secs());
     Ok(LeaderElection {
-        enabled: flag.or(file.leader_elect).unwrap_or(true),
-        lease: non_empty(file.resource_name).unwrap_or_else(|| LEASE.to_owned()),
-        namespace: non_empty(file.resource_namespace).unwrap_or_else(|| namespace.to_owned()),
+        enabled: said.leader_elect.unwrap_or(true),
+        lease: non_empty(said.resource_name).unwrap_or_else(|| LEASE.to_owned()),
+        namespace: non_empty(said.resource_namespace).unwrap_or_else(|| namespace.to_owned()),
         duration,
         grace: Duration::from_secs(duration.saturating_sub(renew_deadline).as_secs().max(1)),
     })

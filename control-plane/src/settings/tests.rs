@@ -89,6 +89,7 @@ featureGates: {RestartJob: true, InPlaceRestart: false}
         "--health-probe-bind-address",
         "0",
         "-leader-elect",
+        "--leader-elect-lease-duration=90s",
         "--webhook-port=5",
         "--feature-gates=RestartJob=false",
         "--feature-gates",
@@ -100,6 +101,7 @@ featureGates: {RestartJob: true, InPlaceRestart: false}
         (any(4), None)
     );
     assert!(of_flags.leader_election.enabled);
+    assert_eq!(of_flags.leader_election.duration.as_secs(), 90);
     assert_eq!(of_flags.webhooks.unwrap().address.port(), 5);
     let features = of_flags.features;
     assert!(!features.restart_job && features.in_place_restart && features.elastic_jobset);

@@ -1,6 +1,6 @@
 //! The control plane dies, and comes back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(what_happens_while_nobody_looks_is_found alone),
         case!(told_to_end_it_ends_well_and_the_next_one_leads_at_once alone),
         case!(a_lease_that_is_given_up_is_taken_at_once alone),
+        case!(a_leader_that_is_killed_is_followed_when_its_lease_is_over alone),
     ]
 }
 
@@ -104,4 +105,40 @@ async fn a_lease_that_is_given_up_is_taken_at_once(scene: Scene) -> Result<()> {
         .await?;
     scene.until_jobs(&["js-a-0"], 0).await?;
     Ok(())
+}
+
+async fn a_leader_that_is_killed_is_followed_when_its_lease_is_over(scene: Scene) -> Result<()> {
+    const LEASE: [&str; 3] = [
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=500ms",
+    ];
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    control_plane.start_with(&LEASE).await?;
+    control_plane.until_ready().await?;
+    create(&scene, "Recreate", 3).await?;
+    scene.until_jobs(&ALL, 0).await?;
+    scene.all_pods_become("Running").await?;
+    let next = control_plane.replica("next", &LEASE)?;
+    let result = async {
+        next.start().await?;
+        eventually("it waits", PATIENCE, async || {
+            ensure!(next.logged("waiting for leadership") > 0, "{}", next.log());
+            Ok(())
+        })
+        .await?;
+        control_plane.kill().await?;
+        let killed = Instant::now();
+        scene.pods_become("js-a-1", "Failed").await?;
+        scene.until_jobs(&ALL, 1).await?;
+        // 3 s and a moment; with the default it would be 15.
+        let took = killed.elapsed();
+        ensure!(took < Duration::from_secs(10), "{took:?}");
+        Ok(())
+    }
+    .await;
+    next.stop().await?;
+    control_plane.start().await?;
+    result
 }
