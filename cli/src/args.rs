@@ -1,0 +1,228 @@
+//! Command line of the plugin.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use lockstep_api::duration::parse_duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Exit codes, for scripts.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done; of `check`: everything is well
+  1   it failed, or was refused; of `check`: something is broken
+  2   `check` alone: nothing is broken, but something should be looked at
+  3   `restart --wait` alone: not all workers run again within --timeout
+  64  the arguments make no sense";
+
+/// Why, when and how fast a JobSet restarted, and whether the installation is well.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How to reach the API server and the platform API.
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct Cluster {
+    /// Kubeconfig file; by default that of KUBECONFIG, or ~/.kube/config
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// Namespace of the JobSets; by default that of the context
+    #[arg(long, short, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+
+    /// Namespace in which Lockstep is installed
+    #[arg(
+        long,
+        global = true,
+        env = "LOCKSTEP_NAMESPACE",
+        value_name = "NAME",
+        default_value = "lockstep-system"
+    )]
+    pub(crate) system_namespace: String,
+
+    /// Token for the platform API, where the kubeconfig has none
+    #[arg(
+        long,
+        global = true,
+        env = "LOCKSTEP_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    pub(crate) token: Option<String>,
+
+    /// ServiceAccount that a token for the platform API is made for: NAME, or NAMESPACE/NAME
+    #[arg(long, global = true, value_name = "ACCOUNT", conflicts_with = "token")]
+    pub(crate) service_account: Option<String>,
+
+    /// Address of the platform API; by default the leader's pod is reached through the API server
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub(crate) server: Option<String>,
+
+    /// Ask the API server alone, not the platform API
+    #[arg(long, global = true, conflicts_with = "server")]
+    pub(crate) no_platform: bool,
+}
+
+/// A command of the plugin.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show JobSets, their last restart, their Jobs and their workers
+    Status(Status),
+    /// Restart all workers of a JobSet in place; it counts for nothing
+    Restart(Restart),
+    /// Show the restarts of a JobSet: when, why, how and how fast
+    History(History),
+    /// Show the node daemons
+    Nodes(Nodes),
+    /// Look for what is wrong with the installation, and say what to do
+    Check(Check),
+    /// Print a completion script for a shell
+    Completion(Completion),
+}
+
+/// Arguments of `status`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Status {
+    /// The JobSet; by default all of the namespace
+    pub(crate) jobset: Option<String>,
+
+    /// JobSets of all namespaces
+    #[arg(long, short = 'A', conflicts_with_all = ["jobset", "namespace"])]
+    pub(crate) all_namespaces: bool,
+
+    /// Show it again whenever it changes
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `restart`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Restart {
+    /// The JobSet
+    pub(crate) jobset: String,
+
+    /// Wait until all workers run again
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// How long to wait at most, such as 90s or 5m
+    #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
+    pub(crate) timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `history`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct History {
+    /// The JobSet
+    pub(crate) jobset: String,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `nodes`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Nodes {
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `check`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `completion`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Completion {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// In which form the answer is printed.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub(crate) struct Output {
+    /// Form of the answer; by default text for people
+    #[arg(long = "output", short, value_enum, value_name = "FORM")]
+    pub(crate) form: Option<Form>,
+
+    /// When to use colours; `auto`: on a terminal, and not with NO_COLOR
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub(crate) color: Color,
+}
+
+/// A form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+    /// Text, with more columns
+    Wide,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// A shell that completion scripts are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    /// GNU Bash
+    Bash,
+    /// Z shell
+    Zsh,
+    /// fish
+    Fish,
+    /// PowerShell
+    Powershell,
+}
+
+impl From<Shell> for clap_complete::Shell {
+    fn from(shell: Shell) -> Self {
+        match shell {
+            Shell::Bash => Self::Bash,
+            Shell::Zsh => Self::Zsh,
+            Shell::Fish => Self::Fish,
+            Shell::Powershell => Self::PowerShell,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}

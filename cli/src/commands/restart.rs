@@ -1,0 +1,234 @@
+//! `restart`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use lockstep_api::JobSet;
+use serde::Serialize;
+use tokio::time::Instant;
+use tonic::Code;
+
+use super::{DONE, FAILED, TIMED_OUT};
+use crate::args::Restart;
+use crate::fetch::{Cluster, Platform};
+use crate::print::{self, Printer};
+use crate::view::history::history;
+use crate::view::restart::{Progress, progress, refusal};
+use crate::view::time;
+
+/// How often it is looked how far it has come.
+const LOOK: Duration = Duration::from_millis(200);
+/// The event of a restart is written after its end.
+const EVENT: Duration = Duration::from_secs(3);
+
+/// What was done.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    namespace: String,
+    name: String,
+    /// Names the request: `status.inPlaceRestart.handledManualRequest`, once it has been acted upon.
+    request: String,
+    /// `platform` or `annotation`.
+    by: &'static str,
+    /// Waited for: the restart attempt that all workers run, and milliseconds from the request being seen until they ran, as the control plane has
+    /// measured it.
+    generation: Option<i64>,
+    took_ms: Option<f64>,
+    /// Milliseconds from this command's request until it has seen that all run.
+    waited_ms: Option<u64>,
+}
+
+pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
+    let jobset = cluster.jobset(&args.jobset).await?;
+    if let Some(why) = refusal(&jobset) {
+        bail!("{why}");
+    }
+    let platform = super::platform(cluster, "the restart is asked for by an annotation").await;
+    let request = format!("kubectl-lockstep-{}", uuid::Uuid::new_v4().simple());
+    let since = Instant::now();
+    let by = ask(cluster, platform.as_ref(), &jobset, &request).await?;
+    let mut answer = Answer {
+        namespace: jobset.ns().to_owned(),
+        name: jobset.name().to_owned(),
+        request,
+        by,
+        generation: None,
+        took_ms: None,
+        waited_ms: None,
+    };
+    let printer = Printer::new(&args.output);
+    let code = if args.wait {
+        let mut bar = Bar::new(printer.is_for_programs());
+        let waited = wait(
+            cluster,
+            platform.as_ref(),
+            &mut answer,
+            (since, args.timeout),
+            &mut bar,
+        )
+        .await;
+        bar.clear();
+        waited?
+    } else {
+        DONE
+    };
+    print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
+    if code == TIMED_OUT {
+        eprintln!(
+            "error: not all workers of {}/{} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
+            answer.namespace, answer.name, args.timeout, answer.name, answer.namespace
+        );
+    }
+    Ok(code)
+}
+
+/// By the platform API; where it does not know the caller or cannot be reached, by the annotation that it would write.
+async fn ask(
+    cluster: &Cluster,
+    platform: Option<&Platform>,
+    jobset: &JobSet,
+    request: &str,
+) -> Result<&'static str> {
+    if let Some(platform) = platform {
+        match platform.restart(jobset.ns(), jobset.name(), request).await {
+            Ok(_) => return Ok("platform"),
+            // The same request, written twice, is one.
+            Err(status)
+                if matches!(
+                    status.code(),
+                    Code::Unauthenticated | Code::Unavailable | Code::DeadlineExceeded
+                ) =>
+            {
+                print::note(&format!(
+                    "the restart is asked for by an annotation, since the platform API says: {}",
+                    status.message()
+                ));
+            }
+            Err(status) => bail!(
+                "restart JobSet {}/{}: {}",
+                jobset.ns(),
+                jobset.name(),
+                status.message()
+            ),
+        }
+    }
+    cluster.annotate(jobset, request).await?;
+    Ok("annotation")
+}
+
+async fn wait(
+    cluster: &Cluster,
+    platform: Option<&Platform>,
+    answer: &mut Answer,
+    (since, timeout): (Instant, Duration),
+    bar: &mut Bar,
+) -> Result<u8> {
+    loop {
+        let jobset = cluster.jobset(&answer.name).await?;
+        let group = match platform {
+            Some(platform) => platform
+                .group(&answer.namespace, &answer.name)
+                .await
+                .ok()
+                .flatten(),
+            None => None,
+        };
+        match progress(&jobset, group.as_ref(), &answer.request) {
+            Progress::Done(generation) => {
+                answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
+                answer.generation = Some(generation);
+                answer.took_ms = took(cluster, &jobset, generation).await;
+                return Ok(DONE);
+            }
+            Progress::Ended(why) => {
+                bar.clear();
+                eprintln!("error: {why}");
+                return Ok(FAILED);
+            }
+            Progress::Asked => bar.show(since, "asked for; the control plane has not acted upon it yet"),
+            Progress::UnderWay(how) => bar.show(since, &how),
+        }
+        if since.elapsed() >= timeout {
+            return Ok(TIMED_OUT);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What the control plane has measured, as its event says. It may come a moment later, or never.
+async fn took(cluster: &Cluster, jobset: &JobSet, generation: i64) -> Option<f64> {
+    let until = Instant::now() + EVENT;
+    loop {
+        let events = cluster.events(jobset.name()).await.ok()?;
+        let told = history(jobset, &events);
+        let wanted = u64::try_from(generation).ok();
+        let entry = told
+            .entries
+            .iter()
+            .find(|entry| entry.generation == wanted && entry.took_ms.is_some());
+        if let Some(entry) = entry {
+            return entry.took_ms;
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn words(answer: &Answer, waited: bool) -> String {
+    let name = format!("{}/{}", answer.namespace, answer.name);
+    let Some(generation) = answer.generation else {
+        let more = if waited {
+            ""
+        } else {
+            " (--wait waits until all workers run)"
+        };
+        return format!("{name}: restart asked for by {}{more}\n", by(answer.by));
+    };
+    let took = match (answer.took_ms, answer.waited_ms) {
+        (Some(took), _) => format!(" in {}", time::took(took)),
+        (None, Some(waited)) => format!(" within {waited} ms, as seen from here"),
+        (None, None) => String::new(),
+    };
+    format!("{name}: all workers run again at generation {generation}{took}\n")
+}
+
+fn by(by: &str) -> &str {
+    match by {
+        "platform" => "the platform API",
+        _ => "the annotation lockstep.dev/restart-request",
+    }
+}
+
+/// One line that says how far it has come, on a terminal.
+struct Bar {
+    shown: bool,
+    last: String,
+}
+
+impl Bar {
+    fn new(quiet: bool) -> Self {
+        Self {
+            shown: !quiet && std::io::stderr().is_terminal(),
+            last: String::new(),
+        }
+    }
+
+    fn show(&mut self, since: Instant, text: &str) {
+        if self.shown {
+            self.last = format!("{:>5.1} s  {text}", since.elapsed().as_secs_f64());
+            eprint!("\r\x1b[K{}", self.last);
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn clear(&mut self) {
+        if !std::mem::take(&mut self.last).is_empty() {
+            eprint!("\r\x1b[K");
+            let _ = std::io::stderr().flush();
+        }
+    }
+}

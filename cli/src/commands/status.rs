@@ -1,0 +1,115 @@
+//! `status`.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use super::DONE;
+use crate::args::Status;
+use crate::fetch::{Cluster, Platform, Scope};
+use crate::print::{self, Printer};
+use crate::view::status::{Observed, View, view};
+
+/// How often `--watch` looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// From the beginning of the screen, which is cleared.
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
+    let scope = match &args.jobset {
+        Some(name) => Scope::One(name.clone()),
+        None if args.all_namespaces => Scope::Everywhere,
+        None => Scope::Namespace,
+    };
+    let printer = Printer::new(&args.output);
+    // Who waits for no workers need not be told about them.
+    let platform = super::platform(cluster, "worker states are those of pods").await;
+    let mut views = look(cluster, &scope, platform.as_ref()).await?;
+    if views.is_empty() && !printer.is_for_programs() && !args.watch {
+        let place = match scope {
+            Scope::Everywhere => "in any namespace (that you may see)".to_owned(),
+            _ => format!("in namespace {} (-A shows all)", cluster.namespace),
+        };
+        print::note(&format!("no JobSets {place}"));
+        return Ok(DONE);
+    }
+    show(&views, &scope, printer)?;
+    if !args.watch {
+        return Ok(DONE);
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match look(cluster, &scope, platform.as_ref()).await {
+            // Ages alone are no news, but on a screen they are kept right.
+            Ok(now) if now == views && !std::io::stdout().is_terminal() => {}
+            Ok(now) => {
+                views = now;
+                show_again(&views, &scope, printer)?;
+            }
+            Err(error) => print::note(&format!("{error:#}")),
+        }
+    }
+}
+
+async fn look(cluster: &Cluster, scope: &Scope, platform: Option<&Platform>) -> Result<Vec<View>> {
+    let mut seen = cluster.observe(scope).await?;
+    if let Some(platform) = platform
+        && let Err(status) = add_groups(&mut seen, scope, cluster, platform).await
+    {
+        print::note(&format!("worker states are those of pods: {}", status.message()));
+    }
+    Ok(seen.iter().map(view).collect())
+}
+
+async fn add_groups(
+    seen: &mut [Observed],
+    scope: &Scope,
+    cluster: &Cluster,
+    platform: &Platform,
+) -> Result<(), tonic::Status> {
+    let groups = match scope {
+        Scope::One(name) => platform
+            .group(&cluster.namespace, name)
+            .await?
+            .into_iter()
+            .collect(),
+        Scope::Namespace => platform.groups(&cluster.namespace).await?,
+        Scope::Everywhere => platform.groups("").await?,
+    };
+    for group in groups {
+        let of_it = |it: &&mut Observed| it.jobset.uid_str() == group.uid;
+        if let Some(observed) = seen.iter_mut().find(of_it) {
+            observed.group = Some(group);
+        }
+    }
+    Ok(())
+}
+
+fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
+    let detail = print::Detail {
+        every_worker: matches!(scope, Scope::One(_)) || printer.is_wide(),
+        wide: printer.is_wide(),
+    };
+    let people = |paint| print::status(views, detail, Timestamp::now(), paint);
+    match (scope, views) {
+        // One was asked for, and one is given.
+        (Scope::One(_), [view]) => printer.render(view, people),
+        _ => printer.render(&views, people),
+    }
+}
+
+fn show(views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
+    print::out(&text(views, scope, printer)?)
+}
+
+/// On a screen in the place of what was there, else below it.
+fn show_again(views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
+    let separator = match (std::io::stdout().is_terminal(), printer.is_for_programs()) {
+        (true, false) => CLEAR.to_owned(),
+        (false, false) => format!("\n--- {:.0}\n", Timestamp::now()),
+        (_, true) => "---\n".to_owned(),
+    };
+    print::out(&format!("{separator}{}", text(views, scope, printer)?))
+}

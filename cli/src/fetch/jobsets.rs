@@ -1,0 +1,155 @@
+//! JobSets with their Jobs, pods and events.
+
+use anyhow::{Result, anyhow};
+use futures::future::try_join3;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use lockstep_api::{JobSet, annotations, labels};
+use serde_json::json;
+
+use super::{Cluster, answer};
+use crate::view::status::Observed;
+
+/// Objects in one answer of the API server.
+const PAGE: u32 = 500;
+
+/// Which JobSets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// This one.
+    One(String),
+    /// Those of the namespace.
+    Namespace,
+    /// All.
+    Everywhere,
+}
+
+impl Cluster {
+    fn api<K>(&self, scope: &Scope) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        match scope {
+            Scope::Everywhere => Api::all(self.client.clone()),
+            Scope::One(_) | Scope::Namespace => Api::namespaced(self.client.clone(), &self.namespace),
+        }
+    }
+
+    /// One JobSet.
+    pub(crate) async fn jobset(&self, name: &str) -> Result<JobSet> {
+        let namespace = &self.namespace;
+        let what = format!("JobSet {namespace}/{name}");
+        let api: Api<JobSet> = self.api(&Scope::Namespace);
+        let found = answer(&what, async {
+            match api.get_opt(name).await {
+                // The definition itself may be missing, which reads as 404 too.
+                Ok(None) => api.list(&ListParams::default().limit(1)).await.map(|_| None),
+                other => other,
+            }
+        })
+        .await?;
+        found.ok_or_else(|| {
+            anyhow!("{what} does not exist (kubectl get jobsets -A lists all; -n names another namespace)")
+        })
+    }
+
+    /// JobSets with all that belongs to them, by namespace and name. What the platform API says is not in it.
+    pub(crate) async fn observe(&self, scope: &Scope) -> Result<Vec<Observed>> {
+        let jobsets = match scope {
+            Scope::One(name) => vec![self.jobset(name).await?],
+            scope => list("JobSets", &self.api::<JobSet>(scope), &ListParams::default()).await?,
+        };
+        let (children, events) = match scope {
+            Scope::One(name) => (
+                format!("{}={name}", labels::JOBSET_NAME),
+                format!("regarding.kind=JobSet,regarding.name={name}"),
+            ),
+            _ => (labels::JOBSET_NAME.to_owned(), "regarding.kind=JobSet".to_owned()),
+        };
+        let children = ListParams::default().labels(&children);
+        let (jobs_api, pods_api) = (self.api::<Job>(scope), self.api::<Pod>(scope));
+        let (events_api, events_of) = (self.api::<Event>(scope), ListParams::default().fields(&events));
+        let (jobs, pods, events) = try_join3(
+            list("Jobs", &jobs_api, &children),
+            list("pods", &pods_api, &children),
+            // News, which an account without the right to read it does without.
+            async { Ok(list("events", &events_api, &events_of).await.unwrap_or_default()) },
+        )
+        .await?;
+        let mut seen: Vec<Observed> = jobsets
+            .into_iter()
+            .map(|jobset| {
+                let of_it = |object: &dyn Fn() -> (Option<String>, Option<String>)| {
+                    let (namespace, owner) = object();
+                    namespace.as_deref() == Some(jobset.ns()) && owner.as_deref() == Some(jobset.name())
+                };
+                let label = |labels: &std::collections::BTreeMap<String, String>| {
+                    labels.get(labels::JOBSET_NAME).cloned()
+                };
+                Observed {
+                    jobs: jobs
+                        .iter()
+                        .filter(|job| of_it(&|| (job.namespace(), label(job.labels()))))
+                        .cloned()
+                        .collect(),
+                    pods: pods
+                        .iter()
+                        .filter(|pod| of_it(&|| (pod.namespace(), label(pod.labels()))))
+                        .cloned()
+                        .collect(),
+                    events: events
+                        .iter()
+                        .filter(|event| {
+                            let about = event.regarding.clone().unwrap_or_default();
+                            of_it(&|| (about.namespace.clone(), about.name.clone()))
+                        })
+                        .cloned()
+                        .collect(),
+                    jobset,
+                    group: None,
+                }
+            })
+            .collect();
+        seen.sort_by(|a, b| (a.jobset.ns(), a.jobset.name()).cmp(&(b.jobset.ns(), b.jobset.name())));
+        Ok(seen)
+    }
+
+    /// The events about a JobSet.
+    pub(crate) async fn events(&self, jobset: &str) -> Result<Vec<Event>> {
+        let about = format!("regarding.kind=JobSet,regarding.name={jobset}");
+        let api: Api<Event> = self.api(&Scope::Namespace);
+        list("events", &api, &ListParams::default().fields(&about)).await
+    }
+
+    /// Asks for a restart by the annotation of exactly this JobSet.
+    pub(crate) async fn annotate(&self, jobset: &JobSet, token: &str) -> Result<JobSet> {
+        let api: Api<JobSet> = self.api(&Scope::Namespace);
+        let patch = json!({"metadata": {
+            "uid": jobset.uid_str(),
+            "annotations": {annotations::RESTART_REQUEST: token},
+        }});
+        let what = format!("restart JobSet {}/{}", jobset.ns(), jobset.name());
+        let patch = Patch::Merge(patch);
+        answer(&what, api.patch(jobset.name(), &PatchParams::default(), &patch)).await
+    }
+}
+
+/// All of them, page by page.
+pub(super) async fn list<K>(what: &str, api: &Api<K>, params: &ListParams) -> Result<Vec<K>>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = params.clone().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = answer(what, api.list(&params)).await?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}

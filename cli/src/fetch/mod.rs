@@ -1,0 +1,106 @@
+//! Reads the cluster, with the caller's own rights.
+
+mod installation;
+mod jobsets;
+mod platform;
+mod token;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::args;
+
+pub(crate) use jobsets::Scope;
+pub(crate) use platform::Platform;
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take to reach a server at all.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The way into a cluster.
+pub(crate) struct Cluster {
+    config: Config,
+    client: Client,
+    /// Namespace of the JobSets.
+    pub(crate) namespace: String,
+    /// Namespace of Lockstep.
+    pub(crate) system: String,
+    args: args::Cluster,
+}
+
+impl Cluster {
+    /// As the arguments and the kubeconfig say. Nothing is asked yet.
+    pub(crate) async fn open(args: args::Cluster) -> Result<Self> {
+        let options = KubeConfigOptions {
+            context: args.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let mut config = match &args.kubeconfig {
+            Some(file) => {
+                let wrong = || format!("--kubeconfig {}", file.display());
+                let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+                Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .with_context(wrong)?
+            }
+            None if args.context.is_some() => Config::from_kubeconfig(&options)
+                .await
+                .context("the kubeconfig cannot be used (see --kubeconfig and --context)")?,
+            None => Config::infer()
+                .await
+                .context("no cluster is configured: set KUBECONFIG, or give --kubeconfig")?,
+        };
+        config.connect_timeout = Some(CONNECT);
+        let client = Client::try_from(config.clone()).context("the kubeconfig cannot be used")?;
+        Ok(Self {
+            namespace: args
+                .namespace
+                .clone()
+                .unwrap_or_else(|| config.default_namespace.clone()),
+            system: args.system_namespace.clone(),
+            config,
+            client,
+            args,
+        })
+    }
+
+    /// Whether the platform API is to be asked.
+    pub(crate) fn may_ask_platform(&self) -> bool {
+        !self.args.no_platform
+    }
+}
+
+/// The answer to a request for `what`, or why there is none, in words.
+pub(crate) async fn answer<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(anyhow!("{what}: {}", words(&error))),
+        Err(_) => Err(anyhow!(
+            "{what}: the API server has not answered within {} s",
+            PATIENCE.as_secs()
+        )),
+    }
+}
+
+/// An error of the API server, in words.
+pub(crate) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => {
+            let mut text = other.to_string();
+            let mut source = std::error::Error::source(other);
+            while let Some(error) = source {
+                let more = error.to_string();
+                if !text.contains(&more) {
+                    text = format!("{text}: {more}");
+                }
+                source = error.source();
+            }
+            text
+        }
+    }
+}

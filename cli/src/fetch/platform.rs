@@ -1,0 +1,263 @@
+//! The platform API: of the leader's pod through the API server, or at an address.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt as _;
+use kube::api::Api;
+use lockstep_proto::platform::v1::platform_client::PlatformClient;
+use lockstep_proto::platform::v1::watch_groups_response::Event;
+use lockstep_proto::platform::v1::{self as pb};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Request, Status};
+use tower::service_fn;
+
+use super::{Cluster, answer};
+use crate::view::check::holder;
+use crate::view::pods;
+
+/// The name in the certificate, whatever the address is.
+const SERVER_NAME: &str = "lockstep-control-plane";
+/// Where the pod does not say.
+const PORT: u16 = 9445;
+/// How long it may take until it is known whether the platform API is there. Commands do without it then.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Groups in one answer.
+const PAGE: u32 = 200;
+
+/// The platform API, reached.
+pub(crate) struct Platform {
+    client: PlatformClient<Channel>,
+    token: MetadataValue<Ascii>,
+    /// How it was reached, for people.
+    pub(crate) how: String,
+}
+
+impl Cluster {
+    /// Connects to the platform API. Who the caller is has not been looked at yet.
+    pub(crate) async fn platform(&self) -> Result<Platform> {
+        let connected = tokio::time::timeout(PATIENCE, self.connect()).await;
+        connected.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", PATIENCE.as_secs())))
+    }
+
+    async fn connect(&self) -> Result<Platform> {
+        let token = self.token().await?;
+        let mut token: MetadataValue<Ascii> = format!("Bearer {token}")
+            .parse()
+            .map_err(|_| anyhow!("the token is none: it has characters that no token has"))?;
+        token.set_sensitive(true);
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(self.hub_ca().await?))
+            .domain_name(SERVER_NAME);
+        let (channel, how) = match &self.args.server {
+            Some(server) => {
+                let endpoint = Endpoint::from_shared(format!("https://{server}"))
+                    .with_context(|| format!("--server {server}"))?;
+                let channel = endpoint
+                    .tls_config(tls)?
+                    .connect_timeout(PATIENCE)
+                    .connect()
+                    .await;
+                (
+                    channel.map_err(|error| anyhow!("{server}: {}", causes(&error)))?,
+                    server.clone(),
+                )
+            }
+            None => self.through_api_server(tls).await?,
+        };
+        Ok(Platform {
+            client: PlatformClient::new(channel),
+            token,
+            how,
+        })
+    }
+
+    async fn hub_ca(&self) -> Result<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.system);
+        let map = answer("the platform API's CA", maps.get("lockstep-hub-ca")).await?;
+        let pem = map.data.and_then(|mut data| data.remove("ca.crt"));
+        pem.context("ConfigMap lockstep-hub-ca has no ca.crt")
+    }
+
+    /// By a stream of bytes that the API server carries to the leader's pod.
+    async fn through_api_server(&self, tls: ClientTlsConfig) -> Result<(Channel, String)> {
+        let leader = self.leader().await?;
+        let name = leader.name_any();
+        let port = port(&leader).with_context(|| {
+            format!(
+                "pod {}/{name} serves no platform API: set platform.enable=true in the chart",
+                self.system
+            )
+        })?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.system);
+        let pod = name.clone();
+        let forward = service_fn(move |_| {
+            let (pods, pod) = (pods.clone(), pod.clone());
+            async move {
+                let forwarded = pods.portforward(&pod, &[port]).await;
+                let mut forwarded = forwarded.map_err(|error| std::io::Error::other(super::words(&error)))?;
+                let stream = forwarded.take_stream(port);
+                let stream =
+                    stream.ok_or_else(|| std::io::Error::other("the API server forwards nothing"))?;
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            }
+        });
+        let endpoint = Endpoint::from_shared(format!("https://{name}:{port}"))?.tls_config(tls)?;
+        let channel = endpoint.connect_with_connector(forward).await;
+        let channel = channel.map_err(|error| {
+            anyhow!(
+                "port {port} of pod {}/{name} through the API server: {}",
+                self.system,
+                causes(&error)
+            )
+        })?;
+        Ok((
+            channel,
+            format!(
+                "port {port} of pod {}/{name}, through the API server",
+                self.system
+            ),
+        ))
+    }
+
+    /// The pod of the replica that leads.
+    async fn leader(&self) -> Result<Pod> {
+        let lease = self.lease().await?;
+        let lease = lease.with_context(|| {
+            format!(
+                "no Lease of Lockstep in namespace {} (see --system-namespace)",
+                self.system
+            )
+        })?;
+        let holder = holder(&lease)
+            .context("no replica of the control plane leads")?
+            .to_owned();
+        let pods = self.control_plane_pods().await?;
+        let leads = |pod: &Pod| {
+            let name = pod.name_any();
+            holder == name
+                || holder
+                    .strip_prefix(&name)
+                    .is_some_and(|rest| rest.starts_with('_'))
+        };
+        let leader = pods.into_iter().find(leads);
+        leader.with_context(|| {
+            format!(
+                "{holder} leads, which is no pod in namespace {}: give its address by --server",
+                self.system
+            )
+        })
+    }
+}
+
+/// The port that the pod serves the platform API on.
+fn port(pod: &Pod) -> Option<u16> {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
+    let mut ports = containers
+        .unwrap_or_default()
+        .iter()
+        .flat_map(|container| container.ports.iter().flatten());
+    let named = ports.find(|port| port.name.as_deref() == Some("platform"));
+    match named {
+        Some(port) => u16::try_from(port.container_port).ok(),
+        // Not by the chart, perhaps.
+        None if pods::is_ready(pod) && !of_chart(pod) => Some(PORT),
+        None => None,
+    }
+}
+
+fn of_chart(pod: &Pod) -> bool {
+    pod.labels()
+        .get("app.kubernetes.io/name")
+        .is_some_and(|name| name == "lockstep")
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+impl Platform {
+    fn request<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", self.token.clone());
+        request.set_timeout(super::PATIENCE);
+        request
+    }
+
+    /// All groups of a namespace, or of all where it is empty.
+    pub(crate) async fn groups(&self, namespace: &str) -> Result<Vec<pb::Group>, Status> {
+        let mut groups = Vec::new();
+        let mut list = pb::ListGroupsRequest {
+            namespace: namespace.to_owned(),
+            page_size: PAGE,
+            ..pb::ListGroupsRequest::default()
+        };
+        loop {
+            let page = self
+                .client
+                .clone()
+                .list_groups(self.request(list.clone()))
+                .await?
+                .into_inner();
+            groups.extend(page.groups);
+            if page.next_page_token.is_empty() {
+                return Ok(groups);
+            }
+            list.page_token = page.next_page_token;
+        }
+    }
+
+    /// One group, where there is such a one.
+    pub(crate) async fn group(&self, namespace: &str, name: &str) -> Result<Option<pb::Group>, Status> {
+        let watch = pb::WatchGroupsRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            omit_workers: false,
+        };
+        let mut events = self
+            .client
+            .clone()
+            .watch_groups(self.request(watch))
+            .await?
+            .into_inner();
+        let mut group = None;
+        while let Some(event) = events.message().await? {
+            match event.event {
+                Some(Event::Changed(changed)) => group = Some(changed),
+                Some(Event::Removed(_)) => group = None,
+                Some(Event::Synced(_)) => break,
+                None => {}
+            }
+        }
+        Ok(group)
+    }
+
+    /// Asks for a restart.
+    pub(crate) async fn restart(
+        &self,
+        namespace: &str,
+        name: &str,
+        token: &str,
+    ) -> Result<pb::RestartGroupResponse, Status> {
+        let restart = pb::RestartGroupRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token: token.to_owned(),
+        };
+        Ok(self
+            .client
+            .clone()
+            .restart_group(self.request(restart))
+            .await?
+            .into_inner())
+    }
+}

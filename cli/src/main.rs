@@ -1,0 +1,52 @@
+//! `kubectl lockstep`: why, when and how fast a JobSet restarted, and whether the installation is well.
+//!
+//! ```text
+//! fetch (API server, platform API) ──> what was observed ──> view (pure: rows and verdicts) ──> print (text, JSON, YAML)
+//! ```
+//!
+//! Promises: it works with the caller's kubeconfig alone, and says what it could not learn and what to do about it; what is not known is
+//! not shown; reading commands change nothing; standard output holds the answer and nothing else.
+
+mod args;
+mod commands;
+mod fetch;
+mod print;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::Args;
+
+/// The arguments make no sense (sysexits.h, EX_USAGE).
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are answers, not mistakes.
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(commands::FAILED);
+        }
+    };
+    let ended = runtime.block_on(commands::run(args));
+    // An API server that does not answer keeps nobody here.
+    runtime.shutdown_background();
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(commands::FAILED)
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Verdicts, one a line, with what to do below.
+
+use super::{Paint, Tone};
+use crate::view::check::{Level, Verdict};
+
+/// By section, and the sum at the end.
+pub(crate) fn check(verdicts: &[Verdict], paint: Paint) -> String {
+    let mut text = String::new();
+    let mut section = "";
+    for verdict in verdicts {
+        if verdict.section != section {
+            if !section.is_empty() {
+                text.push('\n');
+            }
+            section = verdict.section;
+            text.push_str(&format!("{}\n", paint.tone(Tone::Strong, section)));
+        }
+        let (mark, tone) = match verdict.level {
+            Level::Ok => ("✓", Tone::Good),
+            Level::Warning => ("‼", Tone::Warning),
+            Level::Error => ("×", Tone::Bad),
+        };
+        text.push_str(&format!("  {} {}\n", paint.tone(tone, mark), verdict.text));
+        if let Some(hint) = &verdict.hint {
+            text.push_str(&format!(
+                "    {}\n",
+                paint.tone(Tone::Faint, &format!("→ {hint}"))
+            ));
+        }
+    }
+    text.push_str(&format!("\n{}\n", sum(verdicts, paint)));
+    text
+}
+
+fn sum(verdicts: &[Verdict], paint: Paint) -> String {
+    let count = |level: Level| verdicts.iter().filter(|verdict| verdict.level == level).count();
+    match (count(Level::Error), count(Level::Warning)) {
+        (0, 0) => paint.tone(Tone::Good, "All is well."),
+        (0, warnings) => paint.tone(
+            Tone::Warning,
+            &format!("Nothing is broken; {warnings} to be looked at."),
+        ),
+        (errors, warnings) => paint.tone(
+            Tone::Bad,
+            &format!("{errors} broken, {warnings} to be looked at."),
+        ),
+    }
+}

@@ -1,0 +1,99 @@
+//! Restarts as a table.
+
+use jiff::Timestamp;
+
+use super::table::{Cell, plain, table};
+use super::{Paint, Tone};
+use crate::view::history::{Entry, History, Phases};
+use crate::view::time;
+
+/// The phases of the wide table.
+const PHASES: [&str; 6] = ["DETECTED", "STOPPED", "WRITTEN", "PARKED", "RELEASED", "RUNNING"];
+
+/// All that is known, the oldest first.
+pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Paint) -> String {
+    let name = format!("{}/{}", history.namespace, history.name);
+    let mut text = format!(
+        "{}  generation {}  restarts {} of {}\n",
+        paint.tone(Tone::Strong, &name),
+        history.generation,
+        history.restarts,
+        history.max_restarts
+    );
+    if history.entries.is_empty() {
+        text.push_str(if history.generation == 0 {
+            "never restarted\n"
+        } else {
+            "nothing is known of its restarts any more\n"
+        });
+        return text;
+    }
+    let mut heads = vec!["WHEN", "WHAT", "GENERATION", "BY", "TOOK", "WORKERS"];
+    if wide {
+        heads.extend(PHASES);
+    }
+    heads.push("WHY");
+    let rows: Vec<Vec<Cell>> = history
+        .entries
+        .iter()
+        .map(|entry| row(entry, wide, now))
+        .collect();
+    text.push_str(&table(paint, &heads, &rows));
+    let told = history
+        .entries
+        .iter()
+        .filter(|entry| entry.took_ms.is_some())
+        .count();
+    let all = usize::try_from(history.generation).unwrap_or(usize::MAX);
+    if told < all {
+        text.push_str(&format!(
+            "{all} restarts, events of {told}: the API server keeps events for an hour, where it is not told otherwise\n"
+        ));
+    }
+    text
+}
+
+fn row(entry: &Entry, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let number = |number: Option<u64>| plain(number.map_or_else(String::new, |number| number.to_string()));
+    let workers = match (entry.workers, entry.replaced_pods) {
+        (Some(workers), Some(replaced)) if replaced > 0 => format!("{workers} ({replaced} in a new pod)"),
+        (Some(workers), _) => workers.to_string(),
+        (None, _) => String::new(),
+    };
+    let tone = match entry.what.as_str() {
+        "RestartedInPlace" => Tone::Good,
+        "ReachedMaxRestarts" | "RestartBlocked" => Tone::Bad,
+        _ => Tone::Warning,
+    };
+    let mut row = vec![
+        plain(entry.at.map_or_else(
+            || "unknown".to_owned(),
+            |at| format!("{} ago", time::ago(at, now)),
+        )),
+        (entry.what.clone(), Some(tone)),
+        number(entry.generation),
+        plain(entry.rung.clone().unwrap_or_default()),
+        plain(entry.took_ms.map_or_else(String::new, time::took)),
+        plain(workers),
+    ];
+    if wide {
+        row.extend(
+            phases(entry.phases.as_ref())
+                .map(|phase| plain(phase.map_or_else(String::new, |millis| format!("{millis:.1}")))),
+        );
+    }
+    row.push(plain(entry.cause.clone()));
+    row
+}
+
+fn phases(phases: Option<&Phases>) -> [Option<f64>; 6] {
+    let Some(phases) = phases else { return [None; 6] };
+    [
+        phases.detected,
+        phases.stopped,
+        phases.written,
+        phases.parked,
+        phases.released,
+        phases.running,
+    ]
+}

@@ -1,0 +1,87 @@
+//! Prints what is to be shown: text with or without colours, JSON or YAML.
+
+mod check;
+mod history;
+mod nodes;
+mod paint;
+mod status;
+mod table;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::args::{Color, Form, Output};
+
+pub(crate) use check::check;
+pub(crate) use history::history;
+pub(crate) use nodes::nodes;
+pub(crate) use paint::{Paint, Tone};
+pub(crate) use status::{Detail, status};
+
+#[cfg(test)]
+mod tests;
+
+/// Where answers go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer {
+    form: Option<Form>,
+    paint: Paint,
+}
+
+impl Printer {
+    /// As the arguments and the environment say.
+    pub(crate) fn new(output: &Output) -> Self {
+        let wanted = match output.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+                !refused && !dumb && io::stdout().is_terminal()
+            }
+        };
+        Self {
+            form: output.form,
+            paint: Paint::new(wanted),
+        }
+    }
+
+    /// Whether more columns are wanted.
+    pub(crate) fn is_wide(self) -> bool {
+        self.form == Some(Form::Wide)
+    }
+
+    /// Whether the answer is for programs.
+    pub(crate) fn is_for_programs(self) -> bool {
+        matches!(self.form, Some(Form::Json | Form::Yaml))
+    }
+
+    /// The answer in the form that was asked for; `text` makes that for people.
+    pub(crate) fn render<T: Serialize>(
+        self,
+        answer: &T,
+        text: impl FnOnce(Paint) -> String,
+    ) -> Result<String> {
+        Ok(match self.form {
+            Some(Form::Json) => format!("{}\n", serde_json::to_string_pretty(answer)?),
+            Some(Form::Yaml) => serde_yaml_ng::to_string(answer)?,
+            Some(Form::Wide) | None => text(self.paint),
+        })
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough is no mistake.
+pub(crate) fn out(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A word to people beside the answer.
+pub(crate) fn note(text: &str) {
+    eprintln!("note: {text}");
+}

@@ -1,0 +1,222 @@
+use serde_json::json;
+
+use super::*;
+use crate::view::check::{Level, Verdict};
+use crate::view::history::{Entry, History};
+use crate::view::nodes::{Nri, Row};
+use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
+use crate::view::testing::{before, now};
+
+fn worker(index: u32, state: &str, generation: u64) -> Worker {
+    Worker {
+        index,
+        container: Some("worker".into()),
+        state: state.into(),
+        up: state == "Running",
+        source: "agent",
+        generation: Some(generation),
+        since: Some(before(65)),
+        pod: Some(format!("ring-a-0-{index}-x")),
+        node: Some("node-1".into()),
+    }
+}
+
+fn ring() -> View {
+    View {
+        namespace: "team".into(),
+        name: "ring".into(),
+        phase: "Stopping".into(),
+        kind: "Supervised".into(),
+        generation: 4,
+        released: 3,
+        restarts: 2,
+        max_restarts: 100,
+        recreations: 0,
+        created_at: None,
+        last_restart: Some(LastRestart {
+            at: Some(before(300)),
+            reason: Some("WorkerExited".into()),
+            message: "worker ring-a-0[1]/worker exited with code 3 (pod p, node n)".into(),
+            pod: None,
+            container: None,
+            node: None,
+            exit_code: Some(3),
+            signal: None,
+            rung: Some("Process".into()),
+            took_ms: Some(31.2),
+        }),
+        messages: Vec::new(),
+        replicated_jobs: vec![ReplicatedJob {
+            name: "a".into(),
+            replicas: 1,
+            ready: 1,
+            succeeded: 0,
+            failed: 0,
+            suspended: 0,
+            jobs: vec![ChildJob {
+                name: "ring-a-0".into(),
+                state: "Active".into(),
+                workers_expected: 2,
+                workers_up: 1,
+                workers: vec![worker(0, "Running", 3), worker(1, "Exited", 3)],
+            }],
+        }],
+    }
+}
+
+#[test]
+fn a_jobset_is_a_tree() {
+    let every = Detail {
+        every_worker: true,
+        wide: false,
+    };
+    assert_eq!(
+        status(&[ring()], every, now(), Paint::new(false)),
+        "\
+team/ring  Stopping  generation 4  restarts 2 of 100
+  last restart: 5m ago, took 31.2 ms, by Process: worker ring-a-0[1]/worker exited with code 3 (pod p, node n)
+└─ a  1 of 1 Jobs ready
+   └─ ring-a-0  Active  1 of 2 workers up
+      ├─ 0/worker  Running  generation 3  for 65s  node-1
+      └─ 1/worker  Exited   generation 3  for 65s  node-1
+"
+    );
+    let unwell = Detail {
+        every_worker: false,
+        wide: false,
+    };
+    let text = status(&[ring()], unwell, now(), Paint::new(false));
+    assert!(
+        !text.contains("0/worker") && text.contains("└─ 1/worker  Exited"),
+        "{text}"
+    );
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let detail = Detail {
+        every_worker: true,
+        wide: true,
+    };
+    let painted = status(&[ring()], detail, now(), Paint::new(true));
+    assert!(painted.contains("\x1b[31mExited\x1b[0m"), "{painted:?}");
+    let mut bare = String::new();
+    for (index, piece) in painted.split('\x1b').enumerate() {
+        bare.push_str(if index == 0 {
+            piece
+        } else {
+            piece.split_once('m').unwrap().1
+        });
+    }
+    assert_eq!(bare, status(&[ring()], detail, now(), Paint::new(false)));
+}
+
+#[test]
+fn restarts_are_a_table_and_say_what_is_not_known() {
+    let entry = |at, what: &str, took_ms| Entry {
+        at,
+        what: what.into(),
+        generation: Some(3),
+        rung: Some("Process".into()),
+        took_ms,
+        workers: took_ms.map(|_| 4),
+        replaced_pods: Some(0),
+        cause: "it was asked for".into(),
+        phases: None,
+    };
+    let told = History {
+        namespace: "team".into(),
+        name: "ring".into(),
+        restarts: 2,
+        max_restarts: 100,
+        generation: 3,
+        entries: vec![
+            entry(Some(before(60)), "RestartedInPlace", Some(31.2)),
+            entry(None, "Restarted", None),
+        ],
+    };
+    assert_eq!(
+        history(&told, false, now(), Paint::new(false)),
+        "\
+team/ring  generation 3  restarts 2 of 100
+WHEN     WHAT              GENERATION  BY       TOOK     WORKERS  WHY
+60s ago  RestartedInPlace  3           Process  31.2 ms  4        it was asked for
+unknown  Restarted         3           Process                    it was asked for
+3 restarts, events of 1: the API server keeps events for an hour, where it is not told otherwise
+"
+    );
+}
+
+#[test]
+fn nodes_are_a_table() {
+    let row = Row {
+        node: "node-1".into(),
+        node_ready: true,
+        unschedulable: true,
+        pod: Some("d".into()),
+        state: Some("Running".into()),
+        ready: true,
+        restarts: 1,
+        since: Some(before(3700)),
+        image: Some("r.example/lockstep-node-daemon:0.1.0".into()),
+        runtime: "containerd://2.1.4".into(),
+        nri: Nri::OnByDefault,
+        workers: Some(4),
+        workers_linked: Some(3),
+    };
+    assert_eq!(
+        nodes(&[row], false, now(), Paint::new(false)),
+        "\
+NODE               DAEMON   READY  RESTARTS  AGE  IMAGE                       RUNTIME             NRI            AGENTS
+node-1 (cordoned)  Running  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  on by default  3 of 4 heard
+"
+    );
+}
+
+#[test]
+fn verdicts_are_grouped_and_summed_up() {
+    let verdict = |section, level, hint: Option<&str>| Verdict {
+        section,
+        level,
+        text: "something".into(),
+        hint: hint.map(str::to_owned),
+    };
+    let verdicts = [
+        verdict("kubernetes", Level::Ok, None),
+        verdict("webhooks", Level::Warning, Some("look")),
+        verdict("webhooks", Level::Error, Some("repair")),
+    ];
+    assert_eq!(
+        check(&verdicts, Paint::new(false)),
+        "\
+kubernetes
+  ✓ something
+
+webhooks
+  ‼ something
+    → look
+  × something
+    → repair
+
+1 broken, 1 to be looked at.
+"
+    );
+}
+
+#[test]
+fn programs_get_what_people_get() {
+    let printer = |form| Printer {
+        form: Some(form),
+        paint: Paint::new(true),
+    };
+    let text = printer(Form::Json).render(&ring(), |_| String::new()).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["lastRestart"]["tookMs"], json!(31.2));
+    assert_eq!(
+        value["replicatedJobs"][0]["jobs"][0]["workers"][1]["state"],
+        "Exited"
+    );
+    let yaml = printer(Form::Yaml).render(&ring(), |_| String::new()).unwrap();
+    let same: serde_json::Value = serde_yaml_ng::from_str(&yaml).unwrap();
+    assert_eq!(same, value);
+}

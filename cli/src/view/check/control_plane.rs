@@ -1,0 +1,151 @@
+//! The control plane: its Deployment, its leader, and what it publishes.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
+
+use super::{Observed, Report, certificate};
+use crate::view::{pods, time};
+
+/// The Deployment, the Lease, and the server name of certificates.
+pub(super) const NAME: &str = "lockstep-control-plane";
+/// The ConfigMap with the CA of the hub and of the platform API, and its key there.
+const HUB_CA: (&str, &str) = ("lockstep-hub-ca", "ca.crt");
+
+pub(super) fn check(seen: &Observed, report: &mut Report) {
+    report.section("control plane");
+    deployment(seen, report);
+    lease(seen, report);
+    if let Some(map) = report.seen("ConfigMap lockstep-hub-ca", &seen.hub_ca) {
+        let pem = map.as_ref().and_then(|map| map.data.as_ref()?.get(HUB_CA.1));
+        match pem {
+            None => report.error(
+                format!(
+                    "ConfigMap {}/{} with {} does not exist",
+                    seen.namespace, HUB_CA.0, HUB_CA.1
+                ),
+                format!(
+                    "the control plane writes it: kubectl -n {} logs deployment/{NAME} says why it does not",
+                    seen.namespace
+                ),
+            ),
+            Some(pem) => certificate::check(
+                report,
+                "the CA of the hub and of the platform API",
+                pem.as_bytes(),
+                seen.now,
+                "the control plane replaces it every year: look into its log; without it node daemons cannot connect",
+            ),
+        }
+    }
+    match &seen.platform {
+        None => {}
+        Some(Ok(how)) => report.ok(format!("the platform API answers ({how})")),
+        Some(Err(why)) => report.warning(
+            format!("the platform API was not reached: {why}"),
+            "commands work by the API server alone until then; worker states are those of pods",
+        ),
+    }
+}
+
+fn deployment(seen: &Observed, report: &mut Report) {
+    let Some(deployments) = report.seen("the Deployment of the control plane", &seen.deployments) else {
+        return;
+    };
+    let namespace = &seen.namespace;
+    let ours = deployments
+        .iter()
+        .find(|it| it.name_any() == NAME && it.namespace().as_ref() == Some(namespace));
+    let Some(ours) = ours else {
+        let elsewhere = deployments.iter().find(|it| it.name_any() == NAME);
+        let hint = match elsewhere.and_then(|it| it.namespace()) {
+            Some(other) => format!("there is one in {other}: give --system-namespace {other}"),
+            None => "install Lockstep: helm install lockstep charts/lockstep --namespace lockstep-system; \
+                or name its namespace by --system-namespace"
+                .to_owned(),
+        };
+        return report.error(format!("Deployment {namespace}/{NAME} does not exist"), hint);
+    };
+    let wanted = ours.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = ours.status.as_ref();
+    let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+    let text = format!("Deployment {namespace}/{NAME}: {ready} of {wanted} replicas ready");
+    match ready {
+        _ if wanted == 0 => report.error(
+            text,
+            format!("kubectl -n {namespace} scale deployment {NAME} --replicas 1"),
+        ),
+        0 => report.error(text, trouble(seen)),
+        ready if ready < wanted => report.warning(text, trouble(seen)),
+        _ => report.ok(text),
+    }
+}
+
+/// What the pods say.
+fn trouble(seen: &Observed) -> String {
+    let namespace = &seen.namespace;
+    let pods = seen.control_plane_pods.as_deref().unwrap_or_default();
+    let unwell: Vec<String> = pods
+        .iter()
+        .filter(|pod| !pods::is_ready(pod))
+        .map(|pod| format!("{} is {}", pod.name_any(), pods::state(pod)))
+        .collect();
+    match unwell.as_slice() {
+        [] => format!("kubectl -n {namespace} describe deployment {NAME}"),
+        unwell => format!(
+            "{}: kubectl -n {namespace} describe pods, and logs",
+            unwell.join(", ")
+        ),
+    }
+}
+
+fn lease(seen: &Observed, report: &mut Report) {
+    let Some(lease) = report.seen("the Lease of the leader", &seen.lease) else {
+        return;
+    };
+    let log = format!("kubectl -n {} logs deployment/{NAME}", seen.namespace);
+    let Some(lease) = lease else {
+        return report.error(
+            format!(
+                "Lease {}/{NAME} does not exist: no replica has ever led",
+                seen.namespace
+            ),
+            log,
+        );
+    };
+    let Some(holder) = holder(lease) else {
+        return report.error("nobody leads: the Lease was given up", log);
+    };
+    let spec = lease.spec.as_ref();
+    let lasts = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(15);
+    let Some(renewed) = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0) else {
+        return report.error(format!("{holder} has never renewed its Lease"), log);
+    };
+    let age = seen.now.duration_since(renewed);
+    if age > SignedDuration::from_secs(i64::from(lasts)) {
+        return report.error(
+            format!(
+                "{holder} led, and has not renewed its Lease for {} (it lasts {lasts}s)",
+                time::span(age)
+            ),
+            format!("nobody restarts workers until a replica leads, or this machine's clock is wrong: {log}"),
+        );
+    }
+    report.ok(format!(
+        "{holder} leads; it renewed its Lease {} ago",
+        time::span(age)
+    ));
+    let pods = seen.control_plane_pods.as_deref().unwrap_or_default();
+    if !pods.is_empty() && !pods.iter().any(|pod| holder.starts_with(&pod.name_any())) {
+        report.warning(
+            format!("the leader {holder} is not a pod of the Deployment"),
+            "another control plane runs outside of the cluster, or the leader has just gone",
+        );
+    }
+}
+
+/// Who holds a Lease.
+pub(crate) fn holder(lease: &Lease) -> Option<&str> {
+    let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
+    (!holder.is_empty()).then_some(holder)
+}

@@ -1,0 +1,98 @@
+//! The node daemons: on every node that should have one, and ready.
+
+use kube::ResourceExt as _;
+
+use super::{Observed, Report};
+use crate::view::nodes::{self, Nri};
+
+/// The DaemonSet.
+const NAME: &str = "lockstep-node-daemon";
+/// Nodes that are named at most in one line.
+const NAMED: usize = 5;
+
+pub(super) fn check(seen: &Observed, report: &mut Report) {
+    report.section("node daemons");
+    let Some(daemons) = report.seen("the DaemonSet of the node daemons", &seen.daemon_set) else {
+        return;
+    };
+    let namespace = &seen.namespace;
+    let Some(daemons) = daemons else {
+        return report.error(
+            format!("DaemonSet {namespace}/{NAME} does not exist"),
+            "without node daemons nothing restarts in place: set nodeDaemon.enabled=true in the chart",
+        );
+    };
+    let (Some(all), Some(pods)) = (
+        report.seen("nodes", &seen.nodes),
+        report.seen("the pods of the node daemons", &seen.daemon_pods),
+    ) else {
+        return;
+    };
+    let rows = nodes::rows(all, pods, None);
+    let wanted = |node: &str| {
+        let node = all.iter().find(|it| it.name_any() == node);
+        node.is_some_and(|node| nodes::is_wanted(daemons, node))
+    };
+    let missing = names(
+        rows.iter()
+            .filter(|row| row.pod.is_none() && wanted(&row.node) && !row.unschedulable),
+    );
+    if let Some(missing) = missing {
+        report.error(
+            format!("no node daemon on {missing}"),
+            format!("kubectl -n {namespace} describe daemonset {NAME}; failures there end in recreations"),
+        );
+    }
+    let left_out = names(
+        rows.iter()
+            .filter(|row| row.pod.is_none() && !wanted(&row.node) && row.node_ready),
+    );
+    if let Some(left_out) = left_out {
+        report.warning(
+            format!("the DaemonSet leaves out {left_out}"),
+            "workers there cannot be restarted in place: see nodeDaemon.nodeSelector and nodeDaemon.tolerations of the chart",
+        );
+    }
+    let unready = names(rows.iter().filter(|row| row.pod.is_some() && !row.ready));
+    if let Some(unready) = unready {
+        report.error(
+            format!("the node daemon is not ready on {unready}"),
+            format!("kubectl lockstep nodes; kubectl -n {namespace} logs daemonset/{NAME}"),
+        );
+    }
+    let ready = rows.iter().filter(|row| row.ready).count();
+    if missing_none(&rows, &wanted) && ready > 0 && rows.iter().all(|row| row.pod.is_none() || row.ready) {
+        report.ok(format!(
+            "node daemons are ready on {ready} of {} nodes",
+            rows.len()
+        ));
+    } else if rows.is_empty() {
+        report.warning("there are no nodes", "nothing can run yet");
+    }
+    let without = names(
+        rows.iter()
+            .filter(|row| row.pod.is_some() && matches!(row.nri, Nri::OffByDefault | Nri::None)),
+    );
+    if let Some(without) = without {
+        report.warning(
+            format!("the container runtime offers no NRI by default on {without}"),
+            "use containerd 2.0 or later, or turn NRI on: agents get into containers by it",
+        );
+    }
+}
+
+fn missing_none(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
+    !rows
+        .iter()
+        .any(|row| row.pod.is_none() && wanted(&row.node) && !row.unschedulable)
+}
+
+/// The names of these nodes, the first of them where there are many.
+fn names<'r>(rows: impl Iterator<Item = &'r nodes::Row>) -> Option<String> {
+    let names: Vec<&str> = rows.map(|row| row.node.as_str()).collect();
+    match names.len() {
+        0 => None,
+        1..=NAMED => Some(names.join(", ")),
+        more => Some(format!("{} and {} more", names[..NAMED].join(", "), more - NAMED)),
+    }
+}

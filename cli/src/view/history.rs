@@ -1,0 +1,228 @@
+//! The restarts of a JobSet, from its events and its status.
+//!
+//! The status knows the last restart alone, without how long it took. Events know that of each, for as long as the API server keeps them.
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use lockstep_api::{InPlaceRestartStatus, JobSet};
+use serde::{Deserialize, Serialize};
+
+use super::time;
+
+#[cfg(test)]
+mod tests;
+
+/// Annotation of the event of a completed restart: when each phase was reached, in nanoseconds since the Unix epoch.
+const TIMELINE: &str = "lockstep.dev/timeline";
+
+/// What happened to a JobSet, the oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct History {
+    /// Namespace of the JobSet.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Restarts that count, and how many may.
+    pub(crate) restarts: i32,
+    pub(crate) max_restarts: i32,
+    /// The attempt that its workers should run; how often they were restarted, counted or not.
+    pub(crate) generation: i64,
+    /// What is known of each restart, and of what else was done about it.
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Entry {
+    /// When: of a restart, when the worker failed. None where only the status tells of it.
+    pub(crate) at: Option<Timestamp>,
+    /// The event's reason, such as RestartedInPlace; `Restarted` where only the status tells of it.
+    pub(crate) what: String,
+    /// The restart attempt that it led to.
+    pub(crate) generation: Option<u64>,
+    /// How: Process, Container, Pod or Recreate.
+    pub(crate) rung: Option<String>,
+    /// Milliseconds from the failure until all workers ran.
+    pub(crate) took_ms: Option<f64>,
+    /// Workers restarted, and how many of them in a new pod.
+    pub(crate) workers: Option<u32>,
+    pub(crate) replaced_pods: Option<u32>,
+    /// Why, in a sentence.
+    pub(crate) cause: String,
+    /// When each phase was reached, in milliseconds after the failure.
+    pub(crate) phases: Option<Phases>,
+}
+
+/// Milliseconds after the failure; none for a phase that was left out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Phases {
+    pub(crate) detected: Option<f64>,
+    pub(crate) pushed: Option<f64>,
+    pub(crate) written: Option<f64>,
+    pub(crate) stopped: Option<f64>,
+    pub(crate) parked: Option<f64>,
+    pub(crate) released: Option<f64>,
+    pub(crate) running: Option<f64>,
+}
+
+/// The annotation. What a later version adds is left aside.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Timeline {
+    rung: Option<String>,
+    generation: Option<u64>,
+    failed_at: i64,
+    detected_at: i64,
+    stop_pushed_at: i64,
+    written_at: i64,
+    stopped_at: i64,
+    parked_at: i64,
+    released_at: i64,
+    running_at: i64,
+    workers: Option<u32>,
+    replaced_pods: Option<u32>,
+}
+
+impl Timeline {
+    /// Milliseconds from the failure until then. Clocks of two machines may disagree by a little.
+    fn after(&self, nanos: i64) -> Option<f64> {
+        let known = self.failed_at != 0 && nanos != 0;
+        known.then(|| millis(nanos.saturating_sub(self.failed_at).max(0)))
+    }
+
+    fn phases(&self) -> Phases {
+        Phases {
+            detected: self.after(self.detected_at),
+            pushed: self.after(self.stop_pushed_at),
+            written: self.after(self.written_at),
+            stopped: self.after(self.stopped_at),
+            parked: self.after(self.parked_at),
+            released: self.after(self.released_at),
+            running: self.after(self.running_at),
+        }
+    }
+}
+
+/// Shown to people: tenths of a millisecond are enough.
+#[expect(clippy::cast_precision_loss, reason = "shown to people with one decimal")]
+fn millis(nanos: i64) -> f64 {
+    ((nanos / 10_000) as f64 / 10.0).round() / 10.0
+}
+
+/// What the JobSet's status and its events tell. Events of another JobSet that had the name are left aside.
+pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
+    let status = jobset.status.as_ref();
+    let in_place = status.and_then(|status| status.in_place_restart.as_ref());
+    let mut entries: Vec<Entry> = events
+        .iter()
+        .filter(|event| is_about(event, jobset))
+        .filter_map(entry)
+        .collect();
+    entries.sort_by_key(|entry| (entry.at, entry.generation));
+    if let Some(last) = in_place.and_then(|status| untold(status, &entries)) {
+        entries.push(last);
+    }
+    History {
+        namespace: jobset.ns().to_owned(),
+        name: jobset.name().to_owned(),
+        restarts: in_place.map_or_else(|| jobset.restarts(), |status| status.restarts),
+        max_restarts: jobset.max_restarts(),
+        generation: in_place.map_or(0, |status| status.generation),
+        entries,
+    }
+}
+
+/// The last completed restart among these.
+pub(crate) fn last_completed(entries: &[Entry]) -> Option<&Entry> {
+    entries.iter().rev().find(|entry| entry.took_ms.is_some())
+}
+
+fn is_about(event: &Event, jobset: &JobSet) -> bool {
+    event.regarding.as_ref().is_some_and(|object| {
+        object.kind.as_deref() == Some("JobSet")
+            && object.name.as_deref() == Some(jobset.name())
+            && object.uid.as_deref().is_none_or(|uid| uid == jobset.uid_str())
+    })
+}
+
+/// The restarts, and what else is done about workers that fail.
+fn entry(event: &Event) -> Option<Entry> {
+    let what = event.reason.clone()?;
+    let told = [
+        "RestartedInPlace",
+        "Recreated",
+        "RecreatingJobs",
+        "RestartBlocked",
+        "WorkerEscalated",
+        "ReachedMaxRestarts",
+        "ReplacedPod",
+        "PodNotReplaced",
+    ];
+    if !told.contains(&what.as_str()) {
+        return None;
+    }
+    let note = event.note.clone().unwrap_or_default();
+    let written = event.event_time.as_ref().map(|time| time.0);
+    let made = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let annotations = event.metadata.annotations.as_ref();
+    let timeline: Option<Timeline> = annotations
+        .and_then(|annotations| annotations.get(TIMELINE))
+        .and_then(|text| serde_json::from_str(text).ok());
+    let Some(timeline) = timeline else {
+        return Some(Entry {
+            at: written.or(made),
+            what,
+            generation: None,
+            rung: None,
+            took_ms: None,
+            workers: None,
+            replaced_pods: None,
+            cause: note,
+            phases: None,
+        });
+    };
+    let phases = timeline.phases();
+    Some(Entry {
+        at: time::from_nanos(timeline.failed_at).or(written).or(made),
+        what,
+        generation: timeline.generation,
+        took_ms: phases.running,
+        workers: timeline.workers,
+        replaced_pods: timeline.replaced_pods,
+        cause: cause(&note).to_owned(),
+        phases: Some(phases),
+        rung: timeline.rung,
+    })
+}
+
+/// The note of a completed restart is `Restarted … in 31.2 ms: cause`.
+fn cause(note: &str) -> &str {
+    note.split_once(" ms: ").map_or(note, |(_, cause)| cause)
+}
+
+/// The restart that the status tells of, where no event does.
+fn untold(status: &InPlaceRestartStatus, entries: &[Entry]) -> Option<Entry> {
+    let cause = status.cause.as_ref()?;
+    let generation = u64::try_from(status.generation.max(status.latest)).ok()?;
+    let told = entries
+        .iter()
+        .any(|entry| entry.generation.is_some_and(|told| told >= generation));
+    (generation > 0 && !told).then(|| Entry {
+        at: None,
+        what: "Restarted".to_owned(),
+        generation: Some(generation),
+        rung: status.rung.as_ref().map(ToString::to_string),
+        took_ms: None,
+        workers: None,
+        replaced_pods: None,
+        cause: cause
+            .message
+            .clone()
+            .or_else(|| cause.reason.clone())
+            .unwrap_or_default(),
+        phases: None,
+    })
+}

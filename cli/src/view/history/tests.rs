@@ -1,0 +1,103 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::view::testing::{before, object};
+
+fn jobset(status: Value) -> JobSet {
+    object(json!({
+        "metadata": {"name": "ring", "namespace": "team", "uid": "1"},
+        "spec": {"failurePolicy": {"maxRestarts": 10}, "replicatedJobs": []},
+        "status": {"restarts": 0, "inPlaceRestart": status},
+    }))
+}
+
+fn event(uid: &str, reason: &str, note: &str, timeline: Option<Value>) -> Event {
+    let annotations = timeline.map(|timeline| json!({TIMELINE: timeline.to_string()}));
+    object(json!({
+        "metadata": {"annotations": annotations},
+        "eventTime": "2026-03-01T02:59:00.000000Z",
+        "reason": reason,
+        "note": note,
+        "regarding": {"kind": "JobSet", "name": "ring", "namespace": "team", "uid": uid},
+    }))
+}
+
+fn timeline(generation: u64, failed: Timestamp) -> Value {
+    let failed = i64::try_from(failed.as_nanosecond()).unwrap();
+    json!({
+        "scope": "group", "rung": "Process", "generation": generation,
+        "failedAt": failed, "detectedAt": failed + 1_200_000, "stopPushedAt": failed + 1_300_000,
+        "writtenAt": 0, "stoppedAt": failed + 9_000_000, "parkedAt": failed + 9_500_000,
+        "releasedAt": failed + 12_000_000, "runningAt": failed + 31_240_000,
+        "workers": 4, "replacedPods": 0, "somethingNew": true,
+    })
+}
+
+#[test]
+fn restarts_stand_in_the_order_of_their_failures() {
+    let note = "Restarted 4 workers in place to attempt 2 in 31.2 ms: worker a[1]/worker exited with code 3";
+    let events = [
+        event("1", "RestartedInPlace", note, Some(timeline(2, before(60)))),
+        event(
+            "1",
+            "RestartedInPlace",
+            "to attempt 1 in 9.9 ms: it was asked for",
+            Some(timeline(1, before(300))),
+        ),
+        event(
+            "of another",
+            "RestartedInPlace",
+            note,
+            Some(timeline(9, before(600))),
+        ),
+        event("1", "SuspendedJobs", "not a restart", None),
+    ];
+    let told = history(&jobset(json!({"generation": 2, "restarts": 1})), &events);
+    let seen: Vec<_> = told
+        .entries
+        .iter()
+        .map(|entry| (entry.generation, entry.cause.as_str()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (Some(1), "it was asked for"),
+            (Some(2), "worker a[1]/worker exited with code 3")
+        ]
+    );
+    let last = last_completed(&told.entries).unwrap();
+    assert_eq!(
+        (last.at, last.took_ms, last.workers),
+        (Some(before(60)), Some(31.2), Some(4))
+    );
+    let phases = last.phases.clone().unwrap();
+    assert_eq!(
+        (phases.detected, phases.written, phases.stopped),
+        (Some(1.2), None, Some(9.0))
+    );
+    assert_eq!((told.restarts, told.max_restarts, told.generation), (1, 10, 2));
+}
+
+#[test]
+fn the_status_tells_of_the_last_restart_where_its_event_is_gone() {
+    let status =
+        json!({"generation": 7, "rung": "Recreate", "cause": {"reason": "TimedOut", "message": "too late"}});
+    let told = history(&jobset(status.clone()), &[]);
+    let [entry] = told.entries.as_slice() else {
+        panic!("{told:?}")
+    };
+    assert_eq!(
+        (entry.generation, entry.rung.as_deref(), entry.took_ms),
+        (Some(7), Some("Recreate"), None)
+    );
+    assert_eq!((entry.at, entry.cause.as_str()), (None, "too late"));
+
+    let known = event(
+        "1",
+        "Recreated",
+        "in 1.0 ms: too late",
+        Some(timeline(7, before(9))),
+    );
+    assert_eq!(history(&jobset(status), &[known]).entries.len(), 1);
+    assert_eq!(history(&jobset(json!({})), &[]).entries, []);
+}

@@ -1,0 +1,12 @@
+//! From what was observed to what is shown: pure functions, which take the time as an argument.
+
+pub(crate) mod check;
+pub(crate) mod history;
+pub(crate) mod nodes;
+pub(crate) mod pods;
+pub(crate) mod restart;
+pub(crate) mod status;
+pub(crate) mod time;
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,0 +1,196 @@
+//! The node daemons: one row for each node.
+//!
+//! What is not known is not shown: whether agents answer is known from the platform API alone; else the container runtime's version says
+//! whether it offers NRI.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
+use lockstep_proto::platform::v1 as pb;
+use serde::Serialize;
+
+use super::pods;
+
+#[cfg(test)]
+mod tests;
+
+/// The container of the daemon in its pod.
+const CONTAINER: &str = "node-daemon";
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) node: String,
+    /// Whether its kubelet reports it as ready.
+    pub(crate) node_ready: bool,
+    pub(crate) unschedulable: bool,
+    /// The daemon's pod, and the state of it; none: no daemon on this node.
+    pub(crate) pod: Option<String>,
+    pub(crate) state: Option<String>,
+    pub(crate) ready: bool,
+    /// How often kubelet has restarted it.
+    pub(crate) restarts: i32,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) image: Option<String>,
+    /// Such as containerd://2.1.4.
+    pub(crate) runtime: String,
+    /// Whether that version of the runtime offers NRI without being asked to, by which agents get into containers.
+    pub(crate) nri: Nri,
+    /// Workers on this node, and those that are heard of now. From the platform API.
+    pub(crate) workers: Option<u32>,
+    pub(crate) workers_linked: Option<u32>,
+}
+
+/// What the version of a node's container runtime says about NRI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Nri {
+    /// containerd 2.0 or later.
+    OnByDefault,
+    /// containerd 1.7 has it, and must be told to.
+    OffByDefault,
+    /// Not a containerd that has it.
+    None,
+    /// Another runtime, or a version that cannot be read.
+    Unknown,
+}
+
+impl Nri {
+    /// What the runtime's name and version mean.
+    pub(crate) fn of(runtime: &str) -> Self {
+        let Some(version) = runtime.strip_prefix("containerd://") else {
+            return Self::Unknown;
+        };
+        let mut parts = version.trim_start_matches('v').split('.');
+        let mut number = || parts.next()?.parse::<u32>().ok();
+        match (number(), number()) {
+            (Some(2..), _) => Self::OnByDefault,
+            (Some(1), Some(7)) => Self::OffByDefault,
+            (Some(_), Some(_)) => Self::None,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// In a few words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::OnByDefault => "on by default",
+            Self::OffByDefault => "off by default",
+            Self::None => "none",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A row for each node, by name. `groups` is what the platform API shows, where it was reached.
+pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], groups: Option<&[pb::Group]>) -> Vec<Row> {
+    let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
+    for pod in daemons {
+        let Some(node) = pods::node(pod) else { continue };
+        let known = by_node.entry(node).or_insert(pod);
+        if pods::rank(pod) > pods::rank(known) {
+            *known = pod;
+        }
+    }
+    let mut rows: Vec<Row> = nodes
+        .iter()
+        .map(|node| row(node, by_node.get(node.name_any().as_str()).copied(), groups))
+        .collect();
+    rows.sort_by(|a, b| a.node.cmp(&b.node));
+    rows
+}
+
+fn row(node: &Node, pod: Option<&Pod>, groups: Option<&[pb::Group]>) -> Row {
+    let name = node.name_any();
+    let status = node.status.as_ref();
+    let info = status.and_then(|status| status.node_info.as_ref());
+    let runtime = info
+        .map(|info| info.container_runtime_version.clone())
+        .unwrap_or_default();
+    let workers = groups.map(|groups| linked(groups, &name));
+    Row {
+        node_ready: is_ready(node),
+        unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
+        pod: pod.and_then(|pod| pod.metadata.name.clone()),
+        state: pod.map(pods::state),
+        ready: pod.is_some_and(pods::is_ready),
+        restarts: pod.map_or(0, pods::restarts),
+        since: pod
+            .and_then(|pod| pod.status.as_ref()?.start_time.as_ref())
+            .map(|time| time.0),
+        image: pod.and_then(image),
+        nri: Nri::of(&runtime),
+        runtime,
+        workers: workers.map(|(all, _)| all),
+        workers_linked: workers.map(|(_, linked)| linked),
+        node: name,
+    }
+}
+
+/// Whether its condition Ready is true.
+pub(crate) fn is_ready(node: &Node) -> bool {
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    conditions
+        .unwrap_or_default()
+        .iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn image(pod: &Pod) -> Option<String> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let daemon = containers.iter().find(|container| container.name == CONTAINER);
+    daemon.or(containers.first())?.image.clone()
+}
+
+/// The workers on a node, and those of them that its daemon tells of.
+fn linked(groups: &[pb::Group], node: &str) -> (u32, u32) {
+    let unheard = [
+        pb::WorkerPhase::Unspecified,
+        pb::WorkerPhase::Pending,
+        pb::WorkerPhase::Unlinked,
+        pb::WorkerPhase::Lost,
+    ];
+    let here = groups.iter().flat_map(|group| &group.workers);
+    here.filter(|worker| worker.node == node && worker.phase() != pb::WorkerPhase::Done)
+        .fold((0, 0), |(all, linked), worker| {
+            (all + 1, linked + u32::from(!unheard.contains(&worker.phase())))
+        })
+}
+
+/// The nodes on which the DaemonSet wants a pod: those that its selector takes and whose taints it bears. Affinity is not looked at.
+pub(crate) fn is_wanted(daemons: &DaemonSet, node: &Node) -> bool {
+    let template = daemons.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let selector = template.and_then(|spec| spec.node_selector.as_ref());
+    let labels = node.labels();
+    let selected = selector
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let tolerations = template
+        .and_then(|spec| spec.tolerations.as_deref())
+        .unwrap_or_default();
+    // The DaemonSet controller adds tolerations for these.
+    let always =
+        |key: &str| key.starts_with("node.kubernetes.io/") && key != "node.kubernetes.io/network-unavailable";
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    let bearable = taints.unwrap_or_default().iter().all(|taint| {
+        taint.effect == "PreferNoSchedule"
+            || always(&taint.key)
+            || tolerations.iter().any(|toleration| {
+                let effect = toleration.effect.as_deref().unwrap_or_default();
+                let key = toleration.key.as_deref().unwrap_or_default();
+                let exists = toleration.operator.as_deref() == Some("Exists");
+                (effect.is_empty() || effect == taint.effect)
+                    && ((key.is_empty() && exists)
+                        || (key == taint.key && (exists || toleration.value == taint.value)))
+            })
+    });
+    selected && bearable
+}

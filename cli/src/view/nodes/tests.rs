@@ -1,0 +1,84 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::view::testing::object;
+
+fn node(name: &str, spec: Value) -> Node {
+    object(json!({
+        "metadata": {"name": name, "labels": {"pool": "gpu"}},
+        "spec": spec,
+        "status": {"conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.4", "architecture": "", "bootID": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}},
+    }))
+}
+
+#[test]
+fn the_version_of_the_runtime_says_whether_it_has_nri() {
+    for (runtime, nri) in [
+        ("containerd://2.1.4", Nri::OnByDefault),
+        ("containerd://v2.0.0-rc.1", Nri::OnByDefault),
+        ("containerd://1.7.20", Nri::OffByDefault),
+        ("containerd://1.6.0", Nri::None),
+        ("cri-o://1.32.0", Nri::Unknown),
+        ("containerd://", Nri::Unknown),
+    ] {
+        assert_eq!(Nri::of(runtime), nri, "{runtime}");
+    }
+}
+
+#[test]
+fn a_node_is_shown_with_its_daemon_or_without() {
+    let daemon: Pod = object(json!({
+        "metadata": {"name": "d1"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "node-daemon", "image": "r.example/lockstep-node-daemon:0.1.0"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }));
+    let worker = |node: &str, phase: pb::WorkerPhase| pb::Worker {
+        node: node.into(),
+        phase: phase.into(),
+        ..pb::Worker::default()
+    };
+    let group = pb::Group {
+        workers: vec![
+            worker("n1", pb::WorkerPhase::Running),
+            worker("n1", pb::WorkerPhase::Unlinked),
+            worker("n2", pb::WorkerPhase::Pending),
+        ],
+        ..pb::Group::default()
+    };
+    let nodes = [node("n2", json!({})), node("n1", json!({}))];
+    let rows = rows(&nodes, &[daemon], Some(&[group]));
+    assert_eq!(
+        (rows[0].node.as_str(), rows[0].ready, rows[0].pod.as_deref()),
+        ("n1", true, Some("d1"))
+    );
+    assert_eq!((rows[0].workers, rows[0].workers_linked), (Some(2), Some(1)));
+    assert_eq!(
+        (rows[1].ready, rows[1].pod.as_deref(), rows[1].workers_linked),
+        (false, None, Some(0))
+    );
+}
+
+#[test]
+fn the_daemon_set_wants_nodes_whose_taints_it_bears() {
+    let daemons = |spec: Value| -> DaemonSet {
+        object(json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": spec}}}))
+    };
+    let tainted = node(
+        "n",
+        json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}),
+    );
+    let cordoned = node(
+        "n",
+        json!({"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}),
+    );
+    let plain = daemons(json!({"containers": []}));
+    assert!(!is_wanted(&plain, &tainted) && is_wanted(&plain, &cordoned));
+    let bears = daemons(json!({"containers": [], "tolerations": [{"operator": "Exists"}]}));
+    assert!(is_wanted(&bears, &tainted));
+    let exactly = daemons(json!({"containers": [], "tolerations": [{"key": "gpu", "value": "yes"}]}));
+    assert!(is_wanted(&exactly, &tainted));
+    let elsewhere = daemons(json!({"containers": [], "nodeSelector": {"pool": "cpu"}}));
+    assert!(!is_wanted(&elsewhere, &cordoned));
+}

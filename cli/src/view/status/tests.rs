@@ -1,0 +1,152 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::view::testing::{before, object};
+
+fn jobset(status: Value) -> JobSet {
+    object(json!({
+        "metadata": {"name": "ring", "namespace": "team", "uid": "1"},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 10, "restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [{"name": "a", "replicas": 1, "template": {"spec": {"template": {"spec": {"containers": []}}}}}],
+        },
+        "status": status,
+    }))
+}
+
+fn job() -> Job {
+    object(json!({
+        "metadata": {"name": "ring-a-0", "namespace": "team", "labels": {
+            "jobset.sigs.k8s.io/replicatedjob-name": "a", "jobset.sigs.k8s.io/job-index": "0"}},
+        "spec": {"parallelism": 3, "completions": 3, "template": {}},
+    }))
+}
+
+fn pod(index: u32, name: &str, status: Value) -> Pod {
+    object(json!({
+        "metadata": {"name": name, "namespace": "team", "labels": {
+            "batch.kubernetes.io/job-name": "ring-a-0",
+            "batch.kubernetes.io/job-completion-index": index.to_string()}},
+        "spec": {"nodeName": "node-1", "containers": []},
+        "status": status,
+    }))
+}
+
+fn ready(count: i32) -> Value {
+    json!([{"name": "a", "ready": count, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}])
+}
+
+#[test]
+fn pods_speak_for_workers_where_nobody_else_does() {
+    let seen = Observed {
+        jobset: jobset(json!({"restarts": 0, "replicatedJobsStatus": ready(0)})),
+        jobs: vec![job()],
+        pods: vec![
+            pod(0, "old", json!({"phase": "Failed"})),
+            pod(0, "new", json!({"phase": "Running"})),
+            pod(1, "waits", json!({"phase": "Pending"})),
+        ],
+        ..Observed::default()
+    };
+    let view = view(&seen);
+    assert_eq!((view.phase.as_str(), view.kind.as_str()), ("Starting", "InPlace"));
+    let job = &view.replicated_jobs[0].jobs[0];
+    let states: Vec<_> = job
+        .workers
+        .iter()
+        .map(|worker| (worker.state.as_str(), worker.pod.as_deref()))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("Running", Some("new")),
+            ("Pending", Some("waits")),
+            ("NoPod", None)
+        ]
+    );
+    assert_eq!((job.workers_up, job.workers_expected), (1, 3));
+    assert_eq!(view.last_restart, None);
+}
+
+#[test]
+fn the_platform_api_knows_workers_better_than_their_pods() {
+    let worker = |index, phase: pb::WorkerPhase, generation| pb::Worker {
+        identity: Some(pb::WorkerIdentity {
+            job: "ring-a-0".into(),
+            completion_index: index,
+            container: "worker".into(),
+        }),
+        phase: phase.into(),
+        generation,
+        since_unix_nanos: i64::try_from(before(5).as_nanosecond()).unwrap(),
+        ..pb::Worker::default()
+    };
+    let seen = Observed {
+        jobset: jobset(
+            json!({"restarts": 0, "replicatedJobsStatus": ready(1), "inPlaceRestart": {
+            "kind": "Supervised", "phase": "InSync", "generation": 3, "released": 3, "restarts": 2, "rung": "Process",
+            "cause": {"reason": "WorkerExited", "message": "worker ring-a-0[1]/worker exited with code 3", "exitCode": 3}}}),
+        ),
+        jobs: vec![job()],
+        pods: vec![
+            pod(0, "p0", json!({"phase": "Running"})),
+            pod(1, "p1", json!({"phase": "Running"})),
+            pod(
+                2,
+                "p2",
+                json!({"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}),
+            ),
+        ],
+        group: Some(pb::Group {
+            phase: pb::GroupPhase::Stopping.into(),
+            generation: 4,
+            released: 3,
+            restarts: 2,
+            workers: vec![
+                worker(0, pb::WorkerPhase::Parked, 4),
+                worker(1, pb::WorkerPhase::Exited, 3),
+                worker(2, pb::WorkerPhase::Pending, 0),
+            ],
+            ..pb::Group::default()
+        }),
+        ..Observed::default()
+    };
+    let view = view(&seen);
+    assert_eq!(
+        (view.phase.as_str(), view.generation, view.released),
+        ("Stopping", 4, 3)
+    );
+    let workers = &view.replicated_jobs[0].jobs[0].workers;
+    let states: Vec<_> = workers
+        .iter()
+        .map(|worker| (worker.state.as_str(), worker.source, worker.generation))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("Parked", "agent", Some(4)),
+            ("Exited", "agent", Some(3)),
+            ("Unschedulable", "pod", None)
+        ]
+    );
+    let last = view.last_restart.unwrap();
+    assert_eq!(
+        (last.exit_code, last.rung.as_deref(), last.took_ms),
+        (Some(3), Some("Process"), None)
+    );
+}
+
+#[test]
+fn an_end_beats_every_phase() {
+    let ended = json!({"restarts": 1, "terminalState": "Failed", "inPlaceRestart": {"phase": "InSync"},
+        "conditions": [{"type": "Failed", "status": "True", "reason": "ReachedMaxRestarts",
+            "message": "no more restarts", "lastTransitionTime": "2026-03-01T02:00:00Z"}]});
+    let seen = Observed {
+        jobset: jobset(ended),
+        ..Observed::default()
+    };
+    let view = view(&seen);
+    assert_eq!(view.phase, "Failed");
+    assert_eq!(view.messages, ["Failed: no more restarts"]);
+}
