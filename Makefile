@@ -51,6 +51,10 @@ binaries: deps
 	$(CARGO) rustc --release --locked -p lockstep-node-daemon --bin lockstep-node-daemon -- $(STATIC)
 	$(CARGO) rustc --profile agent --locked -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
 
+.PHONY: cli
+cli: deps ## Build the kubectl plugin: target/release/kubectl-lockstep
+	$(CARGO) build --release --locked -p lockstep-cli
+
 .PHONY: archives
 archives: binaries testbed ## Write the images as OCI archives to target/images, to push to a registry
 	$(TESTBED) save-images $(TARGET)/images

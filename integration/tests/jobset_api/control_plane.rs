@@ -45,7 +45,7 @@ impl ControlPlane {
     pub(crate) async fn new(kubeconfig: PathBuf, dir: &Path, more: &[&str]) -> Result<Self> {
         let [health, metrics, webhooks] = free_addresses()?;
         let log = dir.join("control-plane.log");
-        let program = build().await?;
+        let program = build("lockstep-control-plane", "lockstep-control-plane").await?;
         Ok(Self {
             shared: Arc::new(Shared {
                 program,
@@ -221,8 +221,8 @@ impl ControlPlane {
     }
 }
 
-/// Builds what is tested, as this test was built, and returns its path.
-async fn build() -> Result<PathBuf> {
+/// Builds a program of a package, as this test was built, and returns its path.
+pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let dir = test
         .parent()
@@ -230,7 +230,7 @@ async fn build() -> Result<PathBuf> {
         .context("the test is not in a target directory")?;
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(["build", "--quiet", "--package", "lockstep-control-plane"])
+        .args(["build", "--quiet", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     // Build scripts look at some of what cargo tells this test; to them it would be another build each time.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
@@ -242,7 +242,7 @@ async fn build() -> Result<PathBuf> {
         cargo.arg("--release");
     }
     ensure!(cargo.status().await?.success(), "cargo build failed");
-    Ok(dir.join("lockstep-control-plane"))
+    Ok(dir.join(program))
 }
 
 /// Addresses on which nobody listens.

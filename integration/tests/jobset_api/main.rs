@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agents;
+mod cli;
 mod clients;
 mod control_plane;
 mod epochs;
@@ -32,6 +33,7 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let cases = [
         agents::cases(),
+        cli::cases(),
         clients::cases(),
         examples::cases(),
         faults::cases(),

@@ -1,0 +1,305 @@
+//! `kubectl lockstep`, run as a user runs it: what it prints, and with which exit code it ends.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use lockstep_integration::harness::eventually;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::control_plane::{build, free_addresses};
+use crate::fixture::{Case, case};
+use crate::platform::daemon::{Daemon, NODE};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(a_jobset_is_shown_restarted_and_its_history_told alone),
+        case!(check_finds_what_is_wrong_and_says_what_to_do),
+        case!(mistakes_are_named),
+    ]
+}
+
+/// What the program did.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// It ended with this code, and printed all of these.
+    fn says(&self, code: i32, texts: &[&str]) -> Result<()> {
+        ensure!(self.code == Some(code), "not {code}: {self:#?}");
+        for text in texts {
+            ensure!(
+                self.out.contains(text) || self.err.contains(text),
+                "no {text:?}: {}\n{}",
+                self.out,
+                self.err
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Runs it in the namespace of the scene.
+async fn lockstep(scene: &Scene, args: &[&str]) -> Result<Ran> {
+    let program = build("lockstep-cli", "kubectl-lockstep").await?;
+    let output = Command::new(program)
+        .arg("--kubeconfig")
+        .arg(&scene.namespace.access.kubeconfig)
+        .args(["--namespace", &scene.namespace.name])
+        .args(args)
+        .env_remove("LOCKSTEP_NAMESPACE")
+        .env_remove("LOCKSTEP_TOKEN")
+        .stdin(Stdio::null())
+        .output()
+        .await?;
+    Ok(Ran {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// Two workers in Jobs of their own, on the node that the test plays.
+fn group() -> Value {
+    let mut job = replicated_job("a", 2);
+    if let Some(spec) = job["template"]["spec"].as_object_mut() {
+        spec.remove("backoffLimit");
+    }
+    job["template"]["spec"]["template"]["spec"]["nodeName"] = json!(NODE);
+    jobset(json!({
+        "failurePolicy": {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"},
+        "replicatedJobs": [job],
+    }))
+}
+
+async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Result<()> {
+    let [hub, platform] = free_addresses()?;
+    let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
+    let flags = [
+        "--hub-bind-address",
+        &hub_flag,
+        "--platform-bind-address",
+        &platform_flag,
+    ];
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    control_plane.start_with(&flags).await?;
+    control_plane.until_ready().await?;
+    let result = Box::pin(async {
+        let maps: Api<ConfigMap> = Api::namespaced(scene.client(), "lockstep-system");
+        let ca = eventually("the hub's CA", PATIENCE, async || {
+            let map = maps.get("lockstep-hub-ca").await?;
+            map.data
+                .and_then(|mut data| data.remove("ca.crt"))
+                .context("no ca.crt")
+        })
+        .await?;
+        let made = scene.create(group()).await?;
+        let pods = eventually("two pods", PATIENCE, async || {
+            let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
+            ensure!(pods.len() == 2, "{}", pods.len());
+            Ok(pods)
+        })
+        .await?;
+        scene.all_pods_become("Running").await?;
+        let uid = made.uid().context("no uid")?;
+        let daemon = Daemon::connect(&scene, hub, &ca, &uid, &pods).await?;
+        Box::pin(by_the_api_server_alone(&scene, &daemon)).await?;
+        Box::pin(by_the_platform_api(&scene, &platform_flag)).await
+    })
+    .await;
+    // Others find the control plane without a hub.
+    control_plane.stop().await?;
+    result
+}
+
+async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
+    let namespace = &scene.namespace.name;
+    eventually("the JobSet is shown to run", PATIENCE, async || {
+        let shown = lockstep(scene, &["status", "js", "--no-platform"]).await?;
+        let head = format!("{namespace}/js  InSync  generation 0  restarts 0 of 5\n  never restarted\n");
+        shown.says(
+            0,
+            &[
+                &head,
+                "└─ a  2 of 2 Jobs ready\n",
+                "   ├─ js-a-0  Active  1 of 1 workers up\n",
+            ],
+        )
+    })
+    .await?;
+
+    let asked = lockstep(scene, &["restart", "js", "--no-platform", "--wait"]).await?;
+    asked.says(
+        0,
+        &[
+            &format!("{namespace}/js: all workers run again at generation 1 in "),
+            " ms\n",
+        ],
+    )?;
+
+    daemon.exit(1, 3).await?;
+    eventually("the failure is told", PATIENCE, async || {
+        let told = lockstep(scene, &["history", "js"]).await?;
+        told.says(
+            0,
+            &[
+                "generation 2  restarts 1 of 5\n",
+                "it was asked for\n",
+                "exited with code 3",
+            ],
+        )?;
+        let told = lockstep(scene, &["history", "js", "--output", "json"]).await?;
+        let told: Value = serde_json::from_str(&told.out)?;
+        let generations: Vec<&Value> = told["entries"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|entry| &entry["generation"])
+            .collect();
+        ensure!(generations == [&json!(1), &json!(2)], "{told}");
+        ensure!(told["entries"][1]["tookMs"].as_f64() > Some(0.0), "{told}");
+        Ok(())
+    })
+    .await?;
+    let shown = lockstep(scene, &["status", "--no-platform", "-o", "json"]).await?;
+    let shown: Value = serde_json::from_str(&shown.out)?;
+    let last = &shown[0]["lastRestart"];
+    ensure!(last["exitCode"] == 3 && last["rung"] == "Process", "{shown}");
+    ensure!(last["tookMs"].as_f64() > Some(0.0), "{shown}");
+    Ok(())
+}
+
+async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
+    let namespace = &scene.namespace.name;
+    // The kubeconfig has a client certificate, which the platform API does not take.
+    let shown = lockstep(scene, &["status", "js", "--server", server]).await?;
+    shown.says(0, &["note: ", "give --service-account NAME", "js-a-0  Active"])?;
+
+    let account = format!("--serviceaccount={namespace}:cli");
+    for make in [
+        &["create", "serviceaccount", "cli"][..],
+        &[
+            "create",
+            "role",
+            "cli",
+            "--verb=list,watch,patch",
+            "--resource=jobsets.jobset.x-k8s.io",
+        ],
+        &["create", "rolebinding", "cli", "--role=cli", &account],
+    ] {
+        scene.namespace.kubectl(make).await?;
+    }
+    let by_platform = ["--server", server, "--service-account", "cli"];
+    let with = |args: &[&'static str]| [args, &by_platform[..]].concat();
+    eventually("agents are heard of", PATIENCE, async || {
+        let shown = lockstep(scene, &with(&["status", "js"])).await?;
+        shown.says(
+            0,
+            &["InSync  generation 2", "0/worker  Running  generation 2  for "],
+        )?;
+        ensure!(shown.err.is_empty(), "{}", shown.err);
+        Ok(())
+    })
+    .await?;
+    let asked = lockstep(scene, &with(&["restart", "js", "--wait", "-o", "json"])).await?;
+    asked.says(0, &[])?;
+    let asked: Value = serde_json::from_str(&asked.out)?;
+    ensure!(asked["by"] == "platform" && asked["generation"] == 3, "{asked}");
+    ensure!(asked["tookMs"].as_f64() > Some(0.0), "{asked}");
+    Ok(())
+}
+
+/// An installation in the namespace of the scene, with a fault in each part.
+async fn broken(scene: &Scene) -> Result<()> {
+    let namespace = &scene.namespace.name;
+    let deployment = |name: &str, image: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": image}]}}},
+        })
+    };
+    let items = json!({"apiVersion": "v1", "kind": "List", "items": [
+        deployment("lockstep-control-plane", "none"),
+        deployment("jobset-controller-manager", "registry.k8s.io/jobset/jobset:v0.9.0"),
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lockstep-control-plane"},
+            "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lockstep-hub-ca"}, "data": {"ca.crt": "nothing"}},
+    ]});
+    scene
+        .namespace
+        .kubectl_with(&["apply", "--filename", "-"], &items.to_string())
+        .await?;
+    ensure!(!namespace.is_empty());
+    Ok(())
+}
+
+async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<()> {
+    broken(&scene).await?;
+    let namespace = scene.namespace.name.clone();
+    let of_it = ["check", "--system-namespace", &namespace, "--no-platform"];
+    let found = lockstep(&scene, &of_it).await?;
+    let upstream =
+        format!("× another JobSet controller runs: Deployment {namespace}/jobset-controller-manager");
+    let stop = format!("kubectl -n {namespace} scale deployment jobset-controller-manager --replicas 0");
+    found.says(
+        1,
+        &[
+            "✓ Kubernetes v1.",
+            "✓ the definition jobsets.jobset.x-k8s.io is Lockstep's (0.",
+            &format!("× Deployment {namespace}/lockstep-control-plane: 0 of 1 replicas ready"),
+            "× gone led, and has not renewed its Lease for ",
+            "× the CA of the hub and of the platform API: no certificate in PEM",
+            &format!("× DaemonSet {namespace}/lockstep-node-daemon does not exist"),
+            &upstream,
+            &stop,
+            "✓ KubeRay's controller does not run",
+            "✓ you may do all that the commands need",
+        ],
+    )?;
+    ensure!(
+        !found.out.contains('\x1b'),
+        "colours without a terminal: {found:#?}"
+    );
+
+    let found = lockstep(&scene, &[&of_it[..], &["--output", "json"]].concat()).await?;
+    found.says(1, &[])?;
+    let verdicts: Vec<Value> = serde_json::from_str(&found.out)?;
+    let broken = verdicts.iter().filter(|verdict| verdict["level"] == "error");
+    ensure!(
+        broken.clone().all(|verdict| verdict["hint"].is_string()),
+        "{verdicts:#?}"
+    );
+    ensure!(broken.count() >= 5, "{verdicts:#?}");
+    Ok(())
+}
+
+async fn mistakes_are_named(scene: Scene) -> Result<()> {
+    let namespace = &scene.namespace.name;
+    let missing = format!("error: JobSet {namespace}/nobody does not exist");
+    for command in ["status", "history", "restart"] {
+        let refused = lockstep(&scene, &[command, "nobody", "--no-platform"]).await?;
+        refused.says(1, &[&missing])?;
+        ensure!(refused.out.is_empty(), "{refused:#?}");
+    }
+    let mut recreated = jobset(json!({"replicatedJobs": [replicated_job("a", 1)]}));
+    recreated["spec"]["suspend"] = json!(false);
+    scene.create(recreated).await?;
+    let refused = lockstep(&scene, &["restart", "js", "--no-platform"]).await?;
+    refused.says(1, &["does not restart in place", "InPlaceRestart"])?;
+    lockstep(&scene, &["restart"]).await?.says(64, &["<JOBSET>"])?;
+    let version = lockstep(&scene, &["--version"]).await?;
+    version.says(0, &["lockstep 0."])?;
+    let script = lockstep(&scene, &["completion", "bash"]).await?;
+    script.says(0, &["_kubectl-lockstep"])
+}
