@@ -168,7 +168,7 @@ pub(crate) struct Completion {
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct Output {
     /// Form of the answer; by default text for people
-    #[arg(long = "output", short, value_enum, value_name = "FORM")]
+    #[arg(long = "output", short = 'o', value_enum, value_name = "FORM")]
     pub(crate) form: Option<Form>,
 
     /// When to use colours; `auto`: on a terminal, and not with NO_COLOR

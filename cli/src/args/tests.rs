@@ -21,6 +21,16 @@ fn options_of_the_cluster_may_stand_anywhere() {
 }
 
 #[test]
+fn options_are_short_as_those_of_kubectl() {
+    let line = ["kubectl-lockstep", "status", "-o", "json", "-A", "-w"];
+    let args = Args::try_parse_from(line).unwrap();
+    assert!(
+        matches!(args.command, Command::Status(Status { all_namespaces: true, watch: true, output, .. })
+        if output.form == Some(Form::Json))
+    );
+}
+
+#[test]
 fn contradictions_are_refused() {
     for wrong in [
         &["status", "ring", "-A"][..],

@@ -24,15 +24,19 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
         None => Scope::Namespace,
     };
     let printer = Printer::new(&args.output);
-    // Who waits for no workers need not be told about them.
-    let platform = super::platform(cluster, "worker states are those of pods").await;
-    let mut views = look(cluster, &scope, platform.as_ref()).await?;
+    let mut looker = Looker {
+        cluster,
+        scope: &scope,
+        platform: super::platform(cluster, "worker states are those of pods").await,
+        told: String::new(),
+    };
+    let mut views = looker.look().await?;
     if views.is_empty() && !printer.is_for_programs() && !args.watch {
         let place = match scope {
-            Scope::Everywhere => "in any namespace (that you may see)".to_owned(),
-            _ => format!("in namespace {} (-A shows all)", cluster.namespace),
+            Scope::Everywhere => "in any namespace".to_owned(),
+            _ => format!("in namespace {} (-A shows those of all)", cluster.namespace),
         };
-        print::note(&format!("no JobSets {place}"));
+        print::note(&format!("there are no JobSets {place}"));
         return Ok(DONE);
     }
     show(&views, &scope, printer)?;
@@ -41,26 +45,48 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     }
     loop {
         tokio::time::sleep(LOOK).await;
-        match look(cluster, &scope, platform.as_ref()).await {
+        match looker.look().await {
             // Ages alone are no news, but on a screen they are kept right.
             Ok(now) if now == views && !std::io::stdout().is_terminal() => {}
             Ok(now) => {
                 views = now;
                 show_again(&views, &scope, printer)?;
             }
-            Err(error) => print::note(&format!("{error:#}")),
+            Err(error) => looker.tell(format!("{error:#}")),
         }
     }
 }
 
-async fn look(cluster: &Cluster, scope: &Scope, platform: Option<&Platform>) -> Result<Vec<View>> {
-    let mut seen = cluster.observe(scope).await?;
-    if let Some(platform) = platform
-        && let Err(status) = add_groups(&mut seen, scope, cluster, platform).await
-    {
-        print::note(&format!("worker states are those of pods: {}", status.message()));
+/// Looks again and again.
+struct Looker<'c> {
+    cluster: &'c Cluster,
+    scope: &'c Scope,
+    platform: Option<Platform>,
+    /// What people were told last: once is enough.
+    told: String,
+}
+
+impl Looker<'_> {
+    async fn look(&mut self) -> Result<Vec<View>> {
+        let mut seen = self.cluster.observe(self.scope).await?;
+        if let Some(platform) = &self.platform
+            && let Err(status) = add_groups(&mut seen, self.scope, self.cluster, platform).await
+        {
+            self.tell(format!("worker states are those of pods: {}", status.message()));
+            // Another replica may lead by now.
+            if let Ok(platform) = self.cluster.platform().await {
+                self.platform = Some(platform);
+            }
+        }
+        Ok(seen.iter().map(view).collect())
     }
-    Ok(seen.iter().map(view).collect())
+
+    fn tell(&mut self, text: String) {
+        if text != self.told {
+            print::note(&text);
+            self.told = text;
+        }
+    }
 }
 
 async fn add_groups(

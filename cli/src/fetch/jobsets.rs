@@ -43,17 +43,18 @@ impl Cluster {
         let namespace = &self.namespace;
         let what = format!("JobSet {namespace}/{name}");
         let api: Api<JobSet> = self.api(&Scope::Namespace);
-        let found = answer(&what, async {
-            match api.get_opt(name).await {
-                // The definition itself may be missing, which reads as 404 too.
-                Ok(None) => api.list(&ListParams::default().limit(1)).await.map(|_| None),
-                other => other,
-            }
-        })
-        .await?;
-        found.ok_or_else(|| {
-            anyhow!("{what} does not exist (kubectl get jobsets -A lists all; -n names another namespace)")
-        })
+        if let Some(jobset) = answer(&what, api.get_opt(name)).await? {
+            return Ok(jobset);
+        }
+        // Without the definition nothing of the kind is found either.
+        match api.list(&ListParams::default().limit(1)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(anyhow!(
+                "{what}: this cluster knows no JobSets: `kubectl lockstep check` says what is missing"
+            )),
+            _ => Err(anyhow!(
+                "{what} does not exist (kubectl get jobsets -A lists all; -n names another namespace)"
+            )),
+        }
     }
 
     /// JobSets with all that belongs to them, by namespace and name. What the platform API says is not in it.

@@ -17,12 +17,9 @@ use tower::service_fn;
 
 use super::{Cluster, answer};
 use crate::view::check::holder;
-use crate::view::pods;
 
 /// The name in the certificate, whatever the address is.
 const SERVER_NAME: &str = "lockstep-control-plane";
-/// Where the pod does not say.
-const PORT: u16 = 9445;
 /// How long it may take until it is known whether the platform API is there. Commands do without it then.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Groups in one answer.
@@ -153,26 +150,15 @@ impl Cluster {
     }
 }
 
-/// The port that the pod serves the platform API on.
+/// The port that the pod serves the platform API on, where it does.
 fn port(pod: &Pod) -> Option<u16> {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
     let mut ports = containers
         .unwrap_or_default()
         .iter()
         .flat_map(|container| container.ports.iter().flatten());
-    let named = ports.find(|port| port.name.as_deref() == Some("platform"));
-    match named {
-        Some(port) => u16::try_from(port.container_port).ok(),
-        // Not by the chart, perhaps.
-        None if pods::is_ready(pod) && !of_chart(pod) => Some(PORT),
-        None => None,
-    }
-}
-
-fn of_chart(pod: &Pod) -> bool {
-    pod.labels()
-        .get("app.kubernetes.io/name")
-        .is_some_and(|name| name == "lockstep")
+    let named = ports.find(|port| port.name.as_deref() == Some("platform"))?;
+    u16::try_from(named.container_port).ok()
 }
 
 fn causes(error: &dyn std::error::Error) -> String {

@@ -11,6 +11,9 @@ use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 use super::{Cluster, answer};
 
+#[cfg(test)]
+mod tests;
+
 /// How long a token that is made is good for: the least that Kubernetes gives.
 const SECONDS: i64 = 600;
 

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use lockstep_api::{InPlaceRestartStatus, JobSet};
+use lockstep_api::{InPlacePhase, InPlaceRestartStatus, JobSet};
 use serde::{Deserialize, Serialize};
 
 use super::time;
@@ -38,7 +38,7 @@ pub(crate) struct History {
 pub(crate) struct Entry {
     /// When: of a restart, when the worker failed. None where only the status tells of it.
     pub(crate) at: Option<Timestamp>,
-    /// The event's reason, such as RestartedInPlace; `Restarted` where only the status tells of it.
+    /// The event's reason, such as RestartedInPlace; `Restarted`, or `Restarting`, where only the status tells of it.
     pub(crate) what: String,
     /// The restart attempt that it led to.
     pub(crate) generation: Option<u64>,
@@ -212,7 +212,11 @@ fn untold(status: &InPlaceRestartStatus, entries: &[Entry]) -> Option<Entry> {
         .any(|entry| entry.generation.is_some_and(|told| told >= generation));
     (generation > 0 && !told).then(|| Entry {
         at: None,
-        what: "Restarted".to_owned(),
+        what: if matches!(status.phase, None | Some(InPlacePhase::InSync)) {
+            "Restarted".to_owned()
+        } else {
+            "Restarting".to_owned()
+        },
         generation: Some(generation),
         rung: status.rung.as_ref().map(ToString::to_string),
         took_ms: None,

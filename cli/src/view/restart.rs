@@ -59,7 +59,11 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, token: &str) 
     let Some(status) = status.filter(|status| status.handled_manual_request.as_deref() == Some(token)) else {
         return Progress::Asked;
     };
-    let up = group.map(|group| (group.workers_up, group.workers_expected));
+    let up = group.map(|group| {
+        // What the platform API shows may be older than the status.
+        let known = i64::try_from(group.generation).is_ok_and(|known| known >= status.generation);
+        (if known { group.workers_up } else { 0 }, group.workers_expected)
+    });
     match &status.phase {
         Some(InPlacePhase::Failed) => Progress::Ended("maxRestarts is used up".to_owned()),
         Some(InPlacePhase::InSync)
@@ -138,6 +142,7 @@ mod tests {
         );
         assert_eq!(progress(&at("now", "InSync", 4), None, "now"), Progress::Done(4));
         let group = |up| pb::Group {
+            generation: 4,
             workers_up: up,
             workers_expected: 2,
             ..pb::Group::default()

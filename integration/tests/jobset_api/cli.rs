@@ -1,5 +1,6 @@
 //! `kubectl lockstep`, run as a user runs it: what it prints, and with which exit code it ends.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +10,7 @@ use kube::api::{Api, ListParams};
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 use crate::control_plane::{build, free_addresses};
 use crate::fixture::{Case, case};
@@ -19,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_jobset_is_shown_restarted_and_its_history_told alone),
         case!(check_finds_what_is_wrong_and_says_what_to_do),
+        case!(nodes_are_shown_with_their_daemons),
         case!(mistakes_are_named),
     ]
 }
@@ -47,9 +50,20 @@ impl Ran {
     }
 }
 
+impl Ran {
+    /// What it printed for programs, where it ended with this code.
+    fn json(&self, code: i32) -> Result<Value> {
+        self.says(code, &[])?;
+        serde_json::from_str(&self.out).with_context(|| format!("{self:#?}"))
+    }
+}
+
 /// Runs it in the namespace of the scene.
 async fn lockstep(scene: &Scene, args: &[&str]) -> Result<Ran> {
-    let program = build("lockstep-cli", "kubectl-lockstep").await?;
+    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
+    let program = PROGRAM
+        .get_or_try_init(|| build("lockstep-cli", "kubectl-lockstep"))
+        .await?;
     let output = Command::new(program)
         .arg("--kubeconfig")
         .arg(&scene.namespace.access.kubeconfig)
@@ -158,7 +172,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
             ],
         )?;
         let told = lockstep(scene, &["history", "js", "--output", "json"]).await?;
-        let told: Value = serde_json::from_str(&told.out)?;
+        let told = told.json(0)?;
         let generations: Vec<&Value> = told["entries"]
             .as_array()
             .into_iter()
@@ -171,7 +185,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
     })
     .await?;
     let shown = lockstep(scene, &["status", "--no-platform", "-o", "json"]).await?;
-    let shown: Value = serde_json::from_str(&shown.out)?;
+    let shown = shown.json(0)?;
     let last = &shown[0]["lastRestart"];
     ensure!(last["exitCode"] == 3 && last["rung"] == "Process", "{shown}");
     ensure!(last["tookMs"].as_f64() > Some(0.0), "{shown}");
@@ -180,9 +194,17 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
 
 async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     let namespace = &scene.namespace.name;
-    // The kubeconfig has a client certificate, which the platform API does not take.
+    // By the token of the kubeconfig.
     let shown = lockstep(scene, &["status", "js", "--server", server]).await?;
-    shown.says(0, &["note: ", "give --service-account NAME", "js-a-0  Active"])?;
+    shown.says(0, &["0/worker  Running  generation 2  for "])?;
+    let shown = lockstep(scene, &["status", "js", "--server", server, "--token", "guessed"]).await?;
+    shown.says(
+        0,
+        &[
+            "note: worker states are those of pods: the bearer token is not accepted",
+            "js-a-0  Active",
+        ],
+    )?;
 
     let account = format!("--serviceaccount={namespace}:cli");
     for make in [
@@ -211,8 +233,7 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     })
     .await?;
     let asked = lockstep(scene, &with(&["restart", "js", "--wait", "-o", "json"])).await?;
-    asked.says(0, &[])?;
-    let asked: Value = serde_json::from_str(&asked.out)?;
+    let asked = asked.json(0)?;
     ensure!(asked["by"] == "platform" && asked["generation"] == 3, "{asked}");
     ensure!(asked["tookMs"].as_f64() > Some(0.0), "{asked}");
     Ok(())
@@ -220,7 +241,6 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
 
 /// An installation in the namespace of the scene, with a fault in each part.
 async fn broken(scene: &Scene) -> Result<()> {
-    let namespace = &scene.namespace.name;
     let deployment = |name: &str, image: &str| {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
@@ -240,7 +260,6 @@ async fn broken(scene: &Scene) -> Result<()> {
         .namespace
         .kubectl_with(&["apply", "--filename", "-"], &items.to_string())
         .await?;
-    ensure!(!namespace.is_empty());
     Ok(())
 }
 
@@ -273,8 +292,7 @@ async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<(
     );
 
     let found = lockstep(&scene, &[&of_it[..], &["--output", "json"]].concat()).await?;
-    found.says(1, &[])?;
-    let verdicts: Vec<Value> = serde_json::from_str(&found.out)?;
+    let verdicts: Vec<Value> = serde_json::from_value(found.json(1)?)?;
     let broken = verdicts.iter().filter(|verdict| verdict["level"] == "error");
     ensure!(
         broken.clone().all(|verdict| verdict["hint"].is_string()),
@@ -282,6 +300,45 @@ async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<(
     );
     ensure!(broken.count() >= 5, "{verdicts:#?}");
     Ok(())
+}
+
+async fn nodes_are_shown_with_their_daemons(scene: Scene) -> Result<()> {
+    let namespace = scene.namespace.name.clone();
+    // Nodes are everybody's.
+    let (with, without) = (format!("{namespace}-a"), format!("{namespace}-b"));
+    let node = |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    let daemon = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "daemon", "labels": {
+            "app.kubernetes.io/name": "lockstep", "app.kubernetes.io/component": "node-daemon"}},
+        "spec": {"nodeName": with, "containers": [{"name": "node-daemon", "image": "r.example/lockstep-node-daemon:0.1.0"}]},
+    });
+    let items = json!({"apiVersion": "v1", "kind": "List", "items": [node(&with), node(&without), daemon]});
+    let apply = ["apply", "--filename", "-"];
+    scene.namespace.kubectl_with(&apply, &items.to_string()).await?;
+    let shown = Box::pin(async {
+        let node = json!({"status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.4", "architecture": "", "bootID": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
+        }});
+        let pod = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        for (object, status) in [(format!("node/{with}"), node), (String::from("pod/daemon"), pod)] {
+            let status = status.to_string();
+            let patch = ["patch", &object, "--subresource=status", "--type=merge", "--patch", &status];
+            scene.namespace.kubectl(&patch).await?;
+        }
+        let shown = lockstep(&scene, &["nodes", "--system-namespace", &namespace, "--no-platform"]).await?;
+        shown.says(0, &["lockstep-node-daemon:0.1.0  containerd://2.1.4  on by default  unknown"])?;
+        let row = |node: &str| shown.out.lines().find(|line| line.starts_with(node)).map(str::to_owned);
+        ensure!(row(&with).is_some_and(|row| row.contains("Running  yes ")), "{}", shown.out);
+        ensure!(row(&without).is_some_and(|row| row.contains(" none ")), "{}", shown.out);
+        Ok(())
+    })
+    .await;
+    let delete = ["delete", "nodes", &with, &without, "--wait=false"];
+    scene.namespace.kubectl(&delete).await?;
+    shown
 }
 
 async fn mistakes_are_named(scene: Scene) -> Result<()> {
@@ -301,5 +358,5 @@ async fn mistakes_are_named(scene: Scene) -> Result<()> {
     let version = lockstep(&scene, &["--version"]).await?;
     version.says(0, &["lockstep 0."])?;
     let script = lockstep(&scene, &["completion", "bash"]).await?;
-    script.says(0, &["_kubectl-lockstep"])
+    script.says(0, &["complete -F _kubectl__lockstep "])
 }

@@ -1,0 +1,56 @@
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::args;
+
+/// A way into a cluster that nobody runs, for this user of a kubeconfig.
+async fn cluster(user: Value, token: Option<&str>) -> Cluster {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "users": [{"name": "u", "user": user}],
+    });
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(kubeconfig.to_string().as_bytes()).unwrap();
+    let args = args::Cluster {
+        kubeconfig: Some(file.path().to_owned()),
+        token: token.map(str::to_owned),
+        ..args::Cluster::default()
+    };
+    Cluster::open(args).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_kubeconfigs_token_is_used_wherever_it_is_from() {
+    let written = cluster(json!({"token": "written"}), None).await;
+    assert_eq!(written.token().await.unwrap(), "written");
+    assert_eq!(written.namespace, "team");
+
+    let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}"#;
+    let made = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "echo", "args": [credential]}});
+    assert_eq!(cluster(made, None).await.token().await.unwrap(), "made");
+
+    let given = cluster(json!({"token": "written"}), Some("given")).await;
+    assert_eq!(given.token().await.unwrap(), "given");
+}
+
+#[tokio::test]
+async fn who_has_no_token_is_told_how_to_get_one() {
+    let error = cluster(json!({}), None)
+        .await
+        .token()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("--service-account NAME") && error.contains("kubectl create token"),
+        "{error}"
+    );
+    let basic = json!({"username": "me", "password": "secret"});
+    let error = cluster(basic, None).await.token().await.unwrap_err().to_string();
+    assert!(error.contains("Basic") && !error.contains("secret"), "{error}");
+}
