@@ -119,9 +119,7 @@ fn row(node: &Node, pod: Option<&Pod>, groups: Option<&[pb::Group]>) -> Row {
         state: pod.map(pods::state),
         ready: pod.is_some_and(pods::is_ready),
         restarts: pod.map_or(0, pods::restarts),
-        since: pod
-            .and_then(|pod| pod.status.as_ref()?.start_time.as_ref())
-            .map(|time| time.0),
+        since: pod.and_then(since),
         image: pod.and_then(image),
         nri: Nri::of(&runtime),
         runtime,
@@ -141,6 +139,12 @@ pub(crate) fn is_ready(node: &Node) -> bool {
         .unwrap_or_default()
         .iter()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn since(pod: &Pod) -> Option<Timestamp> {
+    let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let since = started.or(pod.metadata.creation_timestamp.as_ref())?;
+    Some(since.0)
 }
 
 fn image(pod: &Pod) -> Option<String> {

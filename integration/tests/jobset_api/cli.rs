@@ -236,6 +236,9 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     let asked = asked.json(0)?;
     ensure!(asked["by"] == "platform" && asked["generation"] == 3, "{asked}");
     ensure!(asked["tookMs"].as_f64() > Some(0.0), "{asked}");
+    let told = lockstep(scene, &["history", "js", "--output", "wide"]).await?;
+    told.says(0, &["DETECTED  STOPPED  WRITTEN  PARKED  RELEASED  RUNNING  WHY"])?;
+    ensure!(told.out.lines().count() == 5, "{}", told.out);
     Ok(())
 }
 
