@@ -170,3 +170,8 @@ bench-gang: binaries testbed ## Measure the start of 1,000 pods on 1,000 nodes, 
 bench-ray: VALUES = --set ray.enabled=true
 bench-ray: install ## Measure RayJobs of real Ray: until the driver's first line, retried in place and on a new cluster; writes target/bench/ray.json
 	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- ray
+
+.PHONY: bench-scale
+bench-scale: NODES = 1000,5000,10000
+bench-scale: deps ## Measure one control plane with thousands of simulated nodes, beside Valkey's design (NODES=1000,5000,10000); writes target/bench/scale.json
+	$(CARGO) run --release --locked -p lockstep-scale -- run --nodes $(NODES)

@@ -24,7 +24,7 @@ pub use refusals::Refusals;
 pub use registry::{GroupLink, Published, Registry};
 pub use role::Role;
 pub(crate) use service::run;
-pub use service::{Gate, HubService};
+pub use service::{Gate, HubService, serve_from_dir};
 pub use session::{Outbox, Taken};
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The gRPC service and its server.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
 use lockstep_proto::node::v1::{self as pb, hub_message};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -156,6 +158,27 @@ pub(crate) async fn run(
     };
     tokio::select! {
         served = serve => served,
+        () = authenticator.keep(CancellationToken::new()) => Ok(()),
+    }
+}
+
+/// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in a directory (`ca.crt`, `ca.key`), which is made
+/// where it is missing. Benchmarks do that.
+///
+/// # Errors
+/// Where the directory holds no CA and none can be made, or the server fails.
+pub async fn serve_from_dir(
+    listener: TcpListener,
+    ca: &Path,
+    role: Arc<Role>,
+    gate: Gate,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let certificate = watch::channel(Some(tls::from_dir(ca)?)).1;
+    let tls = tls::grpc(certificate)?;
+    let authenticator = Arc::clone(&gate.authenticator);
+    tokio::select! {
+        served = serve_on(listener, tls, role, gate, GRACE, shutdown.clone()) => served,
         () = authenticator.keep(CancellationToken::new()) => Ok(()),
     }
 }

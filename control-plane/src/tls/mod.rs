@@ -9,10 +9,7 @@ mod shared;
 
 pub(crate) use admission::{Stranger, Visit};
 pub(crate) use ca::{Ca, Validity};
-#[cfg(test)]
 pub(crate) use hub::from_dir;
 pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};
-#[cfg(test)]
-pub(crate) use serving::grpc;
-pub(crate) use serving::{Certificate, Current, accept};
+pub(crate) use serving::{Certificate, Current, accept, grpc};
 pub(crate) use shared::HubIdentity;

@@ -1,0 +1,318 @@
+//! Brings one design up with all its clients, and takes one block of rounds of it.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::process::Child as Process;
+
+use crate::child::{Child, cpu, memory};
+use crate::message::{News, Order, now};
+use crate::samples::Samples;
+use crate::valkey;
+
+/// Between two rounds, so that what one has left behind is not in the next.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Before memory is read.
+const REST: Duration = Duration::from_secs(1);
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Design {
+    /// Lockstep, with so many workers on each node.
+    Lockstep {
+        each: usize,
+    },
+    Valkey,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) workers: usize,
+    /// Rounds of each kind.
+    pub(crate) rounds: usize,
+    /// Restarts after which memory is read again; 0: that is left out.
+    pub(crate) restarts: usize,
+    /// Milliseconds that a write to the API server takes.
+    pub(crate) write_ms: u64,
+}
+
+/// A design that is up.
+struct Up {
+    design: Design,
+    streams: usize,
+    workers: usize,
+    /// Decides. With Valkey the orchestrator, else the hub.
+    head: Child,
+    /// Workers with all that belongs to them.
+    fleet: Child,
+    /// Only with Valkey.
+    server: Option<(Process, u32)>,
+    args: Vec<String>,
+    port: u16,
+    /// KiB of the server before anybody was connected.
+    empty: f64,
+}
+
+/// Takes one block of rounds of a design. `dir` holds keys and tokens.
+pub(crate) async fn run(design: Design, dir: &Path, block: Block, samples: &mut Samples) -> Result<()> {
+    let mut up = Up::start(design, dir, block, samples).await?;
+    up.pushes(block.rounds, samples).await?;
+    up.restarts(block, samples).await?;
+    up.storm(samples).await?;
+    up.end().await
+}
+
+impl Up {
+    async fn start(design: Design, dir: &Path, block: Block, samples: &mut Samples) -> Result<Self> {
+        let workers = block.workers;
+        let port = free_port()?;
+        let ports = ["--port".to_owned(), port.to_string()];
+        let streams = match design {
+            Design::Lockstep { each } => workers / each,
+            Design::Valkey => workers,
+        };
+        let (args, fleet_args, server) = match design {
+            Design::Lockstep { each } => {
+                let size = [
+                    "--nodes".to_owned(),
+                    streams.to_string(),
+                    "--each".to_owned(),
+                    each.to_string(),
+                    "--dir".to_owned(),
+                    PathBuf::from(dir).display().to_string(),
+                ];
+                let write = ["--write-ms".to_owned(), block.write_ms.to_string()];
+                (
+                    [&["hub".to_owned()], &ports[..], &size, &write].concat(),
+                    [&["fleet".to_owned()], &ports[..], &size].concat(),
+                    None,
+                )
+            }
+            Design::Valkey => {
+                let server = valkey::server::start(port, workers)?;
+                let pid = server.id().unwrap_or_default();
+                let size = ["--agents".to_owned(), workers.to_string()];
+                (
+                    [&["orchestrator".to_owned()], &ports[..], &size].concat(),
+                    [&["agents".to_owned()], &ports[..], &size].concat(),
+                    Some((server, pid)),
+                )
+            }
+        };
+        let head = Child::start(&args).await?;
+        tokio::time::sleep(PAUSE).await;
+        let (empty, _) = memory(server.as_ref().map_or(head.pid, |(_, pid)| *pid))?;
+        let began = now();
+        let fleet = Child::start(&fleet_args).await?;
+        let mut up = Self {
+            design,
+            streams,
+            workers,
+            head,
+            fleet,
+            server,
+            args,
+            port,
+            empty,
+        };
+        let connected = up.connected().await?;
+        samples.connect.add(began, connected);
+        if matches!(design, Design::Lockstep { .. }) {
+            up.head.order(Order::Start).await?;
+            up.fleet.hear(|news| runs(news, 0)).await?;
+        }
+        tokio::time::sleep(REST).await;
+        samples.idle.push(up.per_stream()?);
+        Ok(up)
+    }
+
+    /// When all are connected.
+    async fn connected(&mut self) -> Result<u64> {
+        let connected = self.streams;
+        self.head.order(Order::Await { connected }).await?;
+        self.head
+            .hear(|news| match news {
+                News::Connected { at } => Some(at),
+                _ => None,
+            })
+            .await
+    }
+
+    /// The process that holds the connections.
+    fn server(&self) -> u32 {
+        self.server.as_ref().map_or(self.head.pid, |(_, pid)| *pid)
+    }
+
+    fn per_stream(&self) -> Result<f64> {
+        let (now, _) = memory(self.server())?;
+        Ok((now - self.empty) / self.streams as f64)
+    }
+
+    /// CPU time of the server, and of the orchestrator where there is one.
+    fn cpu(&self) -> Result<u64> {
+        let server = self.server.as_ref().map_or(Ok(0), |(_, pid)| cpu(*pid))?;
+        Ok(server + cpu(self.head.pid)?)
+    }
+
+    async fn pushed(&mut self) -> Result<u64> {
+        self.head
+            .hear(|news| match news {
+                News::Pushed { at } => Some(at),
+                _ => None,
+            })
+            .await
+    }
+
+    async fn pushes(&mut self, rounds: usize, samples: &mut Samples) -> Result<()> {
+        // The first is for nobody's statistics.
+        for round in 0..=rounds {
+            let wanted = 1 + u32::try_from(round)?;
+            let before = self.cpu()?;
+            self.head.order(Order::Push { value: wanted }).await?;
+            let pushed = self.pushed().await?;
+            let has = self
+                .fleet
+                .hear(|news| match news {
+                    News::Has { value, at } if value == wanted => Some(at),
+                    _ => None,
+                })
+                .await?;
+            tokio::time::sleep(PAUSE).await;
+            if round > 0 {
+                samples.push.add(pushed, has);
+                samples.push_cost.add(self.cpu()? - before, self.streams);
+            }
+        }
+        Ok(())
+    }
+
+    /// Restarts: with no coordinator, then with it.
+    async fn restarts(&mut self, block: Block, samples: &mut Samples) -> Result<()> {
+        let mut generation = 0;
+        if matches!(self.design, Design::Lockstep { .. }) {
+            for _ in 0..block.rounds {
+                generation += 1;
+                let before = self.cpu()?;
+                self.head.order(Order::Raise).await?;
+                let pushed = self.pushed().await?;
+                let at = self.fleet.hear(|news| runs(news, generation)).await?;
+                tokio::time::sleep(PAUSE).await;
+                samples.raise.add(pushed, at);
+                samples.raise_cost.add(self.cpu()? - before, self.streams);
+            }
+            self.head.order(Order::Coordinate).await?;
+            self.head
+                .hear(|news| matches!(news, News::Coordinating).then_some(()))
+                .await?;
+        }
+        for _ in 0..block.rounds {
+            generation += 1;
+            self.restart(generation, samples).await?;
+        }
+        let rest = async |up: &Self| {
+            tokio::time::sleep(REST).await;
+            up.per_stream()
+        };
+        samples.busy.push(rest(self).await?);
+        if block.restarts > 0 {
+            let mut unseen = Samples::default();
+            for _ in 0..block.restarts {
+                generation += 1;
+                self.restart(generation, &mut unseen).await?;
+            }
+            samples.restarted.push(rest(self).await?);
+        }
+        Ok(())
+    }
+
+    async fn restart(&mut self, wanted: u64, samples: &mut Samples) -> Result<()> {
+        // Another worker each time, all over the fleet.
+        let worker = usize::try_from(wanted)?.wrapping_mul(7919) % self.workers;
+        let before = self.cpu()?;
+        self.fleet.order(Order::Fail { worker }).await?;
+        let failed = self
+            .fleet
+            .hear(|news| match news {
+                News::Failed { at } => Some(at),
+                _ => None,
+            })
+            .await?;
+        let running = self.fleet.hear(|news| runs(news, wanted)).await?;
+        let (synced, parked) = self
+            .head
+            .hear(|news| match news {
+                News::Synced {
+                    generation,
+                    at,
+                    parked_ms,
+                } if generation == wanted => Some((at, parked_ms)),
+                _ => None,
+            })
+            .await?;
+        tokio::time::sleep(PAUSE).await;
+        samples.trip.add(failed, synced);
+        samples.running.add(failed, running);
+        samples.parked.push(parked);
+        samples.trip_cost.add(self.cpu()? - before, self.streams);
+        Ok(())
+    }
+
+    /// The server is killed, and started again at once.
+    async fn storm(&mut self, samples: &mut Samples) -> Result<()> {
+        samples.peak.push(memory(self.server())?.1);
+        let killed = now();
+        if let Some((server, pid)) = &mut self.server {
+            server.kill().await?;
+            *server = valkey::server::start(self.port, self.workers)?;
+            *pid = server.id().unwrap_or_default();
+            // The orchestrator would hear of the end of its connection some time; a new one asks at once.
+            std::mem::replace(&mut self.head, Child::start(&self.args).await?)
+                .kill()
+                .await?;
+        } else {
+            kill(self.head.pid)?;
+            let successor = loop {
+                // The port is free once the process is gone.
+                match Child::start(&self.args).await {
+                    Ok(successor) => break successor,
+                    Err(_) if now() - killed < 5_000_000_000 => {}
+                    Err(error) => return Err(error),
+                }
+            };
+            std::mem::replace(&mut self.head, successor).kill().await?;
+        }
+        let connected = self.connected().await?;
+        samples.storm.add(killed, connected);
+        samples.storm_peak.push(memory(self.server())?.1);
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        self.fleet.kill().await?;
+        self.head.kill().await?;
+        if let Some((mut server, _)) = self.server {
+            server.kill().await?;
+        }
+        Ok(())
+    }
+}
+
+fn kill(pid: u32) -> Result<()> {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    Ok(kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?)
+}
+
+fn runs(news: News, wanted: u64) -> Option<u64> {
+    match news {
+        News::Runs { generation, at } if generation == wanted => Some(at),
+        _ => None,
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,95 @@
+//! The simulated nodes, all in this process: each has the daemon's own link ([`lockstep_node_daemon::link`]) with a connection and a token of its
+//! own, the daemon's own table of workers, and workers that are pretended. What is left out of a daemon is containerd and the agents' sockets.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use lockstep_node_daemon::link::{self, Hub};
+use lockstep_node_daemon::worker::driver::{Driver, Handle, Host};
+use lockstep_node_daemon::worker::facts::Input;
+use lockstep_node_daemon::worker::state::Table;
+use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid};
+use tokio::sync::Notify;
+
+use crate::message::{News, Order, orders, say};
+use crate::tally::Tally;
+use crate::worker::Worker;
+use crate::{names, token};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where CA and tokens are
+    #[arg(long)]
+    dir: PathBuf,
+    /// Port of the hub on the loopback interface
+    #[arg(long)]
+    port: u16,
+    #[arg(long)]
+    nodes: usize,
+    /// Workers of each node
+    #[arg(long)]
+    each: usize,
+}
+
+/// Nobody has to be killed, and no agent has a socket.
+struct NoHost;
+
+impl Host for NoHost {
+    fn kill(&self, _: ContainerId, _: i32) {}
+    fn pod_known(&self, _: &PodUid) {}
+    fn pod_gone(&self, _: &PodUid) {}
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let tally = Arc::new(Tally::new(args.nodes * args.each));
+    let mut failures = Vec::new();
+    for node in 0..args.nodes {
+        let (driver, handle) = Driver::new(Table::new(1));
+        tokio::spawn(driver.run(NoHost));
+        for worker in node * args.each..(node + 1) * args.each {
+            failures.push(start(&handle, worker, &tally).await?);
+        }
+        let hub = hub(&args.dir, args.port, node);
+        tokio::spawn(async move { Box::pin(link::serve(&hub, &handle)).await });
+    }
+    say(News::Ready);
+    let mut orders = orders();
+    while let Some(order) = orders.recv().await {
+        if let Order::Fail { worker } = order
+            && let Some(failure) = failures.get(worker)
+        {
+            failure.notify_one();
+        }
+    }
+    Ok(())
+}
+
+fn hub(dir: &Path, port: u16, node: usize) -> Hub {
+    Hub {
+        address: format!("https://127.0.0.1:{port}"),
+        ca_file: dir.join("ca.crt"),
+        server_name: lockstep_control_plane::tls::SERVER_NAME.to_owned(),
+        token_file: token::file(dir, node),
+        boot_id: names::pod_uid(node),
+    }
+}
+
+/// Puts a worker on the node. Gives what makes it fail.
+async fn start(handle: &Handle, worker: usize, tally: &Arc<Tally>) -> Result<Arc<Notify>> {
+    let pod = Pod {
+        uid: names::pod_uid(worker).into(),
+        namespace: names::NAMESPACE.to_owned(),
+        name: names::pod(worker),
+        group: names::GROUP.into(),
+        job: names::JOB.to_owned(),
+        index: u32::try_from(worker)?,
+        supervised: [names::CONTAINER.to_owned()].into(),
+    };
+    let sandbox = names::container_id(worker).into();
+    handle.tell(Input::PodStarted(sandbox, pod)).await?;
+    let failure = Arc::new(Notify::new());
+    let worker = Worker::register(handle.clone(), worker, Arc::clone(tally), Arc::clone(&failure)).await?;
+    tokio::spawn(worker.run());
+    Ok(failure)
+}

@@ -1,0 +1,71 @@
+//! `lockstep-scale`: measures one control plane with thousands of nodes, beside the design with Valkey, in one run. `docs/scaling.md` says what is
+//! compared.
+
+mod bench;
+mod child;
+mod design;
+mod fleet;
+mod group;
+mod hub;
+mod message;
+mod names;
+mod samples;
+mod tally;
+mod token;
+mod valkey;
+mod worker;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+/// As in the control plane, which one of the processes stands for.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Measures Lockstep with thousands of simulated nodes.
+#[derive(Debug, Parser)]
+#[command(name = "lockstep-scale", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json
+    Run(bench::Args),
+    /// The control plane of the benchmark
+    #[command(hide = true)]
+    Hub(hub::Args),
+    /// The nodes of the benchmark
+    #[command(hide = true)]
+    Fleet(fleet::Args),
+    /// The orchestrator of the design with Valkey
+    #[command(hide = true)]
+    Orchestrator(valkey::orchestrator::Args),
+    /// The agents of the design with Valkey
+    #[command(hide = true)]
+    Agents(valkey::agents::Args),
+}
+
+fn main() -> Result<()> {
+    // As the control plane does, for all processes alike.
+    let _ = nix::sys::prctl::set_thp_disable(true);
+    let args = Args::parse();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4)))
+        .enable_all()
+        .build()?
+        .block_on(run(args.command))
+}
+
+async fn run(action: Action) -> Result<()> {
+    match action {
+        Action::Run(args) => bench::run(args).await,
+        Action::Hub(args) => hub::run(args).await,
+        Action::Fleet(args) => fleet::run(args).await,
+        Action::Orchestrator(args) => valkey::orchestrator::run(args).await,
+        Action::Agents(args) => valkey::agents::run(args).await,
+    }
+}

@@ -1,0 +1,125 @@
+//! What was measured of one design, and what is said of it.
+
+use serde_json::{Value, json};
+
+/// Times of one kind, in milliseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Times(Vec<f64>);
+
+impl Times {
+    /// Adds the time between two readings of the clock.
+    pub(crate) fn add(&mut self, from: u64, to: u64) {
+        self.push(to.saturating_sub(from) as f64 / 1e6);
+    }
+
+    pub(crate) fn push(&mut self, time: f64) {
+        self.0.push(time);
+    }
+
+    /// The time that so many of a hundred do not exceed (nearest rank).
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "rounds": self.0.len(), "median": self.percentile(50), "p99": self.percentile(99), "all": self.0,
+        })
+    }
+}
+
+/// CPU time of whoever decides and pushes, over many messages.
+#[derive(Debug, Default)]
+pub(crate) struct Cost {
+    nanos: u64,
+    of: usize,
+}
+
+impl Cost {
+    /// Adds what so many messages have cost.
+    pub(crate) fn add(&mut self, nanos: u64, of: usize) {
+        self.nanos += nanos;
+        self.of += of;
+    }
+
+    /// Microseconds for each.
+    pub(crate) fn each(&self) -> f64 {
+        self.nanos as f64 / 1e3 / self.of as f64
+    }
+}
+
+/// What was measured of one design at one size.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    /// Until all are connected, when they connect first.
+    pub(crate) connect: Times,
+    /// Desired state leaves; the last worker has it.
+    pub(crate) push: Times,
+    /// Desired state leaves; the last worker runs it. Its report is on the way.
+    pub(crate) raise: Times,
+    /// A worker is about to report its failure; whoever decides knows that all run anew.
+    pub(crate) trip: Times,
+    /// The same, until the last worker runs anew.
+    pub(crate) running: Times,
+    /// From the decision until all are known to be parked.
+    pub(crate) parked: Times,
+    /// The server is killed; all are connected to its successor.
+    pub(crate) storm: Times,
+    /// CPU per stream of a push, of a push and a report, and of a whole restart.
+    pub(crate) push_cost: Cost,
+    pub(crate) raise_cost: Cost,
+    pub(crate) trip_cost: Cost,
+    /// KiB of the server per stream: idle, after the rounds, and after so many restarts.
+    pub(crate) idle: Times,
+    pub(crate) busy: Times,
+    pub(crate) restarted: Times,
+    /// KiB of the server that took over, at most.
+    pub(crate) storm_peak: Times,
+    /// KiB of the server before that, at most.
+    pub(crate) peak: Times,
+}
+
+impl Samples {
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "ms": {
+                "connect": self.connect.json(), "push": self.push.json(), "raise": self.raise.json(),
+                "round_trip": self.trip.json(), "running": self.running.json(), "parked": self.parked.json(),
+                "reconnect": self.storm.json(),
+            },
+            "server_cpu_us_per_stream": {
+                "push": self.push_cost.each(), "push_and_report": self.raise_cost.each(),
+                "restart": self.trip_cost.each(),
+            },
+            "server_kib_per_stream": {
+                "idle": self.idle.percentile(50), "after_rounds": self.busy.percentile(50),
+                "after_restarts": self.restarted.percentile(50),
+            },
+            "server_kib_peak": {
+                "steady": self.peak.percentile(50), "reconnect": self.storm_peak.percentile(50),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let mut times = Times::default();
+        for time in [5.0, 1.0, 3.0, 2.0, 4.0] {
+            times.push(time);
+        }
+        assert_eq!((times.percentile(50), times.percentile(99)), (3.0, 5.0));
+        assert!(Times::default().percentile(50).is_nan());
+    }
+}

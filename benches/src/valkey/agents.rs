@@ -1,0 +1,147 @@
+//! The agents, all in this process: one task and one connection for each worker, whose worker takes no time to stop and start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::sync::Notify;
+
+use super::resp::{Connection, Value, message};
+use super::{CHANGES, COUNTS, DESIRED, pair};
+use crate::message::{News, Order, now, orders, say};
+use crate::names;
+use crate::tally::Tally;
+
+/// Between attempts to connect, as Lockstep's daemons have it.
+const DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(2500));
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Port of the server on the loopback interface
+    #[arg(long)]
+    port: u16,
+    #[arg(long)]
+    agents: usize,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let tally = Arc::new(Tally::new(args.agents));
+    let mut failures = Vec::new();
+    for worker in 0..args.agents {
+        let failure = Arc::new(Notify::new());
+        failures.push(Arc::clone(&failure));
+        let agent = Agent {
+            name: names::worker(worker),
+            count: 0,
+            told: 0,
+            tally: Arc::clone(&tally),
+            failure,
+        };
+        tokio::spawn(agent.run(args.port));
+    }
+    say(News::Ready);
+    let mut orders = orders();
+    while let Some(order) = orders.recv().await {
+        if let Order::Fail { worker } = order
+            && let Some(failure) = failures.get(worker)
+        {
+            failure.notify_one();
+        }
+    }
+    Ok(())
+}
+
+struct Agent {
+    name: String,
+    /// Its worker's total restart count.
+    count: u64,
+    told: u32,
+    tally: Arc<Tally>,
+    failure: Arc<Notify>,
+}
+
+impl Agent {
+    /// Keeps a connection up.
+    async fn run(mut self, port: u16) {
+        let delays = || {
+            ExponentialBuilder::default()
+                .with_min_delay(DELAYS.0)
+                .with_max_delay(DELAYS.1)
+                .with_jitter()
+                .without_max_times()
+                .build()
+        };
+        let mut delay = delays();
+        loop {
+            if let Ok(mut connection) = Connection::open(port).await
+                && self.greet(&mut connection).await.is_ok()
+            {
+                delay = delays();
+                let _ = self.live(&mut connection).await;
+            }
+            tokio::time::sleep(delay.next().unwrap_or(DELAYS.1)).await;
+        }
+    }
+
+    async fn greet(&self, connection: &mut Connection) -> Result<()> {
+        connection
+            .send(&[&["HELLO", "3"], &["SUBSCRIBE", DESIRED]])
+            .await?;
+        self.report(connection).await
+    }
+
+    /// Obeys until the connection ends.
+    async fn live(&mut self, connection: &mut Connection) -> Result<()> {
+        loop {
+            tokio::select! {
+                value = connection.next() => {
+                    if self.obey(&value?) {
+                        self.report(connection).await?;
+                    }
+                }
+                () = self.failure.notified() => {
+                    say(News::Failed { at: now() });
+                    self.restart(self.count + 1);
+                    self.report(connection).await?;
+                }
+            }
+        }
+    }
+
+    /// Whether there is something to report.
+    fn obey(&mut self, value: &Value) -> bool {
+        let Some((desired, told)) = message(value).and_then(pair) else {
+            return false;
+        };
+        if let Ok(told) = u32::try_from(told)
+            && told != self.told
+        {
+            self.told = told;
+            self.tally.has(told);
+        }
+        // More than one off is for the orchestrator, which recreates then: it does not happen here.
+        let desired = desired.parse().unwrap_or(self.count);
+        let restarts = desired == self.count + 1;
+        if restarts {
+            self.restart(desired);
+        }
+        restarts
+    }
+
+    fn restart(&mut self, count: u64) {
+        self.count = count;
+        self.tally.runs(count);
+    }
+
+    async fn report(&self, connection: &mut Connection) -> Result<()> {
+        let count = self.count.to_string();
+        let change = format!("{} {count}", self.name);
+        connection
+            .send(&[
+                &["HSET", COUNTS, &self.name, &count],
+                &["PUBLISH", CHANGES, &change],
+            ])
+            .await
+    }
+}

@@ -1,0 +1,142 @@
+//! A worker that takes no time: it stops and starts at once. Phases that last no time are not reported.
+//!
+//! ```text
+//!  Fresh ──named──> Running(g) ──higher generation h──> Parked(h) ──release──> Running(h)
+//!                       └──fails──> Exited(g) ──higher generation h──────^
+//! ```
+//! Where the higher generation comes released already, it runs at once.
+
+use std::sync::Arc;
+
+use lockstep_node_daemon::worker::driver::{Closed, Handle, unix_nanos};
+use lockstep_node_daemon::worker::facts::Input;
+use lockstep_node_daemon::worker::types::{
+    AgentPhase, AgentState, ContainerId, Exit, Heartbeat, LinkId, Target,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::message::{News, now, say};
+use crate::names;
+use crate::tally::Tally;
+
+/// By SIGKILL: no matter how often that happens, the group does not wait.
+const KILLED: Exit = Exit { code: 137, signal: 9 };
+
+pub(crate) struct Worker {
+    id: ContainerId,
+    link: LinkId,
+    handle: Handle,
+    targets: watch::Receiver<Option<Target>>,
+    tally: Arc<Tally>,
+    failure: Arc<Notify>,
+    phase: AgentPhase,
+    generation: u64,
+    /// Highest epoch and counter seen.
+    seen: (u64, u64),
+    /// The value told last, carried as the time that a worker is given to end.
+    told: u32,
+    revision: u64,
+}
+
+impl Worker {
+    /// Connects to the daemon as a new agent does.
+    pub(crate) async fn register(
+        handle: Handle,
+        worker: usize,
+        tally: Arc<Tally>,
+        failure: Arc<Notify>,
+    ) -> Result<Self, Closed> {
+        let id = ContainerId::from(names::container_id(worker));
+        let link = LinkId(1);
+        let registered = Input::Registered {
+            pod: names::pod_uid(worker).into(),
+            id: id.clone(),
+            name: names::CONTAINER.to_owned(),
+            link,
+            pid: 1,
+        };
+        let targets = handle.linked(registered, link).await?;
+        let mut worker = Self {
+            id,
+            link,
+            handle,
+            targets,
+            tally,
+            failure,
+            phase: AgentPhase::Fresh,
+            generation: 0,
+            seen: (0, 0),
+            told: 0,
+            revision: 0,
+        };
+        worker.report().await?;
+        Ok(worker)
+    }
+
+    /// Lives for as long as its daemon does.
+    pub(crate) async fn run(mut self) -> Result<(), Closed> {
+        loop {
+            tokio::select! {
+                changed = self.targets.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let target = self.targets.borrow_and_update().clone();
+                    if let Some(target) = target {
+                        self.obey(&target).await?;
+                    }
+                }
+                () = self.failure.notified() => {
+                    self.phase = AgentPhase::Exited(KILLED);
+                    say(News::Failed { at: now() });
+                    self.report().await?;
+                }
+            }
+        }
+    }
+
+    async fn obey(&mut self, target: &Target) -> Result<(), Closed> {
+        if target.grace_ms != self.told {
+            self.told = target.grace_ms;
+            self.tally.has(self.told);
+        }
+        self.seen = (self.seen.0.max(target.epoch), self.seen.1.max(target.counter));
+        let before = (self.phase, self.generation);
+        if target.generation > self.generation {
+            self.generation = target.generation;
+            if self.phase != AgentPhase::Fresh {
+                self.phase = AgentPhase::Parked;
+            }
+        }
+        let starts = match self.phase {
+            AgentPhase::Fresh => target.start_fresh,
+            AgentPhase::Parked => target.release && target.generation == self.generation,
+            _ => false,
+        };
+        if starts {
+            self.phase = AgentPhase::Running;
+            self.tally.runs(self.generation);
+        }
+        if before == (self.phase, self.generation) {
+            return Ok(());
+        }
+        self.report().await
+    }
+
+    async fn report(&mut self) -> Result<(), Closed> {
+        self.revision += 1;
+        let state = AgentState {
+            phase: self.phase,
+            generation: self.generation,
+            epoch: self.seen.0,
+            counter: self.seen.1,
+            revision: self.revision,
+            since: unix_nanos(),
+            detail: String::new(),
+            needs_host_kill: false,
+            heartbeat: Heartbeat::Well,
+        };
+        let state = Input::State(self.id.clone(), self.link, state);
+        self.handle.tell(state).await
+    }
+}

@@ -1,0 +1,55 @@
+//! The benchmark itself, with a small fleet: both designs restart all of their workers, and come back after their server was killed.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn both_designs_push_restart_and_reconnect() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("scale.json");
+    let ended = Command::new(env!("CARGO_BIN_EXE_lockstep-scale"))
+        .args([
+            "run",
+            "--nodes",
+            "24",
+            "--rounds",
+            "2",
+            "--blocks",
+            "1",
+            "--restarts",
+            "3",
+            "--out",
+        ])
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    let table = String::from_utf8(ended.stdout).unwrap();
+    assert!(table.contains("24 workers: median (p99)"), "{table}");
+
+    let results: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    let designs = results["sizes"][0]["designs"].as_object().unwrap();
+    assert_eq!(designs.len(), 3);
+    for (name, measured) in designs {
+        let rounds = |kind: &str| {
+            let times = &measured["ms"][kind];
+            assert!(times["median"].as_f64().unwrap() > 0.0, "{name}: {kind}");
+            times["rounds"].as_u64().unwrap()
+        };
+        assert_eq!(
+            (rounds("push"), rounds("round_trip"), rounds("reconnect")),
+            (2, 2, 1),
+            "{name}"
+        );
+    }
+    // Only Lockstep has a barrier.
+    let parked = |name: &str| designs[name]["ms"]["parked"]["median"].as_f64().unwrap();
+    assert!(parked("Lockstep, 8 workers per node") > 0.0);
+    assert!(parked("Valkey's design") == 0.0);
+}
