@@ -67,8 +67,8 @@ impl Child {
         heard.await.context("nothing is heard")?
     }
 
-    /// Kills it, with no time to say anything.
-    pub(crate) async fn kill(mut self) -> Result<()> {
+    /// Kills it, with no time to say anything, and waits until it is gone.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
         Ok(self.process.kill().await?)
     }
 }

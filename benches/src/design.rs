@@ -122,6 +122,7 @@ impl Up {
         samples.connect.add(began, connected);
         if matches!(design, Design::Lockstep { .. }) {
             up.head.order(Order::Start).await?;
+            up.pushed().await?;
             up.fleet.hear(|news| runs(news, 0)).await?;
         }
         tokio::time::sleep(REST).await;
@@ -268,29 +269,17 @@ impl Up {
             server.kill().await?;
             *server = valkey::server::start(self.port, self.workers)?;
             *pid = server.id().unwrap_or_default();
-            // The orchestrator would hear of the end of its connection some time; a new one asks at once.
-            std::mem::replace(&mut self.head, Child::start(&self.args).await?)
-                .kill()
-                .await?;
-        } else {
-            kill(self.head.pid)?;
-            let successor = loop {
-                // The port is free once the process is gone.
-                match Child::start(&self.args).await {
-                    Ok(successor) => break successor,
-                    Err(_) if now() - killed < 5_000_000_000 => {}
-                    Err(error) => return Err(error),
-                }
-            };
-            std::mem::replace(&mut self.head, successor).kill().await?;
         }
+        // The orchestrator would hear of the end of its connection by itself; a new one asks at once.
+        self.head.kill().await?;
+        self.head = Child::start(&self.args).await?;
         let connected = self.connected().await?;
         samples.storm.add(killed, connected);
         samples.storm_peak.push(memory(self.server())?.1);
         Ok(())
     }
 
-    async fn end(self) -> Result<()> {
+    async fn end(mut self) -> Result<()> {
         self.fleet.kill().await?;
         self.head.kill().await?;
         if let Some((mut server, _)) = self.server {
@@ -298,12 +287,6 @@ impl Up {
         }
         Ok(())
     }
-}
-
-fn kill(pid: u32) -> Result<()> {
-    use nix::sys::signal::{Signal, kill};
-    use nix::unistd::Pid;
-    Ok(kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?)
 }
 
 fn runs(news: News, wanted: u64) -> Option<u64> {

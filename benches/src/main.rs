@@ -63,7 +63,7 @@ fn main() -> Result<()> {
 async fn run(action: Action) -> Result<()> {
     match action {
         Action::Run(args) => bench::run(args).await,
-        Action::Hub(args) => hub::run(args).await,
+        Action::Hub(args) => Box::pin(hub::run(args)).await,
         Action::Fleet(args) => fleet::run(args).await,
         Action::Orchestrator(args) => valkey::orchestrator::run(args).await,
         Action::Agents(args) => valkey::agents::run(args).await,

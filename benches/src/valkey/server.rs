@@ -13,8 +13,8 @@ pub(crate) fn start(port: u16, clients: usize) -> Result<Child> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<_> = std::env::split_paths(&path).collect();
     let found = PROGRAMS.iter().find_map(|name| {
-        let program = dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
-        program
+        let mut places = dirs.iter().map(|dir| dir.join(name));
+        places.find(|path| path.is_file())
     });
     let program = found.context("there is no Redis or Valkey here: apt-get install redis-tools")?;
     Command::new(&program)
