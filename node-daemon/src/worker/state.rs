@@ -116,14 +116,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table. `revision` is below every revision to come and not below any that an earlier daemon gave out since the machine booted.
+    /// An empty table. `revision` is below every revision to come and not below any that an earlier daemon gave out since the machine booted: a hub
+    /// of before compares them over streams.
     #[must_use]
     pub fn new(revision: u64) -> Self {
-        let revision = if mutants::is(Mutant::RevisionsFromZero) {
-            0
-        } else {
-            revision
-        };
         Self {
             revision,
             tick: 0,

@@ -67,8 +67,6 @@ mutants! {
     StartUnnamed,
     /// Daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
-    /// Daemon: revisions begin anew with each process.
-    RevisionsFromZero,
     /// Daemon: the snapshot of a new stream is empty.
     EmptySnapshot,
 }
