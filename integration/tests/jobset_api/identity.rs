@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -223,6 +224,21 @@ async fn node_daemons_are_known_by_their_tokens(scene: Scene) -> Result<()> {
     result
 }
 
+/// Whether the API server takes the token for one of its own.
+async fn is_good(scene: &Scene, token: &str) -> Result<bool> {
+    let review = TokenReview {
+        spec: TokenReviewSpec {
+            token: token.to_owned(),
+            audiences: Some(vec![AUDIENCE.to_owned()]),
+        },
+        ..TokenReview::default()
+    };
+    let reviews: Api<TokenReview> = Api::all(scene.client());
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    let status = answer.status.context("no status")?;
+    Ok(status.authenticated == Some(true))
+}
+
 async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
     let daemons = Account::of_daemons(scene).await?;
     let token = daemons.token_on("node-a", AUDIENCE).await?;
@@ -248,6 +264,16 @@ async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
     let token = daemons.token_of(&gone, AUDIENCE).await?;
     let at_once = DeleteParams::default().grace_period(0);
     daemons.api::<Pod>().delete(&gone.name_any(), &at_once).await?;
+    // The API server looks such pods up in a cache of its own. Who is told by it that a token is good asks again minutes later.
+    eventually(
+        "the API server knows that the pod is gone",
+        PATIENCE,
+        async || {
+            ensure!(!is_good(scene, &token).await?, "the token is good");
+            Ok(())
+        },
+    )
+    .await?;
     let mut ended = hub.connect(&token).await?;
     let end = ended.end().await?;
     ensure!(end.message().contains("revoked"), "{end}");
