@@ -12,7 +12,7 @@ use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid};
 use tokio::sync::Notify;
 
-use crate::message::{News, Order, orders, say};
+use crate::message::{News, fail_as_told, say};
 use crate::tally::Tally;
 use crate::worker::Worker;
 use crate::{names, token};
@@ -54,14 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         tokio::spawn(async move { Box::pin(link::serve(&hub, &handle)).await });
     }
     say(News::Ready);
-    let mut orders = orders();
-    while let Some(order) = orders.recv().await {
-        if let Order::Fail { worker } = order
-            && let Some(failure) = failures.get(worker)
-        {
-            failure.notify_one();
-        }
-    }
+    fail_as_told(&failures).await;
     Ok(())
 }
 

@@ -2,13 +2,14 @@
 //! machine's monotonic clock, which all of its processes share.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::ChildStdout;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// To a process of the benchmark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -117,6 +118,18 @@ pub(crate) fn orders() -> mpsc::Receiver<Order> {
         }
     });
     receiver
+}
+
+/// Has workers fail as the orders on stdin say, until the benchmark is gone.
+pub(crate) async fn fail_as_told(failures: &[Arc<Notify>]) {
+    let mut orders = orders();
+    while let Some(order) = orders.recv().await {
+        if let Order::Fail { worker } = order
+            && let Some(failure) = failures.get(worker)
+        {
+            failure.notify_one();
+        }
+    }
 }
 
 /// The news that come from a process, until it is gone.

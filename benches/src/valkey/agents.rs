@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::resp::{Connection, Value, message};
 use super::{CHANGES, COUNTS, DESIRED, pair};
-use crate::message::{News, Order, now, orders, say};
+use crate::message::{News, fail_as_told, now, say};
 use crate::names;
 use crate::tally::Tally;
 
@@ -41,14 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         tokio::spawn(agent.run(args.port));
     }
     say(News::Ready);
-    let mut orders = orders();
-    while let Some(order) = orders.recv().await {
-        if let Order::Fail { worker } = order
-            && let Some(failure) = failures.get(worker)
-        {
-            failure.notify_one();
-        }
-    }
+    fail_as_told(&failures).await;
     Ok(())
 }
 

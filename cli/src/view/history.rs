@@ -4,6 +4,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
+use lockstep_api::events::TIMELINE;
 use lockstep_api::{InPlacePhase, InPlaceRestartStatus, JobSet};
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +12,6 @@ use super::time;
 
 #[cfg(test)]
 mod tests;
-
-/// Annotation of the event of a completed restart: when each phase was reached, in nanoseconds since the Unix epoch.
-const TIMELINE: &str = "lockstep.dev/timeline";
 
 /// What happened to a JobSet, the oldest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]

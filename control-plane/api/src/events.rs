@@ -26,3 +26,6 @@ pub fn failure_policy_action_reason(action: &FailurePolicyAction) -> String {
 pub fn failure_policy_action_message(action: &FailurePolicyAction) -> String {
     format!("applying {action} failure policy action")
 }
+
+/// Annotation of the event of a completed restart: when each phase was reached, as JSON (nanoseconds since the Unix epoch).
+pub const TIMELINE: &str = "lockstep.dev/timeline";

@@ -7,6 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
+use lockstep_api::events::TIMELINE;
 use lockstep_api::{JobSet, conditions};
 use lockstep_core::restart::{Announcement, Cause, Rung, Scope, Timeline};
 use serde_json::json;
@@ -23,8 +24,6 @@ use crate::traces::Traces;
 
 /// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
 const BACKLOG: usize = 1024;
-/// Annotation on the Event of a completed restart: when each phase was reached, as JSON (nanoseconds since the Unix epoch).
-const TIMELINE: &str = "lockstep.dev/timeline";
 /// Events take 1 KiB of note.
 const LONGEST_NOTE: usize = 1024;
 const CONTROLLER: &str = "lockstep.dev/control-plane";

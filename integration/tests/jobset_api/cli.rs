@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -14,7 +13,8 @@ use tokio::sync::OnceCell;
 
 use crate::control_plane::{build, free_addresses};
 use crate::fixture::{Case, case};
-use crate::platform::daemon::{Daemon, NODE};
+use crate::platform::daemon::Daemon;
+use crate::platform::played;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -81,19 +81,6 @@ async fn lockstep(scene: &Scene, args: &[&str]) -> Result<Ran> {
     })
 }
 
-/// Two workers in Jobs of their own, on the node that the test plays.
-fn group() -> Value {
-    let mut job = replicated_job("a", 2);
-    if let Some(spec) = job["template"]["spec"].as_object_mut() {
-        spec.remove("backoffLimit");
-    }
-    job["template"]["spec"]["template"]["spec"]["nodeName"] = json!(NODE);
-    jobset(json!({
-        "failurePolicy": {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"},
-        "replicatedJobs": [job],
-    }))
-}
-
 async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Result<()> {
     let [hub, platform] = free_addresses()?;
     let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
@@ -116,16 +103,7 @@ async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Resul
                 .context("no ca.crt")
         })
         .await?;
-        let made = scene.create(group()).await?;
-        let pods = eventually("two pods", PATIENCE, async || {
-            let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
-            ensure!(pods.len() == 2, "{}", pods.len());
-            Ok(pods)
-        })
-        .await?;
-        scene.all_pods_become("Running").await?;
-        let uid = made.uid().context("no uid")?;
-        let daemon = Daemon::connect(&scene, hub, &ca, &uid, &pods).await?;
+        let (_, daemon) = played(&scene, hub, &ca).await?;
         Box::pin(by_the_api_server_alone(&scene, &daemon)).await?;
         Box::pin(by_the_platform_api(&scene, &platform_flag)).await
     })

@@ -36,6 +36,20 @@ fn group() -> Value {
     }))
 }
 
+/// Makes that group, and plays its daemon: its JobSet, and the daemon, which has connected.
+pub(crate) async fn played(scene: &Scene, hub: std::net::SocketAddr, ca: &str) -> Result<(JobSet, Daemon)> {
+    let made = scene.create(group()).await?;
+    let pods = eventually("two pods", PATIENCE, async || {
+        let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
+        ensure!(pods.len() == 2, "{}", pods.len());
+        Ok(pods)
+    })
+    .await?;
+    scene.all_pods_become("Running").await?;
+    let daemon = Daemon::connect(scene, hub, ca, &made.uid().context("no uid")?, &pods).await?;
+    Ok((made, daemon))
+}
+
 async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
     let [hub, platform, of_follower] = free_addresses()?;
     let dir = scene.control_plane().dir().join("platform");
@@ -84,15 +98,7 @@ async fn groups_are_shown_and_restarted(
     ca: &str,
 ) -> Result<()> {
     let namespace = &scene.namespace.name;
-    let made = scene.create(group()).await?;
-    let pods = eventually("two pods", PATIENCE, async || {
-        let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
-        ensure!(pods.len() == 2, "{}", pods.len());
-        Ok(pods)
-    })
-    .await?;
-    scene.all_pods_become("Running").await?;
-    let daemon = Daemon::connect(scene, hub, ca, &made.uid().context("no uid")?, &pods).await?;
+    let (made, daemon) = played(scene, hub, ca).await?;
 
     let admin = platform.account("platform", &["list", "watch", "patch"]).await?;
     let list = pb::ListGroupsRequest {
