@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, annotations, labels};
-use lockstep_control_plane::group::{Clock, observed, published, view_of};
+use lockstep_control_plane::group::{Clock, Sight, published, rest, view_of};
 use lockstep_control_plane::hub::{GroupLink, GroupPolicy, Published, Registry};
 use lockstep_core::observed::AgentPod;
 use lockstep_core::pod::PodSummary;
@@ -19,9 +19,6 @@ use tokio::sync::mpsc;
 
 use crate::message::{News, Order, now, say};
 use crate::names;
-
-/// How long reports are kept of pods that the API server does not show.
-const KEPT: Duration = Duration::from_secs(60);
 
 /// How large the group is.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +51,7 @@ impl Group {
                 ..Desired::default()
             },
             policy: GroupPolicy::default(),
-            nodes: (0..shape.nodes).map(names::node).collect(),
+            nodes: Arc::new((0..shape.nodes).map(names::node).collect()),
         };
         Self {
             link: registry.claim(names::GROUP),
@@ -95,7 +92,7 @@ impl Group {
 
     fn publish(&self) {
         say(News::Pushed { at: now() });
-        self.link.publish(&self.published);
+        self.link.publish(self.published.clone());
     }
 
     /// As the control plane's task of a group.
@@ -122,13 +119,19 @@ impl Group {
         );
         let mut writing: Option<(Instant, Durable)> = None;
         let mut in_sync = false;
+        let mut kept: Option<Sight> = None;
         loop {
-            let view = view_of(&jobset, &jobs, &pods, &durable);
-            self.link.forget_pods(&view.gathered.pods, KEPT);
-            let observed = observed(&view, &jobset, &self.link, durable.clone(), false);
-            let out = coordinator.step(&observed, clock.now());
+            let began = Instant::now();
+            let sight = if let Some(mut sight) = kept.take() {
+                sight.listen(&self.link);
+                sight
+            } else {
+                let view = view_of(&jobset, &jobs, &pods, &durable);
+                Sight::new(view, &jobset, &self.link, durable.clone(), false)
+            };
+            let out = coordinator.step(sight.observed(), clock.now());
             if let Some(desired) = out.desired {
-                self.link.publish(&published(&view, desired));
+                self.link.publish(published(sight.view(), desired));
             }
             for announcement in out.announcements {
                 announce(&announcement);
@@ -140,6 +143,7 @@ impl Group {
             if let (None, Some(wanted)) = (&writing, out.status) {
                 writing = Some((Instant::now() + self.write, wanted));
             }
+            let rested = Instant::now() + rest(began.elapsed());
             tokio::select! {
                 biased;
                 order = orders.recv() => if order.is_none() {
@@ -148,10 +152,15 @@ impl Group {
                 () = until(writing.as_ref().map(|(at, _)| *at)) => if let Some((_, written)) = writing.take() {
                     durable = written;
                 },
-                () = self.link.changed() => {}
                 () = until(out.wake_at.map(|at| clock.instant(at))) => {}
+                () = self.heard(rested) => kept = Some(sight),
             }
         }
+    }
+
+    async fn heard(&self, at: Instant) {
+        until(Some(at)).await;
+        self.link.changed().await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! The task of the group: what the control plane's own does, around the real coordinator.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{InPlaceKind, JobSet, labels};
@@ -18,8 +17,6 @@ use crate::world::World;
 
 /// First and longest wait after a write that failed.
 const RETRY: (Time, Time) = (50 * MS, 5 * SEC);
-/// How long reports are kept of pods that the API server does not show.
-const KEPT: Duration = Duration::from_secs(60);
 
 /// How far a write has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +32,8 @@ pub(crate) struct Group {
     link: GroupLink,
     pub(crate) coordinator: Coordinator,
     known: Arc<JobSet>,
+    /// What was seen last, and of which state of the JobSet.
+    sight: Option<(real::Sight, Arc<JobSet>)>,
     writing: Writing,
     pause: Time,
     generation: Generation,
@@ -120,6 +119,7 @@ impl World {
                 link,
                 coordinator,
                 known: jobset,
+                sight: None,
                 writing: Writing::Idle,
                 pause: RETRY.0,
                 generation: Generation::default(),
@@ -162,9 +162,20 @@ impl World {
         }
         let durable = durable_of(&group.known);
         let view = real::view_of(&group.known, &jobs, &pods, &durable);
-        group.link.forget_pods(&view.gathered.pods, KEPT);
-        let observed = real::observed(&view, &group.known, &group.link, durable, replaces_pods);
-        let out = group.coordinator.step(&observed, clock);
+        // Only what nodes have said is news where nothing else has changed.
+        let kept = group.sight.take();
+        let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &group.known));
+        let news = kept.map(|(mut sight, _)| {
+            sight.listen(&group.link);
+            sight
+        });
+        let whole = real::Sight::new(view, &group.known, &group.link, durable, replaces_pods);
+        let missed = news
+            .as_ref()
+            .is_some_and(|news| news.observed() != whole.observed());
+        let sight = news.unwrap_or(whole);
+        let view = sight.view();
+        let out = group.coordinator.step(sight.observed(), clock);
         let state = group.coordinator.state_name();
         let generation = group.coordinator.generation();
         let changed = group.state.0 != state || generation != group.generation;
@@ -173,7 +184,7 @@ impl World {
             group.generation = generation;
         }
         if let Some(desired) = out.desired {
-            group.link.publish(&real::published(&view, desired));
+            group.link.publish(real::published(view, desired));
         }
         let write = out.status.filter(|_| group.writing == Writing::Idle);
         let retry_at = match group.writing {
@@ -188,6 +199,10 @@ impl World {
         );
         let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
+        group.sight = Some((sight, Arc::clone(&known)));
+        if missed {
+            self.violate("what nodes have said was missed".to_owned());
+        }
         if changed {
             self.say(|| format!("replica {replica}: the group is {state} at generation {generation}"));
         }

@@ -67,7 +67,7 @@ pub(crate) struct Truth {
 }
 
 impl World {
-    fn violate(&mut self, what: String) {
+    pub(crate) fn violate(&mut self, what: String) {
         self.say(|| format!("VIOLATION: {what}"));
         self.violation.get_or_insert(what);
     }

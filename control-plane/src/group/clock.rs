@@ -36,3 +36,19 @@ impl Clock {
         self.start + Duration::from_nanos(after)
     }
 }
+
+/// A step that takes less is not worth a rest: timers are no finer.
+const SHORT: Duration = Duration::from_millis(1);
+/// The longest rest.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// How long the nodes' next reports wait after a step that took so long, so that a large group's restart, with its thousands of reports, is a few
+/// dozen steps. Who reports while nothing happens is heard at once.
+#[must_use]
+pub fn rest(took: Duration) -> Duration {
+    if took < SHORT {
+        Duration::ZERO
+    } else {
+        (took * 2).min(LONGEST)
+    }
+}

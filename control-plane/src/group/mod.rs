@@ -15,15 +15,17 @@ mod mirror;
 mod observe;
 mod phases;
 mod replace;
+mod sight;
 mod task;
 mod traces;
 mod write;
 
 pub use announce::Announcer;
-pub use clock::Clock;
+pub use clock::{Clock, rest};
 pub use convert::durable_from;
 pub use manager::{Manager, Means, is_group};
-pub use observe::{View, observed, published, view_of};
+pub use observe::{View, published, view_of};
+pub use sight::Sight;
 pub use write::{Change, patch};
 
 pub(crate) use convert::sentence;

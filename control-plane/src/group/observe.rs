@@ -1,25 +1,26 @@
-//! Puts together what the coordinator sees: stores, reports, and what is durable.
+//! The API server's part of what a group's task sees, and what it tells the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
-use lockstep_api::{JobSet, annotations, labels};
+use lockstep_api::{JobSet, labels};
 use lockstep_core::pod::PodSummary;
-use lockstep_core::restart::{self, Durable, Gathered, Observed, Occupancy, Place, Policy, Scope};
+use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place};
 
-use crate::hub::{GroupLink, GroupPolicy, Published, TerminalCode};
+use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::watch::{Stores, WatchedPod};
 
 /// The API server's part, with what the hub needs of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// What the coordinator decides on.
     pub gathered: Gathered,
     /// What the nodes need besides.
     pub policy: GroupPolicy,
     /// Nodes that hold live pods of the group.
-    pub nodes: BTreeSet<String>,
+    pub nodes: Arc<BTreeSet<String>>,
     /// Where there should be pods.
     pub places: BTreeMap<Place, Occupancy>,
 }
@@ -50,7 +51,7 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
     let gathered = restart::gather(jobset, jobs, pods(), recreations);
     let places = restart::places(jobs, pods(), recreations, &durable.started);
     // Where only ended pods are left, nobody is left to be told anything.
-    let nodes = pods()
+    let nodes: BTreeSet<String> = pods()
         .filter(|pod| !pod.is_terminal())
         .filter_map(|pod| pod.node.clone())
         .collect();
@@ -72,7 +73,7 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
     View {
         gathered,
         policy,
-        nodes,
+        nodes: Arc::new(nodes),
         places,
     }
 }
@@ -83,65 +84,12 @@ fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
         .is_some_and(|label| label == uid)
 }
 
-/// What the coordinator decides on.
-#[must_use]
-pub fn observed(
-    view: &View,
-    jobset: &JobSet,
-    link: &GroupLink,
-    durable: Durable,
-    replaces_pods: bool,
-) -> Observed {
-    let gathered = &view.gathered;
-    let reports = link
-        .reports()
-        .into_iter()
-        // A node speaks for the pods that are bound to it, and for no others.
-        .filter(|(incarnation, report)| {
-            gathered
-                .pods
-                .get(&incarnation.pod_uid)
-                .is_some_and(|node| node.as_ref() == Some(&report.node))
-        })
-        .collect();
-    let mut workers = gathered.workers.clone();
-    if !view.nodes.iter().all(|node| link.restarts_alone(node)) {
-        // Their daemons would not say it on.
-        for worker in workers.values_mut() {
-            worker.scope = Scope::Group;
-        }
-    }
-    Observed {
-        workers,
-        old_pods: gathered.old_pods,
-        old_pod: gathered.old_pod.clone(),
-        finished_stages: gathered.finished_stages.clone(),
-        reports,
-        heard_nodes: view
-            .nodes
-            .iter()
-            .filter(|node| link.heard(node))
-            .cloned()
-            .collect(),
-        durable,
-        policy: Policy {
-            replaces_pods,
-            ..gathered.policy.clone()
-        },
-        suspended: jobset.is_suspended(),
-        manual_request: jobset.annotation(annotations::RESTART_REQUEST).map(str::to_owned),
-    }
-}
-
 /// What the nodes are told.
 #[must_use]
 pub fn published(view: &View, desired: restart::Desired) -> Published {
     Published {
         desired,
         policy: view.policy.clone(),
-        nodes: view.nodes.clone(),
+        nodes: Arc::clone(&view.nodes),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
 use super::blocked;
-use super::clock::Clock;
+use super::clock::{Clock, rest};
 use super::condemn::Executor;
 use super::convert;
 use super::mirror::Mirror;
 use super::observe;
 use super::replace::{News, Replacer};
+use super::sight::Sight;
 use super::write::{self, Change, WriteError};
 use crate::hub::GroupLink;
 use crate::platform::{Board, Snapshot};
@@ -29,8 +30,10 @@ use crate::watch::{Stores, packed};
 /// First and longest wait after a write that failed.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// How long reports are kept of pods that the API server does not show.
-const KEPT: Duration = Duration::from_secs(60);
+/// Showing a group of more workers than this takes time.
+const LARGE: usize = 256;
+/// How often a large group is shown while it changes.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
 type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
 
@@ -83,23 +86,29 @@ impl Task {
         let mut state = "";
         let mut pushed = (durable.generation, UnixNanos::default());
         let post = self.context.board.post(known.ns(), known.name());
+        let mut shown = Instant::now().checked_sub(SHOWN_EVERY);
+        // What is still good of the last look.
+        let mut kept: Option<Sight> = None;
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
-            known = self.freshest(known);
-            let durable = durable_of(&known);
-            let view = observe::view(&self.context.stores, &known, &durable);
-            self.link.forget_pods(&view.gathered.pods, KEPT);
-            self.link.heard_of(durable.epoch);
-            let observed = observe::observed(&view, &known, &self.link, durable, replacer.is_some());
+            let began = Instant::now();
+            let sight = if let Some(mut sight) = kept.take() {
+                sight.listen(&self.link);
+                sight
+            } else {
+                known = self.freshest(known);
+                self.look(&known, replacer.is_some())
+            };
+            let (view, observed) = (sight.view(), sight.observed());
             let now = self.context.clock.now();
-            let out = coordinator.step(&observed, now);
+            let out = coordinator.step(observed, now);
             if state != coordinator.state_name() {
                 state = coordinator.state_name();
                 tracing::info!(state, generation = %coordinator.generation(), "group state");
             }
             if let Some(desired) = out.desired {
                 let generation = desired.generation;
-                self.link.publish(&observe::published(&view, desired));
+                self.link.publish(observe::published(view, desired));
                 if generation > pushed.0 {
                     pushed = (generation, self.context.clock.now());
                 }
@@ -139,16 +148,22 @@ impl Task {
             let delete_at = executor.want(known.ns(), &out.condemned);
             let wake_at = [wake_at, retry_at, delete_at].into_iter().flatten().min();
             // After everything that a restart waits for.
-            post.show(Snapshot {
-                jobset: Arc::clone(&known),
-                observed,
-                state,
-                generation: coordinator.generation(),
-                released: coordinator.released(),
-                restarts: coordinator.restarts(),
-                cause: coordinator.cause().cloned(),
-                rung: coordinator.rung(),
-            });
+            let show_at = shown.map(|at| at + SHOWN_EVERY);
+            let show_at = show_at.filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
+            if show_at.is_none() {
+                post.show(Snapshot {
+                    jobset: Arc::clone(&known),
+                    observed: Arc::clone(observed),
+                    state,
+                    generation: coordinator.generation(),
+                    released: coordinator.released(),
+                    restarts: coordinator.restarts(),
+                    cause: coordinator.cause().cloned(),
+                    rung: coordinator.rung(),
+                });
+                shown = Some(Instant::now());
+            }
+            let rested = Instant::now() + rest(began.elapsed());
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -180,11 +195,28 @@ impl Task {
                     }
                 }
                 () = executor.progress() => {}
-                () = self.link.changed() => {}
                 () = self.changed.notified() => {}
                 () = sleep_until(wake_at) => {}
+                () = sleep_until(show_at) => kept = Some(sight),
+                () = self.heard(rested) => kept = Some(sight),
             }
         }
+    }
+
+    /// Everything anew.
+    fn look(&self, known: &JobSet, replaces_pods: bool) -> Sight {
+        let durable = durable_of(known);
+        self.link.heard_of(durable.epoch);
+        let view = observe::view(&self.context.stores, known, &durable);
+        Sight::new(view, known, &self.link, durable, replaces_pods)
+    }
+
+    /// Resolves when the nodes have said something new, at this time at the earliest. Cancel-safe: what they have said is kept until it is seen.
+    async fn heard(&self, at: Instant) {
+        if at > Instant::now() {
+            tokio::time::sleep_until(at.into()).await;
+        }
+        self.link.changed().await;
     }
 
     fn begin(&self, known: &Arc<JobSet>, change: Change) -> Writing {

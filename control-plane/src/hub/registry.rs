@@ -74,18 +74,42 @@ struct GroupState {
 }
 
 struct Inner {
-    reports: BTreeMap<(String, Incarnation), (u64, Report, Instant)>,
+    /// By the node that has sent them.
+    reports: BTreeMap<(String, Incarnation), Kept>,
+    /// Whether a node has said hello since the group's task has looked.
+    met: bool,
     published: BTreeMap<String, Arc<pb::Group>>,
+    /// What `published` was made of; `None`: some of it is to be made anew.
+    said: Option<Published>,
     /// Whether a group task looks after it, and since when none does.
     claimed: bool,
     unclaimed_since: Instant,
+}
+
+/// The newest report of an incarnation.
+struct Kept {
+    revision: u64,
+    report: Report,
+    at: Instant,
+    /// Whether the group's task has not seen it yet.
+    news: bool,
+}
+
+impl Kept {
+    /// What is under this key, as no news any more.
+    fn take(&mut self, (_, incarnation): &(String, Incarnation)) -> (Incarnation, Report) {
+        self.news = false;
+        (incarnation.clone(), self.report.clone())
+    }
 }
 
 impl Default for Inner {
     fn default() -> Self {
         Self {
             reports: BTreeMap::new(),
+            met: false,
             published: BTreeMap::new(),
+            said: None,
             claimed: false,
             unclaimed_since: Instant::now(),
         }
@@ -102,15 +126,22 @@ impl Inner {
             ..
         } = reported;
         let key = (node.to_owned(), incarnation);
-        let known = self.reports.get(&key).map(|(known, _, _)| *known);
+        let known = self.reports.get(&key).map(|known| known.revision);
         if known.is_none() {
             // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
             self.published.remove(node);
+            self.said = None;
         }
         // Equal is accepted: a repeated state ends an Unlinked of our own making.
         let is_news = known.is_none_or(|known| known <= revision);
         if is_news {
-            self.reports.insert(key, (revision, report, Instant::now()));
+            let kept = Kept {
+                revision,
+                report,
+                at: Instant::now(),
+                news: true,
+            };
+            self.reports.insert(key, kept);
         }
         is_news
     }
@@ -156,7 +187,7 @@ pub struct Published {
     /// What the nodes need besides.
     pub policy: GroupPolicy,
     /// The nodes that hold pods of the group.
-    pub nodes: BTreeSet<String>,
+    pub nodes: Arc<BTreeSet<String>>,
 }
 
 impl Registry {
@@ -250,7 +281,9 @@ impl Registry {
         self.unlink(node, &known, Revisions::StartOver);
         touched.extend(self.store(node, session, snapshot));
         for group in self.groups.iter() {
-            if let Some(desired) = group.lock().published.get(node) {
+            let mut inner = group.lock();
+            inner.met = true;
+            if let Some(desired) = inner.published.get(node) {
                 outbox.desired(Arc::clone(desired));
             }
         }
@@ -320,14 +353,15 @@ impl Registry {
             };
             let mut inner = state.lock();
             let key = (node.to_owned(), incarnation.clone());
-            let Some((revision, report, _)) = inner.reports.get_mut(&key) else {
+            let Some(kept) = inner.reports.get_mut(&key) else {
                 continue;
             };
             if revisions == Revisions::StartOver {
-                *revision = 0;
+                kept.revision = 0;
             }
-            if !matches!(report.phase, Phase::Done | Phase::Lost(_)) {
-                report.phase = Phase::Unlinked;
+            if !matches!(kept.report.phase, Phase::Done | Phase::Lost(_)) {
+                kept.report.phase = Phase::Unlinked;
+                kept.news = true;
             }
         }
     }

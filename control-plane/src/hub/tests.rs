@@ -202,7 +202,7 @@ fn published(generation: u64) -> Published {
             generation: Generation(generation),
             ..Desired::default()
         },
-        nodes: BTreeSet::from(["n1".to_owned()]),
+        nodes: Arc::new(BTreeSet::from(["n1".to_owned()])),
         ..Published::default()
     }
 }
@@ -264,7 +264,7 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
     let mut start = published(0);
     start.desired.release = true;
     start.desired.fresh.insert(fresh);
-    link.publish(&start);
+    link.publish(start);
     let group = node.desired().await;
     assert!(group.release && group.fresh.len() == 1 && group.epoch == 7);
 
@@ -281,7 +281,7 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
 
     drop(node);
     wait_for_phase(&link, Phase::Unlinked).await;
-    link.publish(&published(1));
+    link.publish(published(1));
     let mut node = hub
         .connect("n1", hello(vec![worker(pb::Phase::Running, 0, 2)]))
         .await
@@ -313,13 +313,13 @@ async fn the_newest_desired_state_replaces_the_ones_before_and_is_not_repeated()
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     for generation in 1..=50 {
-        link.publish(&published(generation));
+        link.publish(published(generation));
     }
     let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     assert_eq!(node.desired().await.generation, 50);
-    link.publish(&published(50));
-    link.publish(&published(51));
+    link.publish(published(50));
+    link.publish(published(51));
     assert_eq!(node.desired().await.generation, 51);
 }
 
@@ -343,7 +343,7 @@ async fn a_node_is_told_of_its_own_workers_that_are_restarted_alone() {
     };
     let mut wanted = published(2);
     wanted.desired.alone = [(incarnation("p1"), alone), (incarnation("p2"), alone)].into();
-    link.publish(&wanted);
+    link.publish(wanted);
     let told = node.desired().await;
     assert_eq!((told.generation, told.alone.len()), (2, 1));
     assert_eq!((told.alone[0].generation, told.alone[0].release), (3, true));
@@ -440,7 +440,7 @@ async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() 
     let link = hub.registry.claim(UID);
     let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
-    link.publish(&published(3));
+    link.publish(published(3));
     assert_eq!(node.desired().await.generation, 3);
     let report = pb::Report {
         workers: vec![worker(pb::Phase::Fresh, 0, 1)],
@@ -452,7 +452,7 @@ async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() 
         .await
         .unwrap();
     wait_for_phase(&link, Phase::Fresh).await;
-    link.publish(&published(3));
+    link.publish(published(3));
     assert_eq!(node.desired().await.generation, 3);
 }
 

@@ -22,7 +22,7 @@ pub struct Snapshot {
     /// The JobSet, as the step saw it.
     pub jobset: Arc<JobSet>,
     /// What the coordinator saw.
-    pub observed: Observed,
+    pub observed: Arc<Observed>,
     /// Name of the coordinator's state.
     pub state: &'static str,
     /// The restart attempt that all workers should run.

@@ -243,7 +243,7 @@ fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
     observed.policy.max_restarts = 3;
     Snapshot {
         jobset: Arc::new(jobset(namespace, name)),
-        observed,
+        observed: Arc::new(observed),
         state: "InSync",
         generation: Generation(generation),
         released: Generation(generation),
@@ -378,7 +378,7 @@ async fn a_restart_is_asked_for_once_per_token() {
 
     // The coordinator has acted upon it.
     let mut state = running("ours", "js", 5);
-    state.observed.durable = Durable {
+    Arc::make_mut(&mut state.observed).durable = Durable {
         handled_request: Some("t-1".into()),
         ..Durable::default()
     };

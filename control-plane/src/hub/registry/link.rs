@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use lockstep_core::restart::{Epoch, Incarnation, Report};
 use lockstep_proto::NODE_PROTOCOL_ALONE;
-use lockstep_proto::node::v1 as pb;
 
 use super::{GroupState, Published, Registry};
 use crate::hub::convert;
@@ -20,15 +19,26 @@ pub struct GroupLink {
 }
 
 impl GroupLink {
-    /// The newest reports, by node and incarnation.
+    /// The newest reports, by node and incarnation. None of them is news any more.
     #[must_use]
     pub fn reports(&self) -> Vec<(Incarnation, Report)> {
-        let inner = self.state.lock();
-        inner
-            .reports
-            .iter()
-            .map(|((_, incarnation), (_, report, _))| (incarnation.clone(), report.clone()))
-            .collect()
+        let mut inner = self.state.lock();
+        inner.met = false;
+        let all = inner.reports.iter_mut();
+        all.map(|(key, kept)| kept.take(key)).collect()
+    }
+
+    /// Those of them that have changed since they were last asked for; `None`: a node has said hello since, so more may be different. Reports that
+    /// [`GroupLink::forget_pods`] has dropped are not told of.
+    #[must_use]
+    pub fn news(&self) -> Option<Vec<(Incarnation, Report)>> {
+        let mut inner = self.state.lock();
+        if inner.met {
+            return None;
+        }
+        let all = inner.reports.iter_mut();
+        let news = all.filter(|(_, kept)| kept.news);
+        Some(news.map(|(key, kept)| kept.take(key)).collect())
     }
 
     /// The status tells of a leader with this epoch.
@@ -63,51 +73,58 @@ impl GroupLink {
     /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. A report may come before its pod does.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
         let mut dropped = Vec::new();
-        self.state
-            .lock()
-            .reports
-            .retain(|(node, incarnation), (_, _, at)| {
-                let keep = pods.contains_key(&incarnation.pod_uid) || at.elapsed() < silence;
-                if !keep {
-                    dropped.push((node.clone(), incarnation.clone()));
-                }
-                keep
-            });
+        let mut inner = self.state.lock();
+        inner.reports.retain(|(node, incarnation), kept| {
+            let keep = pods.contains_key(&incarnation.pod_uid) || kept.at.elapsed() < silence;
+            if !keep {
+                dropped.push((node.clone(), incarnation.clone()));
+            }
+            keep
+        });
+        if !dropped.is_empty() {
+            inner.said = None;
+        }
+        drop(inner);
         self.registry.forget_workers(dropped);
     }
 
     /// Tells the group's nodes what is desired, each only what is new to it.
-    pub fn publish(&self, published: &Published) {
+    pub fn publish(&self, published: Published) {
         let mut inner = self.state.lock();
-        let fresh = inner.by_node(&published.desired.fresh);
-        let stale = inner.by_node(&published.desired.stale);
-        let mut alone = inner.alone_by_node(&published.desired.alone);
-        let messages: Vec<(String, Arc<pb::Group>)> = published
-            .nodes
-            .iter()
-            .map(|node| {
-                let on =
-                    |named: &BTreeMap<String, Vec<Incarnation>>| named.get(node).cloned().unwrap_or_default();
-                let group = convert::group_to(
-                    &self.uid,
-                    self.registry.epoch,
-                    &published.desired,
-                    &published.policy,
-                    on(&fresh),
-                    on(&stale),
-                    alone.remove(node).unwrap_or_default(),
-                );
-                (node.clone(), Arc::new(group))
-            })
-            .collect();
-        inner.published.retain(|node, _| published.nodes.contains(node));
-        let news: Vec<_> = messages
-            .into_iter()
-            .filter(|(node, group)| inner.published.get(node).is_none_or(|old| old != group))
-            .collect();
-        for (node, group) in &news {
-            inner.published.insert(node.clone(), Arc::clone(group));
+        if inner.said.as_ref() == Some(&published) {
+            return;
         }
+        let mut fresh = inner.by_node(&published.desired.fresh);
+        let mut stale = inner.by_node(&published.desired.stale);
+        let mut alone = inner.alone_by_node(&published.desired.alone);
+        let message = |fresh, stale, alone| {
+            let Published { desired, policy, .. } = &published;
+            let epoch = self.registry.epoch;
+            Arc::new(convert::group_to(
+                &self.uid, epoch, desired, policy, fresh, stale, alone,
+            ))
+        };
+        // For all nodes that none of their incarnations is named to.
+        let common = message(Vec::new(), Vec::new(), Vec::new());
+        inner.published.retain(|node, _| published.nodes.contains(node));
+        let mut news = Vec::new();
+        for node in published.nodes.iter() {
+            let (fresh, stale, alone) = (fresh.remove(node), stale.remove(node), alone.remove(node));
+            let group = if fresh.is_none() && stale.is_none() && alone.is_none() {
+                Arc::clone(&common)
+            } else {
+                message(
+                    fresh.unwrap_or_default(),
+                    stale.unwrap_or_default(),
+                    alone.unwrap_or_default(),
+                )
+            };
+            if inner.published.get(node).is_none_or(|old| *old != group) {
+                inner.published.insert(node.clone(), Arc::clone(&group));
+                news.push((node.clone(), group));
+            }
+        }
+        inner.said = Some(published);
         drop(inner);
         for (node, group) in news {
             if let Some(outbox) = self.outbox(&node) {
@@ -118,7 +135,10 @@ impl GroupLink {
 
     /// Tells the nodes that nobody looks after the group any more.
     pub fn forget(&self) {
-        let published = std::mem::take(&mut self.state.lock().published);
+        let mut inner = self.state.lock();
+        inner.said = None;
+        let published = std::mem::take(&mut inner.published);
+        drop(inner);
         for node in published.keys() {
             if let Some(outbox) = self.outbox(node) {
                 outbox.forget(&self.uid, self.registry.epoch);

@@ -1,11 +1,11 @@
 //! Who is believed about which pod.
 
-use lockstep_core::restart::{Epoch, Phase};
+use lockstep_core::restart::{Epoch, Gathered, Phase};
 use lockstep_proto::node::v1 as pb;
 use serde_json::json;
 
 use super::*;
-use crate::hub::{Outbox, Registry};
+use crate::hub::{GroupPolicy, Outbox, Registry};
 
 #[test]
 fn a_node_is_believed_about_its_own_pods_alone() {
@@ -21,7 +21,7 @@ fn a_node_is_believed_about_its_own_pods_alone() {
             ..Gathered::default()
         },
         policy: GroupPolicy::default(),
-        nodes: BTreeSet::from(["n1".to_owned(), "n2".to_owned()]),
+        nodes: Arc::new(BTreeSet::from(["n1".to_owned(), "n2".to_owned()])),
         places: BTreeMap::new(),
     };
     let registry = Registry::new(Epoch(7));
@@ -50,8 +50,9 @@ fn a_node_is_believed_about_its_own_pods_alone() {
     says("n1", "forged", pb::Phase::Lost);
     says("n2", "p1", pb::Phase::Lost);
 
-    let observed = observed(&view, &jobset, &link, Durable::default(), false);
-    let believed: Vec<_> = observed
+    let sight = Sight::new(view, &jobset, &link, Durable::default(), false);
+    let believed: Vec<_> = sight
+        .observed()
         .reports
         .iter()
         .map(|(incarnation, report)| (incarnation.pod_uid.as_str(), report.node.as_str(), report.phase))

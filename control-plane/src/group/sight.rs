@@ -1,0 +1,113 @@
+//! What the coordinator decides on: the API server's part, and beside it what the nodes say, of which only the news is taken in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_api::{JobSet, annotations};
+use lockstep_core::restart::{Durable, Identity, Incarnation, Observed, Policy, Report, Scope, Worker};
+
+use super::observe::View;
+use crate::hub::GroupLink;
+
+/// How long reports are kept of pods that the API server does not show.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// What is seen of a group, from one look at the API server to the next.
+pub struct Sight {
+    view: View,
+    observed: Arc<Observed>,
+}
+
+impl Sight {
+    /// What there is now. The JobSet's status says what is `durable`.
+    #[must_use]
+    pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable, replaces_pods: bool) -> Self {
+        let gathered = &view.gathered;
+        link.forget_pods(&gathered.pods, KEPT);
+        let observed = Observed {
+            reports: link
+                .reports()
+                .into_iter()
+                .filter(|said| view.believes(said))
+                .collect(),
+            workers: workers(&view, link),
+            old_pods: gathered.old_pods,
+            old_pod: gathered.old_pod.clone(),
+            finished_stages: gathered.finished_stages.clone(),
+            heard_nodes: heard_nodes(&view, link),
+            durable,
+            policy: Policy {
+                replaces_pods,
+                ..gathered.policy.clone()
+            },
+            suspended: jobset.is_suspended(),
+            manual_request: jobset.annotation(annotations::RESTART_REQUEST).map(str::to_owned),
+        };
+        let observed = Arc::new(observed);
+        Self { view, observed }
+    }
+
+    /// Takes in what the nodes have said since the last time.
+    pub fn listen(&mut self, link: &GroupLink) {
+        let view = &self.view;
+        let Some(news) = link.news() else {
+            let observed = Arc::make_mut(&mut self.observed);
+            observed.reports = link
+                .reports()
+                .into_iter()
+                .filter(|said| view.believes(said))
+                .collect();
+            observed.workers = workers(view, link);
+            observed.heard_nodes = heard_nodes(view, link);
+            return;
+        };
+        let mut news = news.into_iter().filter(|said| view.believes(said)).peekable();
+        if news.peek().is_some() {
+            Arc::make_mut(&mut self.observed).reports.extend(news);
+        }
+    }
+
+    /// The API server's part.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The whole.
+    #[must_use]
+    pub fn observed(&self) -> &Arc<Observed> {
+        &self.observed
+    }
+}
+
+impl View {
+    /// A node speaks for the pods that are bound to it, and for no others.
+    fn believes(&self, (incarnation, report): &(Incarnation, Report)) -> bool {
+        let bound = self.gathered.pods.get(&incarnation.pod_uid);
+        bound.is_some_and(|node| node.as_ref() == Some(&report.node))
+    }
+}
+
+fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
+    let mut workers = view.gathered.workers.clone();
+    let alone = workers.values().any(|worker| worker.scope == Scope::Worker);
+    if alone && !view.nodes.iter().all(|node| link.restarts_alone(node)) {
+        // Their daemons would not say it on.
+        for worker in workers.values_mut() {
+            worker.scope = Scope::Group;
+        }
+    }
+    workers
+}
+
+fn heard_nodes(view: &View, link: &GroupLink) -> BTreeSet<String> {
+    view.nodes
+        .iter()
+        .filter(|node| link.heard(node))
+        .cloned()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
