@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -46,16 +47,17 @@ pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<Serv
     Ok(Arc::new(config))
 }
 
-/// The connections of a listener, after their handshakes. Who is slow with that holds up nobody else, and who fails is left out.
+/// The connections of a listener, after their handshakes, which all cores share: their cryptography is most of what a connection costs. Who is slow
+/// with that holds up nobody else, and who fails is left out.
 pub(crate) fn accept(
     listener: TcpListener,
     config: Arc<ServerConfig>,
 ) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
     let acceptor = TlsAcceptor::from(config);
     TcpListenerStream::new(listener)
-        .map(move |accepted| handshake(acceptor.clone(), accepted))
+        .map(move |accepted| AbortOnDropHandle::new(tokio::spawn(handshake(acceptor.clone(), accepted))))
         .buffer_unordered(HANDSHAKES)
-        .filter_map(|done| async move { done.map(Ok) })
+        .filter_map(|done| async move { done.ok().flatten().map(Ok) })
 }
 
 async fn handshake(acceptor: TlsAcceptor, accepted: io::Result<TcpStream>) -> Option<TlsStream<TcpStream>> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::view::View;
+use super::view::{Slot, View};
 use super::{Identity, Observed, Phase, PodFact, UnixNanos};
 
 /// The pod that a group waits for.
@@ -92,9 +92,14 @@ impl Watchdog {
             });
         };
 
-        let (linked, reported) = reported_pods(observed);
+        // Of a pod that a daemon speaks for now there is nothing to find out.
+        let spoken_for = |slot: &Slot<'_>| {
+            slot.current
+                .is_some_and(|(_, report)| report.phase != Phase::Unlinked)
+        };
         let waited_for = view.slots.iter().filter(|(_, slot)| slot.counts());
         let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for
+            .filter(|(_, slot)| !spoken_for(slot))
             .flat_map(|(identity, slot)| {
                 let unseen = unseen.contains(*identity);
                 slot.worker.pods.iter().map(move |pod| (pod, unseen))
@@ -102,6 +107,10 @@ impl Watchdog {
             .filter(|(pod, _)| pod.node.is_some())
             .map(|(pod, unseen)| (pod.uid.as_str(), (pod, unseen)))
             .collect();
+        let (linked, reported) = match pods.len() {
+            0 => Default::default(),
+            _ => reported_pods(observed),
+        };
         self.unreported.retain(|uid, _| pods.contains_key(uid.as_str()));
         for (uid, (pod, unseen)) in pods {
             let reported = if unseen { &linked } else { &reported };

@@ -16,12 +16,13 @@ impl Coordinator {
     /// Whether a worker runs as released. A container that is out of sight may still be one of before the restart, or one that waits to be told
     /// its generation, unless this leader has seen it follow.
     pub(super) fn has_followed(&self, identity: &Identity, slot: &Slot<'_>) -> bool {
-        let seat = self.seats.get(identity);
-        let is_seated = slot.current.map(|(incarnation, _)| incarnation) == seat;
-        let is_known = slot.worker.rung != Rung::Container
+        if !slot.running_at(self.wanted(identity)) {
+            return false;
+        }
+        let is_seated = || slot.current.map(|(incarnation, _)| incarnation) == self.seats.get(identity);
+        slot.worker.rung != Rung::Container
             || slot.seen_running()
-            || is_seated && !self.newcomers.contains(identity);
-        is_known && slot.running_at(self.wanted(identity))
+            || is_seated() && !self.newcomers.contains(identity)
     }
 
     /// Only a container of the present generation can fail: those of older ones end because they are stopped.

@@ -66,7 +66,8 @@ impl Coordinator {
         let Some(seat) = self.seats.get(identity) else {
             return self.evidence_without_seat(identity, slot, &cause);
         };
-        if let Some(report) = observed.reports.get(seat) {
+        let current = slot.current.filter(|(incarnation, _)| *incarnation == seat);
+        if let Some(report) = current.map_or_else(|| observed.reports.get(seat), |(_, report)| Some(report)) {
             match report.phase {
                 Phase::Unlinked if mutants::is(Mutant::UnlinkedIsLost) => {
                     return Some(cause(

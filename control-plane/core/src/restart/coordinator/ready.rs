@@ -38,7 +38,7 @@ impl Coordinator {
 
     /// Whether this worker runs at the current generation without being alive.
     pub(super) fn not_alive(&self, identity: &Identity, slot: &Slot<'_>, now: UnixNanos) -> Option<Cause> {
-        let (_, report) = self.seated(identity, slot)?;
+        let (_, report) = slot.current?;
         let late = || {
             self.starting
                 .get(identity)
@@ -51,6 +51,7 @@ impl Coordinator {
             }
             _ => return None,
         };
+        self.seated(identity, slot)?;
         Some(Cause {
             reason,
             identity: Some(identity.clone()),
