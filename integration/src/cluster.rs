@@ -67,7 +67,7 @@ impl Cluster {
     pub async fn up(spec: Spec) -> Result<Self, ClusterError> {
         spec.check()?;
         let names: Vec<_> = match spec.mode {
-            Mode::Nodes => catalog::names().collect(),
+            Mode::Nodes => catalog::of_clusters().collect(),
             Mode::ApiServer { .. } => catalog::API_SERVER_TOOLS.to_vec(),
         };
         let tools = Tools::locate(names, &spec.progress).await?;

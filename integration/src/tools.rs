@@ -61,9 +61,9 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds every program, building what is missing.
+    /// Finds every program that clusters are made of, building what is missing.
     pub async fn all(progress: &Progress) -> Result<Self, ToolError> {
-        Self::locate(catalog::names(), progress).await
+        Self::locate(catalog::of_clusters(), progress).await
     }
 
     /// Finds the programs in `names`, building what is missing.

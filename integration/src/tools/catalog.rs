@@ -80,6 +80,19 @@ pub const MODULES: &[Module] = &[
         cold_seconds: 300,
     },
     Module {
+        name: "promtool",
+        tools: &[tool(
+            "promtool",
+            "github.com/prometheus/prometheus/cmd/promtool",
+            Accept::Version(&["--version"], [3, 0], [3, 99]),
+        )],
+        cgo: false,
+        // Without the clients of all clouds, which discover what to scrape.
+        tags: "remove_all_sd",
+        ldflags: "-s -w",
+        cold_seconds: 220,
+    },
+    Module {
         name: "coredns-helm",
         tools: &[
             tool(
@@ -172,6 +185,9 @@ pub const API_SERVER_TOOLS: &[&str] = &[
     "kubectl",
 ];
 
+/// Programs that check what we ship, and that no cluster needs.
+pub const CHECKERS: &[&str] = &["promtool"];
+
 /// The module and the entry of a program.
 pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
     MODULES
@@ -186,4 +202,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .iter()
         .flat_map(|module| module.tools)
         .map(|tool| tool.name)
+}
+
+/// The names of all programs that clusters are made of.
+pub fn of_clusters() -> impl Iterator<Item = &'static str> {
+    names().filter(|name| !CHECKERS.contains(name))
 }

@@ -20,6 +20,7 @@ fn versions_are_found_in_what_programs_print() {
         ("CoreDNS-1.15.0\nlinux/amd64, go1.26", Some([1, 15])),
         ("etcd Version: 3.6.16\nGit SHA: Not provided", Some([3, 6])),
         ("v3.22+g", Some([3, 22])),
+        ("promtool, version 3.13.5 (branch: HEAD)", Some([3, 13])),
         ("no version here, only 7 words.", None),
     ] {
         assert_eq!(version::parse(printed), expected, "{printed}");
@@ -41,7 +42,8 @@ fn each_program_is_in_one_module_and_imported_there() {
             );
         }
     }
-    assert!(catalog::API_SERVER_TOOLS.iter().all(|name| seen.contains(name)));
+    let mut named = catalog::API_SERVER_TOOLS.iter().chain(catalog::CHECKERS);
+    assert!(named.all(|name| seen.contains(name)));
 }
 
 #[test]
