@@ -119,8 +119,8 @@ examples: ## Run the example program without a cluster
 	python3 examples/ring_test.py
 
 .PHONY: chart
-chart: testbed ## Check the Helm chart
-	charts/test $$($(TESTBED) tools path helm)
+chart: testbed ## Check the Helm chart, with its alert rules and dashboard
+	charts/test $$($(TESTBED) tools path helm) $$($(TESTBED) tools path promtool)
 
 .PHONY: api-test
 api-test: deps ## Run the tests against a real API server
