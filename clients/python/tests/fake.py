@@ -1,0 +1,143 @@
+"""A platform API that tests play: TLS, bearer tokens, and answers that they name."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+import threading
+import unittest
+from collections import deque
+from collections.abc import Iterator
+from concurrent import futures
+from typing import NoReturn
+
+import grpc
+import trustme
+
+from lockstep import Client
+from lockstep.platform.v1 import platform_pb2 as pb
+from lockstep.platform.v1 import platform_pb2_grpc
+
+# What a stream of a watch may be told to do: send, or end with a code.
+Step = pb.WatchGroupsResponse | grpc.StatusCode
+
+
+def group(name: str, generation: int = 0, **fields: object) -> pb.Group:
+    """A group of two workers that run."""
+    made = pb.Group(namespace="team", name=name, uid=f"uid-{name}", generation=generation, released=generation)
+    made.MergeFrom(pb.Group(phase=pb.GROUP_PHASE_IN_SYNC, workers_expected=2, workers_up=2))
+    made.MergeFrom(pb.Group(**fields))  # type: ignore[arg-type]
+    return made
+
+
+def changed(of: pb.Group) -> pb.WatchGroupsResponse:
+    return pb.WatchGroupsResponse(changed=of)
+
+
+def removed(name: str) -> pb.WatchGroupsResponse:
+    return pb.WatchGroupsResponse(removed=pb.GroupKey(namespace="team", name=name, uid=f"uid-{name}"))
+
+
+SYNCED = pb.WatchGroupsResponse(synced=pb.Synced())
+
+
+class Platform(platform_pb2_grpc.PlatformServicer):
+    """Knows the tokens `reader`, who may see all, and `writer`, who may restart as well."""
+
+    def __init__(self) -> None:
+        self.groups: list[pb.Group] = []
+        self._steps: deque[Step] = deque()
+        self._turn = threading.Condition()
+        self.requests: list[pb.ListGroupsRequest | pb.WatchGroupsRequest | pb.RestartGroupRequest] = []
+        self.silent = threading.Event()
+        self.ended = threading.Event()
+
+    def play(self, *steps: Step) -> None:
+        """What streams of watches do next, one after the other."""
+        with self._turn:
+            self._steps.extend(steps)
+            self._turn.notify_all()
+
+    def _check(self, context: grpc.ServicerContext, writes: bool = False) -> None:
+        token = dict(context.invocation_metadata()).get("authorization")
+        if token not in ("Bearer reader", "Bearer writer"):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not known")
+        if writes and token != "Bearer writer":
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "reader may not patch jobsets js in namespace team")
+
+    def ListGroups(self, request: pb.ListGroupsRequest, context: grpc.ServicerContext) -> pb.ListGroupsResponse:
+        self._check(context)
+        self.requests.append(request)
+        if self.silent.is_set():
+            self._wait(context)
+        first = int(request.page_token or 0)
+        last = first + (request.page_size or 100)
+        more = str(last) if last < len(self.groups) else ""
+        return pb.ListGroupsResponse(groups=self.groups[first:last], next_page_token=more)
+
+    def WatchGroups(
+        self, request: pb.WatchGroupsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.WatchGroupsResponse]:
+        self._check(context)
+        self.requests.append(request)
+        context.add_callback(self._leave)
+        while (step := self._next(context)) is not None:
+            if isinstance(step, grpc.StatusCode):
+                context.abort(step, "this replica of the control plane is shutting down")
+            yield step
+
+    def RestartGroup(self, request: pb.RestartGroupRequest, context: grpc.ServicerContext) -> pb.RestartGroupResponse:
+        self._check(context, writes=True)
+        self.requests.append(request)
+        if request.name != "js":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"name: there is no JobSet {request.name} in namespace team")
+        return pb.RestartGroupResponse(token=request.token or "made", uid="uid-js", generation=3)
+
+    def _next(self, context: grpc.ServicerContext) -> Step | None:
+        """The next step, unless nobody listens any more."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._steps or not context.is_active())
+            return self._steps.popleft() if context.is_active() else None
+
+    def _leave(self) -> None:
+        self.play()
+        self.ended.set()
+
+    def _wait(self, context: grpc.ServicerContext) -> NoReturn:
+        over = threading.Event()
+        context.add_callback(over.set)
+        over.wait()
+        raise futures.CancelledError
+
+
+class ClientTest(unittest.TestCase):
+    """Each test has a platform and a client of it."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.ca, self.token = self.folder / "ca.crt", self.folder / "token"
+        self.token.write_text("writer\n", encoding="ascii")
+        self.platform = Platform()
+        self.target = "127.0.0.1:0"
+        self.stop = self.serve()
+        self.client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=20)
+
+    def serve(self, name: str = "lockstep-control-plane") -> contextlib.ExitStack:
+        """Serves with a new CA, at the same address as before."""
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.ca)
+        certificate = authority.issue_cert(name)
+        key, chain = certificate.private_key_pem.bytes(), [pem.bytes() for pem in certificate.cert_chain_pems]
+        server = grpc.server(futures.ThreadPoolExecutor(8))
+        platform_pb2_grpc.add_PlatformServicer_to_server(self.platform, server)
+        credentials = grpc.ssl_server_credentials([(key, b"".join(chain))])
+        port = server.add_secure_port(self.target, credentials)
+        self.target = f"127.0.0.1:{port}"
+        server.start()
+        stack = contextlib.ExitStack()
+        stack.callback(lambda: server.stop(None).wait(20))
+        self.addCleanup(stack.close)
+        return stack

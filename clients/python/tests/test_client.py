@@ -1,0 +1,191 @@
+"""What users of the client see, over real connections to a platform that the tests play."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import pathlib
+import subprocess
+import sys
+import unittest
+from collections.abc import Iterator
+
+import grpc
+from fake import SYNCED, ClientTest, changed, group, removed
+
+import lockstep
+from lockstep import Changed, Client, Event, Removed, Synced
+from lockstep.platform.v1 import platform_pb2 as pb
+
+EXAMPLE = pathlib.Path(__file__).parent.parent / "examples/react_to_restart.py"
+
+
+def seen(events: Iterator[Event], count: int) -> list[str]:
+    """The next events, in short."""
+    short = []
+    for event in itertools.islice(events, count):
+        match event:
+            case Changed(group):
+                short.append(f"{group.name}={group.generation}")
+            case Removed(_, name, uid):
+                short.append(f"{name} removed ({uid})")
+            case Synced():
+                short.append("synced")
+    return short
+
+
+class Calls(ClientTest):
+    def test_groups_are_listed_over_all_pages(self) -> None:
+        self.platform.groups = [group(f"js-{i}") for i in range(5)]
+        listed = self.client.list_groups("team", omit_workers=True, page_size=2)
+        self.assertEqual([g.name for g in listed], ["js-0", "js-1", "js-2", "js-3", "js-4"])
+        first = self.platform.requests[0]
+        self.assertEqual(first, pb.ListGroupsRequest(namespace="team", omit_workers=True, page_size=2))
+        self.assertEqual(len(self.platform.requests), 3)
+
+    def test_a_restart_names_its_token(self) -> None:
+        answer = self.client.restart_group("team", "js", token="t-1")
+        self.assertEqual((answer.token, answer.generation, answer.handled), ("t-1", 3, False))
+        self.assertEqual(self.platform.requests, [pb.RestartGroupRequest(namespace="team", name="js", token="t-1")])
+
+    def test_the_token_is_read_at_each_call(self) -> None:
+        self.token.write_text("stranger", encoding="ascii")
+        with self.assertRaises(lockstep.Unauthenticated) as raised:
+            list(self.client.list_groups())
+        self.assertEqual(str(raised.exception), "UNAUTHENTICATED: the token is not known")
+        self.token.write_text("reader", encoding="ascii")
+        self.assertEqual(list(self.client.list_groups()), [])
+        with self.assertRaisesRegex(lockstep.PermissionDenied, "reader may not patch jobsets js in namespace team"):
+            self.client.restart_group("team", "js")
+        self.token.unlink()
+        with self.assertRaises(FileNotFoundError):
+            list(self.client.list_groups())
+
+    def test_a_missing_jobset_is_not_found(self) -> None:
+        with self.assertRaisesRegex(lockstep.NotFound, "there is no JobSet other") as raised:
+            self.client.restart_group("team", "other")
+        self.assertEqual(raised.exception.code, grpc.StatusCode.NOT_FOUND)
+        self.assertIsInstance(raised.exception, lockstep.LockstepError)
+
+    def test_calls_have_deadlines(self) -> None:
+        self.platform.silent.set()
+        with self.assertRaises(lockstep.DeadlineExceeded):
+            list(self.client.list_groups(timeout=0.2))
+        with self.assertRaises(lockstep.DeadlineExceeded):
+            list(self.client.watch_groups(timeout=0.2))
+        with self.assertRaises(lockstep.DeadlineExceeded):
+            list(self.client.follow_groups(timeout=0.2))
+
+    def test_a_server_of_another_authority_or_name_is_not_spoken_to(self) -> None:
+        trusted = self.ca.read_bytes()
+        self.stop.close()
+        self.stop = self.serve()
+        renewed, _ = self.ca.read_bytes(), self.ca.write_bytes(trusted)
+        with self.assertRaises(lockstep.Unavailable):
+            list(self.client.list_groups())
+        self.assertEqual(self.platform.requests, [])
+        # The CA is read at each call, as the token.
+        self.ca.write_bytes(renewed)
+        self.assertEqual(list(self.client.list_groups()), [])
+        self.stop.close()
+        self.serve("somebody-else")
+        with self.assertRaises(lockstep.Unavailable):
+            list(self.client.list_groups())
+        other = Client(self.target, ca_file=self.ca, token_file=self.token, server_name="somebody-else")
+        self.assertEqual(list(other.list_groups()), [])
+
+
+class Watches(ClientTest):
+    def test_a_watch_gives_all_then_what_changes(self) -> None:
+        self.platform.play(changed(group("a")), changed(group("b", 2)), SYNCED, changed(group("a", 1)), removed("b"))
+        events = self.client.watch_groups("team", omit_workers=True)
+        self.assertEqual(seen(events, 5), ["a=0", "b=2", "synced", "a=1", "b removed (uid-b)"])
+        self.assertEqual(self.platform.requests, [pb.WatchGroupsRequest(namespace="team", omit_workers=True)])
+
+    def test_a_watch_that_is_left_ends_at_the_server_too(self) -> None:
+        self.platform.play(SYNCED)
+        events = self.client.watch_groups()
+        self.assertEqual(seen(events, 1), ["synced"])
+        del events
+        self.assertTrue(self.platform.ended.wait(20))
+
+    def test_the_end_of_a_watch_says_why(self) -> None:
+        self.platform.play(SYNCED, grpc.StatusCode.UNAVAILABLE)
+        with self.assertRaisesRegex(lockstep.Unavailable, "shutting down"):
+            list(self.client.watch_groups())
+
+    def test_an_event_of_a_later_version_is_passed_over(self) -> None:
+        self.platform.play(pb.WatchGroupsResponse(), SYNCED)
+        self.assertEqual(seen(self.client.watch_groups(), 1), ["synced"])
+
+    def test_following_goes_on_after_a_loss_and_names_who_went(self) -> None:
+        self.platform.play(changed(group("a")), changed(group("b")), SYNCED, grpc.StatusCode.UNAVAILABLE)
+        self.platform.play(changed(group("b", 1)), SYNCED)
+        events = self.client.follow_groups("team")
+        expected = ["a=0", "b=0", "synced", "b=1", "a removed (uid-a)", "synced"]
+        self.assertEqual(seen(events, len(expected)), expected)
+
+    def test_following_waits_for_a_server_and_gives_up_where_it_may_not_look(self) -> None:
+        self.platform.play(SYNCED)
+        events = self.client.follow_groups()
+        self.assertEqual(seen(events, 1), ["synced"])
+        self.stop.close()
+        self.platform.play(changed(group("a")))
+        self.stop = self.serve()
+        self.assertEqual(seen(events, 1), ["a=0"])
+        self.token.write_text("stranger", encoding="ascii")
+        self.platform.play(grpc.StatusCode.UNAVAILABLE)
+        with self.assertRaises(lockstep.Unauthenticated):
+            list(events)
+
+    def test_a_restart_is_seen_through(self) -> None:
+        stopping = group("js", 4, handled_request="made", phase=pb.GROUP_PHASE_STOPPING)
+        stopping.released, stopping.workers_up = 3, 0
+        starting = group("js", 4, handled_request="made")
+        starting.workers_up = 1
+        self.platform.play(changed(group("js", 3)), SYNCED, changed(stopping), changed(starting))
+        self.platform.play(changed(group("js", 4, handled_request="made", last_rung="Process")))
+        done = self.client.restart_and_wait("team", "js", timeout=20)
+        self.assertEqual((done.generation, done.last_rung), (4, "Process"))
+
+    def test_a_restart_that_is_not_done_in_time_or_whose_group_goes(self) -> None:
+        self.platform.play(changed(group("js", 3)), SYNCED)
+        with self.assertRaises(lockstep.DeadlineExceeded):
+            self.client.restart_and_wait("team", "js", timeout=0.5)
+        self.assertTrue(self.platform.ended.wait(20))
+        self.platform.play(changed(group("js", 3)), removed("js"))
+        with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone"):
+            self.client.restart_and_wait("team", "js", timeout=20)
+
+    def test_the_example_prints_each_restart_with_its_cause(self) -> None:
+        why = pb.Cause(reason="WorkerExited", pod="js-0", node="n1", exit=pb.Exit(code=3))
+        stopping = group("js", 1, last_cause=why, phase=pb.GROUP_PHASE_STOPPING)
+        stopping.released = 0
+        self.platform.play(changed(group("js")), SYNCED, changed(stopping))
+        self.platform.play(changed(group("js", 1, last_cause=why, last_rung="Process")), removed("js"))
+        command = [sys.executable, str(EXAMPLE), self.target, "--ca", str(self.ca), "--token", str(self.token)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as example:
+            assert example.stdout
+            printed = list(itertools.islice(example.stdout, 4))
+            example.kill()
+        self.assertEqual(
+            "".join(printed),
+            "1 groups\n"
+            "team/js: restart 1 has begun: WorkerExited with exit code 3 (js-0 on n1)\n"
+            "team/js: all 2 workers run again, by Process\n"
+            "team/js: gone\n",
+        )
+
+
+class Wheel(unittest.TestCase):
+    def test_it_has_types_and_messages_and_nothing_else(self) -> None:
+        files = {str(file) for file in importlib.metadata.files("lockstep-client") or []}
+        modules = {file for file in files if file.startswith("lockstep/") and "__pycache__" not in file}
+        generated = {f"lockstep/platform/v1/platform_pb2{part}" for part in [".py", ".pyi", "_grpc.py", "_grpc.pyi"]}
+        own = {f"lockstep/{name}" for name in ["__init__.py", "client.py", "errors.py", "py.typed"]}
+        self.assertEqual(modules, own | generated)
+        self.assertNotIn("clients/python/src", str(lockstep.__file__))
+
+
+if __name__ == "__main__":
+    unittest.main()
