@@ -57,7 +57,7 @@ cli: deps ## Build the kubectl plugin: target/release/kubectl-lockstep
 
 .PHONY: python-client
 python-client: ## Build the Python client of the platform API: wheel and source distribution in target/python/dist
-	clients/python/test $(abspath $(TARGET))/python build
+	clients/python/test $(TARGET)/python build
 
 .PHONY: archives
 archives: binaries testbed ## Write the images as OCI archives to target/images, to push to a registry
@@ -102,7 +102,7 @@ install: images ## Install Lockstep on the cluster, with its Helm chart
 
 .PHONY: test
 test: ## Run everything: what CI runs
-	@.ci/test deps fmt clippy unit examples python-test binaries chart api-test gang-test ray-test node-test deny
+	@.ci/test deps fmt clippy unit examples docs python-test binaries chart api-test gang-test ray-test node-test deny
 
 .PHONY: fmt
 fmt: ## Check the format
@@ -122,9 +122,13 @@ unit: deps ## Run the tests that need no cluster (random cases are the same each
 examples: ## Run the example program without a cluster
 	python3 examples/ring_test.py
 
+.PHONY: docs
+docs: ## Check the links of the documentation
+	python3 docs/links_test.py
+
 .PHONY: python-test
 python-test: deps ## Build the Python client, install its wheel, check its types and run its tests
-	clients/python/test $(abspath $(TARGET))/python
+	clients/python/test $(TARGET)/python
 
 .PHONY: chart
 chart: testbed ## Check the Helm chart, with its alert rules and dashboard

@@ -1,0 +1,55 @@
+"""Checks that links of the documentation within the repository lead somewhere, headings included.
+
+    python3 docs/links_test.py
+"""
+
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pages():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def prose(path):
+    """The page without its code."""
+    return re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(path):
+    """What GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)).lower().replace(" ", "-") for heading in headings}
+
+
+class LinksTest(unittest.TestCase):
+    def test_links_lead_somewhere(self):
+        links = 0
+        for page in pages():
+            for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+                if re.match(r"\w+:", target):
+                    continue
+                links += 1
+                name, _, anchor = target.partition("#")
+                there = (page.parent / name).resolve() if name else page
+                self.assertTrue(there.exists(), f"{page.name}: {target}")
+                if anchor:
+                    self.assertIn(anchor, anchors(there), f"{page.name}: {target}")
+        self.assertGreater(links, 20)
+
+    def test_the_index_has_every_page(self):
+        index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+        for page in (ROOT / "docs").glob("*.md"):
+            if page.name != "README.md":
+                self.assertIn(f"]({page.name})", index)
+
+
+if __name__ == "__main__":
+    unittest.main()
