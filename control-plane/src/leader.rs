@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::gang;
-use crate::group::{Announcer, Manager, Means};
+use crate::group::{self, Announcer, Manager, Means};
 use crate::hub::{Registry, Role};
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
@@ -151,12 +151,20 @@ impl Leader {
                 end.clone(),
             );
             let groups = manager.run(self.group_changes);
+            let (agents, board) = (self.settings.agents.clone(), Arc::clone(&self.board));
+            let taken_over = group::taken_over(self.stores.clone(), agents, Arc::clone(&board));
+            let end = end.clone();
             parts.spawn(async move {
-                groups.await;
+                let lead = async {
+                    taken_over.await;
+                    board.lead();
+                };
+                tokio::join!(groups, end.run_until_cancelled(lead));
                 Ok(())
             });
+        } else {
+            self.board.lead();
         }
-        self.board.lead();
         let placement = Placement::new(self.client.clone(), &self.stores);
         let placement = Controller::new(placement, Arc::clone(&self.metrics));
         let placement = placement.run(self.placement_changes, end.clone());

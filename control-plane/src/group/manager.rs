@@ -24,6 +24,10 @@ use crate::watch::notify::Notified;
 /// Reports of JobSets that never became groups are dropped after this long.
 const SWEEP: Duration = Duration::from_secs(600);
 
+/// How long a new leader waits for all groups to be taken over, and how often it looks.
+const TAKEOVER: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Keeps one task per group.
 pub struct Manager {
     context: Context,
@@ -103,11 +107,7 @@ impl Manager {
     }
 
     fn look(&mut self, key: ObjectRef<JobSet>) {
-        let jobset = self
-            .context
-            .stores
-            .jobset(&key)
-            .filter(|jobset| is_group(jobset, &self.context.agents) && !self.reports_by_annotation(&key));
+        let jobset = group_of(&self.context.stores, &self.context.agents, &key);
         match (jobset, self.groups.get(&key)) {
             (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
             (Some(jobset), _) => {
@@ -117,12 +117,6 @@ impl Manager {
             (None, Some(_)) => self.end(&key),
             (None, None) => {}
         }
-    }
-
-    /// Whether the JobSet's pods bring an agent of upstream's along that the JobSet itself does not show.
-    fn reports_by_annotation(&self, key: &ObjectRef<JobSet>) -> bool {
-        let pods = self.context.stores.pods_of(key);
-        pods.iter().any(|pod| pod.summary.agent.attempt.is_some())
     }
 
     fn start(&mut self, key: ObjectRef<JobSet>, jobset: &JobSet) {
@@ -157,4 +151,30 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
         && !jobset.is_finished()
         && !jobset.is_deleting()
         && in_place::group(jobset, agents).is_some_and(|group| group.rung.is_some())
+}
+
+/// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.
+fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
+    let jobset = stores.jobset(key).filter(|jobset| is_group(jobset, agents))?;
+    let pods = stores.pods_of(key);
+    let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());
+    (!reports_by_annotation).then_some(jobset)
+}
+
+/// Resolves once each group that the stores show has its place on the board, so that nobody takes one that is only just being taken over for gone.
+/// One that does not come up is not waited for longer than [`TAKEOVER`]. Cancel-safe.
+pub async fn taken_over(stores: Stores, agents: Agents, board: Arc<Board>) {
+    let listed = stores.jobsets.state();
+    let mut awaited: Vec<ObjectRef<JobSet>> = listed.iter().map(|jobset| jobset.key()).collect();
+    let all = async {
+        while !awaited.is_empty() {
+            awaited.retain(|key| {
+                group_of(&stores, &agents, key).is_some_and(|jobset| !board.shows(jobset.ns(), jobset.name()))
+            });
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(TAKEOVER, all).await.is_err() {
+        tracing::warn!("some groups have not been taken over yet");
+    }
 }

@@ -23,7 +23,7 @@ mod write;
 pub use announce::Announcer;
 pub use clock::{Clock, rest};
 pub use convert::durable_from;
-pub use manager::{Manager, Means, is_group};
+pub use manager::{Manager, Means, is_group, taken_over};
 pub use observe::{View, published, view_of};
 pub use sight::Sight;
 pub use write::{Change, patch};

@@ -8,7 +8,7 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::in_place::{self, Agents};
-use lockstep_core::restart::{Announcement, Coordinator, Durable, LostPods, UnixNanos};
+use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, LostPods, UnixNanos};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 
 /// Showing a group of more workers than this takes time.
 const LARGE: usize = 256;
-/// How often a large group is shown while it changes.
+/// How often a large group is shown while nothing but its workers changes.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
 type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
@@ -86,7 +86,7 @@ impl Task {
         let mut state = "";
         let mut pushed = (durable.generation, UnixNanos::default());
         let post = self.context.board.post(known.ns(), known.name());
-        let mut shown = Instant::now().checked_sub(SHOWN_EVERY);
+        let mut shown: Option<(Instant, &str, Generation)> = None;
         // What is still good of the last look.
         let mut kept: Option<Sight> = None;
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
@@ -148,20 +148,22 @@ impl Task {
             let delete_at = executor.want(known.ns(), &out.condemned);
             let wake_at = [wake_at, retry_at, delete_at].into_iter().flatten().min();
             // After everything that a restart waits for.
-            let show_at = shown.map(|at| at + SHOWN_EVERY);
+            let generation = coordinator.generation();
+            let same = shown.filter(|(_, before, at)| (*before, *at) == (state, generation));
+            let show_at = same.map(|(at, ..)| at + SHOWN_EVERY);
             let show_at = show_at.filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
             if show_at.is_none() {
                 post.show(Snapshot {
                     jobset: Arc::clone(&known),
                     observed: Arc::clone(observed),
                     state,
-                    generation: coordinator.generation(),
+                    generation,
                     released: coordinator.released(),
                     restarts: coordinator.restarts(),
                     cause: coordinator.cause().cloned(),
                     rung: coordinator.rung(),
                 });
-                shown = Some(Instant::now());
+                shown = Some((Instant::now(), state, generation));
             }
             let rested = Instant::now() + rest(began.elapsed());
             tokio::select! {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use lockstep_core::restart::{Alone, Desired, Epoch, Incarnation, Phase, Report};
+use lockstep_mutants::{self as mutants, Mutant};
 use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
@@ -30,6 +31,7 @@ pub struct Registry {
     groups: DashMap<String, Arc<GroupState>>,
     nodes: DashMap<String, Node>,
     sessions: AtomicU64,
+    links: AtomicU64,
 }
 
 #[derive(Default)]
@@ -81,8 +83,8 @@ struct Inner {
     published: BTreeMap<String, Arc<pb::Group>>,
     /// What `published` was made of; `None`: some of it is to be made anew.
     said: Option<Published>,
-    /// Whether a group task looks after it, and since when none does.
-    claimed: bool,
+    /// The link of the task that looks after it, and since when none does.
+    owner: Option<u64>,
     unclaimed_since: Instant,
 }
 
@@ -110,7 +112,7 @@ impl Default for Inner {
             met: false,
             published: BTreeMap::new(),
             said: None,
-            claimed: false,
+            owner: None,
             unclaimed_since: Instant::now(),
         }
     }
@@ -200,6 +202,7 @@ impl Registry {
             groups: DashMap::new(),
             nodes: DashMap::new(),
             sessions: AtomicU64::new(0),
+            links: AtomicU64::new(0),
         })
     }
 
@@ -220,13 +223,18 @@ impl Registry {
         self.nodes.iter().filter(|node| node.session.is_some()).count()
     }
 
-    /// The link of a group's task. There is one task per group.
+    /// The link of a group's task. There is one task per group: a link that was given out before hears and says nothing any more.
     #[must_use]
     pub fn claim(self: &Arc<Self>, uid: &str) -> GroupLink {
         let state = self.group(uid);
-        state.lock().claimed = true;
+        let owner = self.links.fetch_add(1, Ordering::Relaxed);
+        let mut inner = state.lock();
+        inner.owner = Some(owner);
+        inner.said = None;
+        drop(inner);
         GroupLink {
             uid: uid.to_owned(),
+            owner,
             registry: Arc::clone(self),
             state,
         }
@@ -237,7 +245,7 @@ impl Registry {
         let mut dropped = Vec::new();
         self.groups.retain(|_, state| {
             let inner = state.lock();
-            let keep = inner.claimed || inner.unclaimed_since.elapsed() < older_than;
+            let keep = inner.owner.is_some() || inner.unclaimed_since.elapsed() < older_than;
             if !keep {
                 dropped.extend(inner.reports.keys().cloned());
             }
@@ -361,7 +369,7 @@ impl Registry {
             }
             if !matches!(kept.report.phase, Phase::Done | Phase::Lost(_)) {
                 kept.report.phase = Phase::Unlinked;
-                kept.news = true;
+                kept.news |= !mutants::is(Mutant::MissUnlinked);
             }
         }
     }
@@ -377,7 +385,7 @@ impl Registry {
     /// A node was heard of: groups with pods there may be waiting for just that, even where it reports nothing.
     fn notify_all_of(&self, node: &str, touched: &BTreeSet<String>) {
         for group in self.groups.iter() {
-            if touched.contains(group.key()) || group.lock().claimed {
+            if touched.contains(group.key()) || group.lock().owner.is_some() {
                 group.changed.notify_one();
             }
         }

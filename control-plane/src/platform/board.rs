@@ -119,6 +119,16 @@ impl Board {
         }
     }
 
+    /// Whether it shows the group of this JobSet.
+    #[must_use]
+    pub fn shows(&self, namespace: &str, name: &str) -> bool {
+        let key = Key {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        self.lock().groups.contains_key(&key)
+    }
+
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Snapshot>> {
         Some(Arc::clone(&self.lock().groups.get(key)?.state))
     }

@@ -7,12 +7,9 @@ use serde_json::json;
 use super::*;
 use crate::hub::{GroupPolicy, Outbox, Registry};
 
-#[test]
-fn a_node_is_believed_about_its_own_pods_alone() {
-    let jobset = json!({"metadata": {"name": "js", "uid": "u", "namespace": "default"}, "spec": {}});
-    let jobset: JobSet = serde_json::from_value(jobset).unwrap();
-    let bound = [("p1", Some("n1")), ("p2", Some("n2")), ("p3", None)];
-    let view = View {
+/// What the API server shows of these pods.
+fn view(bound: &[(&str, Option<&str>)]) -> View {
+    View {
         gathered: Gathered {
             pods: bound
                 .iter()
@@ -21,27 +18,113 @@ fn a_node_is_believed_about_its_own_pods_alone() {
             ..Gathered::default()
         },
         policy: GroupPolicy::default(),
-        nodes: Arc::new(BTreeSet::from(["n1".to_owned(), "n2".to_owned()])),
+        nodes: Arc::new(
+            bound
+                .iter()
+                .filter_map(|(_, node)| node.map(str::to_owned))
+                .collect(),
+        ),
         places: BTreeMap::new(),
-    };
+    }
+}
+
+fn jobset() -> JobSet {
+    let jobset = json!({"metadata": {"name": "js", "uid": "u", "namespace": "default"}, "spec": {}});
+    serde_json::from_value(jobset).unwrap()
+}
+
+fn connect(registry: &Registry, node: &str) -> u64 {
+    registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new())
+}
+
+fn worker(pod: &str, phase: pb::Phase, revision: u64) -> pb::WorkerState {
+    pb::WorkerState {
+        group_uid: "u".into(),
+        job: "js-w-0".into(),
+        container: "worker".into(),
+        incarnation: Some(pb::Incarnation {
+            pod_uid: pod.into(),
+            container_id: format!("container of {pod}"),
+        }),
+        phase: phase.into(),
+        revision,
+        ..pb::WorkerState::default()
+    }
+}
+
+fn look(link: &GroupLink, bound: &[(&str, Option<&str>)]) -> Sight {
+    Sight::new(view(bound), &jobset(), link, Durable::default(), false)
+}
+
+fn phases(sight: &Sight) -> Vec<(&str, Phase)> {
+    let reports = sight.observed().reports.iter();
+    reports
+        .map(|(incarnation, report)| (incarnation.pod_uid.as_str(), report.phase))
+        .collect()
+}
+
+#[test]
+fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
-    let connect = |node| registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new());
-    let sessions = BTreeMap::from([("n1", connect("n1")), ("n2", connect("n2"))]);
+    let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
+    let mut sight = look(&link, &bound);
+    assert!(sight.observed().heard_nodes.is_empty());
+
+    let session = connect(&registry, "n1");
+    sight.listen(&link);
+    assert_eq!(sight.observed().heard_nodes, BTreeSet::from(["n1".to_owned()]));
+
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Running, 1)]);
+    sight.listen(&link);
+    assert_eq!(phases(&sight), [("p1", Phase::Running)]);
+
+    // Its pod is not to be seen yet: it is heard once it is.
+    let other = connect(&registry, "n2");
+    registry.report("n2", other, vec![worker("p3", pb::Phase::Running, 1)]);
+    sight.listen(&link);
+    assert_eq!(phases(&sight), [("p1", Phase::Running)]);
+    let mut sight = look(&link, &[bound[0], bound[1], ("p3", Some("n2"))]);
+    assert_eq!(phases(&sight), [("p1", Phase::Running), ("p3", Phase::Running)]);
+
+    registry.disconnect("n1", session);
+    sight.listen(&link);
+    assert_eq!(phases(&sight), [("p1", Phase::Unlinked), ("p3", Phase::Running)]);
+}
+
+#[test]
+fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
+    let registry = Registry::new(Epoch(7));
+    let first = registry.claim("u");
+    let bound = [("p1", Some("n1"))];
+    let mut before = look(&first, &bound);
+    let second = registry.claim("u");
+    let mut sight = look(&second, &bound);
+    let session = connect(&registry, "n1");
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Running, 1)]);
+
+    // What the first one does takes nothing away from the second.
+    before.listen(&first);
+    assert_eq!(first.reports(), []);
+    first.forget();
+    drop(first);
+    sight.listen(&second);
+    assert_eq!(phases(&sight), [("p1", Phase::Running)]);
+    registry.sweep(Duration::ZERO);
+    assert_eq!(second.reports().len(), 1);
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Parked, 2)]);
+    sight.listen(&second);
+    assert_eq!(phases(&sight), [("p1", Phase::Parked)]);
+}
+
+#[test]
+fn a_node_is_believed_about_its_own_pods_alone() {
+    let bound = [("p1", Some("n1")), ("p2", Some("n2")), ("p3", None)];
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let sessions = BTreeMap::from(["n1", "n2"].map(|node| (node, connect(&registry, node))));
     let says = |node: &str, pod: &str, phase: pb::Phase| {
-        let worker = pb::WorkerState {
-            group_uid: "u".into(),
-            job: "js-w-0".into(),
-            container: "worker".into(),
-            incarnation: Some(pb::Incarnation {
-                pod_uid: pod.into(),
-                container_id: format!("container of {pod}"),
-            }),
-            phase: phase.into(),
-            revision: 9,
-            ..pb::WorkerState::default()
-        };
-        registry.report(node, sessions[node], vec![worker]);
+        registry.report(node, sessions[node], vec![worker(pod, phase, 9)]);
     };
     says("n1", "p1", pb::Phase::Running);
     // A pod of another node, one that is on none yet, one that does not exist; and not a word of its own is taken over.
@@ -50,7 +133,7 @@ fn a_node_is_believed_about_its_own_pods_alone() {
     says("n1", "forged", pb::Phase::Lost);
     says("n2", "p1", pb::Phase::Lost);
 
-    let sight = Sight::new(view, &jobset, &link, Durable::default(), false);
+    let sight = look(&link, &bound);
     let believed: Vec<_> = sight
         .observed()
         .reports

@@ -1,28 +1,38 @@
 //! A group's view of the registry.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use lockstep_core::restart::{Epoch, Incarnation, Report};
 use lockstep_proto::NODE_PROTOCOL_ALONE;
 
-use super::{GroupState, Published, Registry};
+use super::{GroupState, Inner, Published, Registry};
 use crate::hub::convert;
 use crate::hub::session::Outbox;
 
 /// A group task's side of the registry. Dropping it tells the nodes nothing: workers run on.
 pub struct GroupLink {
     pub(super) uid: String,
+    /// Which link of the group this is.
+    pub(super) owner: u64,
     pub(super) registry: Arc<Registry>,
     pub(super) state: Arc<GroupState>,
 }
 
 impl GroupLink {
+    /// The group's state, unless it is another link's by now.
+    fn own(&self) -> Option<MutexGuard<'_, Inner>> {
+        let inner = self.state.lock();
+        (inner.owner == Some(self.owner)).then_some(inner)
+    }
+
     /// The newest reports, by node and incarnation. None of them is news any more.
     #[must_use]
     pub fn reports(&self) -> Vec<(Incarnation, Report)> {
-        let mut inner = self.state.lock();
+        let Some(mut inner) = self.own() else {
+            return Vec::new();
+        };
         inner.met = false;
         let all = inner.reports.iter_mut();
         all.map(|(key, kept)| kept.take(key)).collect()
@@ -32,7 +42,9 @@ impl GroupLink {
     /// [`GroupLink::forget_pods`] has dropped are not told of.
     #[must_use]
     pub fn news(&self) -> Option<Vec<(Incarnation, Report)>> {
-        let mut inner = self.state.lock();
+        let Some(mut inner) = self.own() else {
+            return Some(Vec::new());
+        };
         if inner.met {
             return None;
         }
@@ -90,7 +102,7 @@ impl GroupLink {
 
     /// Tells the group's nodes what is desired, each only what is new to it.
     pub fn publish(&self, published: Published) {
-        let mut inner = self.state.lock();
+        let Some(mut inner) = self.own() else { return };
         if inner.said.as_ref() == Some(&published) {
             return;
         }
@@ -135,7 +147,7 @@ impl GroupLink {
 
     /// Tells the nodes that nobody looks after the group any more.
     pub fn forget(&self) {
-        let mut inner = self.state.lock();
+        let Some(mut inner) = self.own() else { return };
         inner.said = None;
         let published = std::mem::take(&mut inner.published);
         drop(inner);
@@ -154,8 +166,8 @@ impl GroupLink {
 
 impl Drop for GroupLink {
     fn drop(&mut self) {
-        let mut inner = self.state.lock();
-        inner.claimed = false;
+        let Some(mut inner) = self.own() else { return };
+        inner.owner = None;
         inner.unclaimed_since = Instant::now();
     }
 }
