@@ -208,6 +208,11 @@ pub(crate) enum Event {
         container: String,
         process: ProcessId,
     },
+    /// The worker should be up.
+    Overdue {
+        container: String,
+        process: ProcessId,
+    },
     HostKill {
         container: String,
     },

@@ -9,9 +9,9 @@ use lockstep_api::{JobSet, annotations::RestartScope};
 use lockstep_core::restart::{Announcement, Durable, DurablePhase, Reason, Scope};
 use lockstep_pod_agent::target::{Exit, Heartbeat, Phase, Status};
 
-use crate::agent::Identity;
+use crate::agent::{Container, Identity};
 use crate::controllers::completed;
-use crate::event::Event;
+use crate::event::{Event, ProcessId};
 use crate::group::durable_of;
 use crate::scenario::Profile;
 use crate::time::{SEC, Time};
@@ -134,6 +134,19 @@ impl World {
 
     pub(crate) fn note_job_failure(&mut self) {
         self.note_any(true);
+    }
+
+    /// The time is over within which this process should have been up.
+    pub(crate) fn note_overdue(&mut self, id: &str, process: ProcessId) {
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let (status, worker) = (container.machine.status(), container.identity.clone());
+        if container.worker == Some(process) && status.heartbeat == Heartbeat::Awaited {
+            let generation = status.generation;
+            self.say(|| format!("{id}: not up in time at {generation}"));
+            self.note_of(&worker, generation, generation);
+        }
     }
 
     /// A container is about to go away, or its pod is.
@@ -512,6 +525,14 @@ impl World {
                         of_all || alone
                     })
                     .count();
+                let waits = |container: &Container| {
+                    container.identity == identity
+                        && container.runs_undisturbed()
+                        && container.machine.status().heartbeat == Heartbeat::Awaited
+                };
+                if self.scenario.ready_timeout().is_some() && self.containers.values().any(waits) {
+                    return Err(format!("{name}[{index}] is not up"));
+                }
                 if runs != 1 {
                     return Err(format!(
                         "{runs} processes of {name}[{index}] run at generation {}",

@@ -50,6 +50,8 @@ pub(crate) struct Scenario {
     pub(crate) work: BTreeMap<String, Time>,
     /// Percent of starts that fail by themselves within seconds.
     pub(crate) crash_percent: u64,
+    /// Percent of starts that never give a first heartbeat.
+    pub(crate) mute_percent: u64,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
 }
@@ -141,6 +143,7 @@ impl Scenario {
             faults: (first, last),
             pause,
             work,
+            mute_percent: 0,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
         }
@@ -161,6 +164,27 @@ impl Scenario {
                 restarts_alone(job);
             }
         }
+    }
+
+    /// In half of the scenarios with heartbeats workers have to be up in time, and some never are. `rng` as above. That a worker is up is said
+    /// once: where streams lose what they carry, which TCP does not, nobody could tell.
+    pub(crate) fn choose_deadline(&mut self, rng: &mut Rng) {
+        let annotations = self.jobset.metadata.annotations.get_or_insert_default();
+        let heartbeats = annotations.contains_key(annotations::HEARTBEAT_TIMEOUT);
+        if !heartbeats || self.bad_streams || !rng.percent(50) {
+            return;
+        }
+        let timeout = ["30s", "1m", "3m"][rng.index(3)];
+        annotations.insert(annotations::READY_TIMEOUT.to_owned(), timeout.to_owned());
+        if self.profile == Profile::Wild && rng.percent(50) {
+            self.mute_percent = 10;
+        }
+    }
+
+    /// How long a worker that was started may take until it gives its first heartbeat.
+    pub(crate) fn ready_timeout(&self) -> Option<Time> {
+        let timeout = self.jobset.ready_timeout().ok().flatten()?;
+        u64::try_from(timeout.as_nanos()).ok()
     }
 }
 

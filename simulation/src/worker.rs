@@ -55,6 +55,17 @@ impl World {
         });
         let first = self.rng.span(10 * MS, 2 * SEC);
         self.pulse_in(id, number, first);
+        if let Some(timeout) = self.scenario.ready_timeout() {
+            if self.faults_on
+                && self.scenario.mute_percent > 0
+                && self.rng.percent(self.scenario.mute_percent)
+            {
+                self.worker_hangs(id, None);
+            }
+            let (container, process) = (id.to_owned(), number);
+            self.queue
+                .push(self.now + timeout, Event::Overdue { container, process });
+        }
         if crash {
             let after = self.rng.span(10 * MS, 6 * SEC);
             let exit = self.some_failure();

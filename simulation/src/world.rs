@@ -66,6 +66,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::of(&mut rng);
         scenario.choose_scopes(&mut Rng::new(!seed));
+        scenario.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
         let mut world = Self {
             rng,
             now: 0,
@@ -310,6 +311,7 @@ impl World {
                 exit,
             } => self.process_ended(&container, process, exit),
             Event::Pulse { container, process } => self.pulse(&container, process),
+            Event::Overdue { container, process } => self.note_overdue(&container, process),
             Event::HostKill { container } => self.host_kill(&container),
             Event::Fault { fault } => self.fault(fault),
             Event::NextFault => self.next_fault(),

@@ -59,6 +59,10 @@ mutants! {
     StopPeersToo,
     /// Coordinator: a new leader does not know whom its predecessor restarts alone.
     ForgetAlone,
+    /// Coordinator: a worker that does not come up is waited for without end.
+    NeverLate,
+    /// Control plane: that a daemon is gone is no news to the groups of its workers.
+    MissUnlinked,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.
     ReleaseTwice,
     /// Agent: a worker counts as stopped while its children still run.

@@ -4,6 +4,8 @@
 //! (`lockstep.dev/ready-timeout`) begins when the worker is seen to be started, and holds for that start: a change of the annotation
 //! concerns the next one. A worker that was not started is waited for as long as `inplace-timeout` allows.
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::super::view::{Slot, View};
 use super::super::{Cause, Heartbeat, Identity, Incarnation, Observed, Phase, Reason, Report, UnixNanos};
 use super::{Coordinator, State};
@@ -42,7 +44,7 @@ impl Coordinator {
         let late = || {
             self.starting
                 .get(identity)
-                .is_some_and(|(_, until)| now >= *until)
+                .is_some_and(|(_, until)| now >= *until && !mutants::is(Mutant::NeverLate))
         };
         let (reason, at) = match (report.phase, report.heartbeat) {
             (Phase::Running, Heartbeat::Missed) => (Reason::HeartbeatMissed, Some(report.since)),
