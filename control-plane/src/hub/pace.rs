@@ -24,7 +24,10 @@ impl Pace {
 
     /// Resolves once the next one may come. Cancel-safe.
     pub(super) async fn ready(&self) {
-        if let Some(at) = self.even.checked_sub(self.burst) {
+        // Nearly always it may come at once: then no timer is made.
+        if let Some(at) = self.even.checked_sub(self.burst)
+            && at > Instant::now()
+        {
             sleep_until(at).await;
         }
     }

@@ -11,6 +11,7 @@
 //!
 //! However it ends, no worker is touched.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,8 +62,15 @@ impl NodeStream {
         let mut drain_at = self.drain_at();
         let outbox = Arc::clone(&self.outbox);
         let mut pace = Pace::new(MESSAGES.0, MESSAGES.1);
+        // Made once, not for every message.
+        let mut over = pin!(sleep_until(self.credentials.expires() + self.grace));
+        let mut replaced = pin!(outbox.closed());
+        let mut shut_down = pin!(shutdown.cancelled());
         let end = loop {
             let over_at = self.credentials.expires() + self.grace;
+            if over.deadline() != over_at {
+                over.as_mut().reset(over_at);
+            }
             tokio::select! {
                 message = next(&pace, &mut inbound) => {
                     pace.took();
@@ -70,14 +78,14 @@ impl NodeStream {
                         break end;
                     }
                 }
-                () = outbox.closed() => break End::Closed("replaced by another stream".to_owned()),
+                () = &mut replaced => break End::Closed("replaced by another stream".to_owned()),
                 () = self.credentials.revoked() => break End::Refused(AuthError::Revoked),
-                () = sleep_until(over_at) => break End::Refused(AuthError::Overdue),
+                () = &mut over => break End::Refused(AuthError::Overdue),
                 () = until(drain_at) => {
                     drain_at = None;
                     self.outbox.drain();
                 }
-                () = shutdown.cancelled() => break End::ShuttingDown,
+                () = &mut shut_down => break End::ShuttingDown,
             }
         };
         let node = &self.credentials.node;
