@@ -5,6 +5,7 @@
 
 mod default;
 mod update;
+mod warnings;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use lockstep_api::JobSet;
@@ -15,6 +16,7 @@ use crate::{
 };
 
 pub use default::default;
+pub use warnings::{create_warnings, update_warnings};
 
 #[cfg(test)]
 mod tests;

@@ -56,9 +56,14 @@ fn completed(old: &JobSet, new: &JobSet) -> JobSet {
 }
 
 /// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored: where updates do not pass [`mutate`]
-/// first, as with upstream's configuration, one that drops immutable defaults is refused.
-pub(super) async fn validate(request: &Request, features: Features, client: &Client) -> Result<(), Refusal> {
-    let (jobset, violations) = match request.operation {
+/// first, as with upstream's configuration, one that drops immutable defaults is refused. Returns what the user of one that is not refused
+/// should know.
+pub(super) async fn validate(
+    request: &Request,
+    features: Features,
+    client: &Client,
+) -> Result<Vec<String>, Refusal> {
+    let (jobset, violations, warnings) = match request.operation {
         Operation::Create => {
             let jobset = read(&request.object)?;
             let mut violations = admission::validate_create(&jobset, &features);
@@ -66,17 +71,19 @@ pub(super) async fn validate(request: &Request, features: Features, client: &Cli
             if violations.is_empty() {
                 violations = claims(&jobset, &request.namespace, client).await?;
             }
-            (jobset, violations)
+            let warnings = admission::create_warnings(&jobset, &features);
+            (jobset, violations, warnings)
         }
         Operation::Update => {
             let (old, new) = (read(&request.old_object)?, read(&request.object)?);
             let violations = admission::validate_update(&old, &new, &features);
-            (new, violations)
+            let warnings = admission::update_warnings(&old, &new, &features);
+            (new, violations, warnings)
         }
-        Operation::Delete | Operation::Connect => return Ok(()),
+        Operation::Delete | Operation::Connect => return Ok(Vec::new()),
     };
     if violations.is_empty() {
-        return Ok(());
+        return Ok(warnings);
     }
     Err(Refusal::Invalid {
         group: GROUP,

@@ -96,11 +96,33 @@ struct Response {
     /// RFC 6902, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<String>,
+    /// What the API server passes on to the client, which shows it to its user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// What becomes of an object that may pass.
+#[derive(Debug, Default)]
+pub(super) struct Allowed {
+    /// How it is changed.
+    pub(super) patch: Patch,
+    /// What its user should know.
+    pub(super) warnings: Vec<String>,
+}
+
+impl From<Patch> for Allowed {
+    fn from(patch: Patch) -> Self {
+        Self {
+            patch,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 impl Answer {
-    /// The object may pass, changed by `patch`.
-    pub(super) fn allow(uid: String, patch: &Patch) -> Self {
+    /// The object may pass.
+    pub(super) fn allow(uid: String, allowed: Allowed) -> Self {
+        let Allowed { patch, warnings } = allowed;
         let patch = (!patch.is_empty()).then(|| BASE64_STANDARD.encode(patch.to_string()));
         Self::new(Response {
             uid,
@@ -108,6 +130,7 @@ impl Answer {
             status: None,
             patch_type: patch.as_ref().map(|_| "JSONPatch"),
             patch,
+            warnings,
         })
     }
 
@@ -119,6 +142,7 @@ impl Answer {
             status: Some(refusal.status()),
             patch_type: None,
             patch: None,
+            warnings: Vec::new(),
         })
     }
 

@@ -12,7 +12,6 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use json_patch::Patch;
 use kube::{Client, Resource};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
 use lockstep_core::features::Features;
@@ -20,7 +19,7 @@ use lockstep_core::ray::admission::RayResource;
 use serde::de::DeserializeOwned;
 
 use super::refusal::Refusal;
-use super::review::{Answer, Request};
+use super::review::{Allowed, Answer, Request};
 use super::{jobsets, pods, ray};
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
@@ -67,20 +66,23 @@ fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
 }
 
 async fn mutate_jobset(body: Bytes) -> Response {
-    answer(&body, async |request| jobsets::mutate(request)).await
+    answer(&body, async |request| Ok(jobsets::mutate(request)?.into())).await
 }
 
 async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
     answer(&body, async |request| {
-        jobsets::validate(request, admission.features, &admission.client).await?;
-        Ok(Patch::default())
+        let warnings = jobsets::validate(request, admission.features, &admission.client).await?;
+        Ok(Allowed {
+            warnings,
+            ..Allowed::default()
+        })
     })
     .await
 }
 
 async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
     answer(&body, async |request| {
-        pods::mutate(request, &admission.placement).await
+        Ok(pods::mutate(request, &admission.placement).await?.into())
     })
     .await
 }
@@ -88,7 +90,7 @@ async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response
 async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
     answer(&body, async |request| {
         pods::validate(request, &admission.placement).await?;
-        Ok(Patch::default())
+        Ok(Allowed::default())
     })
     .await
 }
@@ -99,12 +101,12 @@ where
 {
     answer(&body, async |request| {
         ray::validate::<R>(request, &kuberay).await?;
-        Ok(Patch::default())
+        Ok(Allowed::default())
     })
     .await
 }
 
-async fn answer(body: &Bytes, review: impl AsyncFnOnce(&Request) -> Result<Patch, Refusal>) -> Response {
+async fn answer(body: &Bytes, review: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>) -> Response {
     let request = match Request::read(body) {
         Ok(request) => request,
         Err(error) => {
@@ -113,7 +115,7 @@ async fn answer(body: &Bytes, review: impl AsyncFnOnce(&Request) -> Result<Patch
         }
     };
     let answer = match review(&request).await {
-        Ok(patch) => Answer::allow(request.uid, &patch),
+        Ok(allowed) => Answer::allow(request.uid, allowed),
         Err(refusal) => {
             tracing::info!(namespace = request.namespace, %refusal, "refused");
             Answer::refuse(request.uid, &refusal)

@@ -265,6 +265,20 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
 }
 
 #[tokio::test]
+async fn what_does_nothing_is_told_of_and_passes() {
+    let mut object = jobset(json!({"replicatedJobs": [worker()]}));
+    object["metadata"]["annotations"] = json!({"lockstep.dev/restart-grase": "5s"});
+    let created = ask(VALIDATE, "CREATE", &object, &Value::Null).await;
+    let warning = "metadata.annotations[lockstep.dev/restart-grase]: unknown annotation, did you mean lockstep.dev/restart-grace?";
+    assert_eq!(
+        created,
+        json!({"uid": "705ab4f5", "allowed": true, "warnings": [warning]})
+    );
+    let updated = ask(VALIDATE, "UPDATE", &object, &object).await;
+    assert_eq!(updated, json!({"uid": "705ab4f5", "allowed": true}));
+}
+
+#[tokio::test]
 async fn a_refusal_reads_like_one_of_the_api_server() {
     let mut spec = json!({"replicatedJobs": [worker()], "successPolicy": {"operator": "All", "targetReplicatedJobs": ["x"]}});
     let one = ask(VALIDATE, "CREATE", &jobset(spec.clone()), &Value::Null).await;

@@ -1,5 +1,6 @@
 //! The admission webhooks of the chart, called by a real API server.
 
+mod annotations;
 mod certificates;
 mod permissions;
 pub(crate) mod setup;
@@ -8,12 +9,14 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Binding, Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
-use lockstep_api::{JobSet, annotations, labels};
+use lockstep_api::annotations::EXCLUSIVE_TOPOLOGY;
+use lockstep_api::{JobSet, labels};
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use annotations::an_annotation_that_does_nothing_is_named_and_the_jobset_taken;
 use certificates::{
     files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead,
     what_the_api_server_must_trust_is_put_back_and_a_lost_secret_made_anew,
@@ -27,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(what_cannot_be_is_refused_with_its_reason),
         case!(an_update_may_change_what_a_suspended_jobset_lets_it),
         case!(kubectl_applies_through_the_webhooks),
+        case!(an_annotation_that_does_nothing_is_named_and_the_jobset_taken),
         case!(exclusive_placement_brings_followers_to_their_leader),
         case!(files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead),
         case!(the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations),
@@ -301,7 +305,7 @@ async fn exclusive_placement_brings_followers_to_their_leader(scene: Scene) -> R
         .create(&PostParams::default(), &serde_json::from_value(object)?)
         .await?;
     let mut exclusive = replicated_job("a", 1);
-    exclusive["template"]["metadata"] = json!({"annotations": {annotations::EXCLUSIVE_TOPOLOGY: RACK}});
+    exclusive["template"]["metadata"] = json!({"annotations": {EXCLUSIVE_TOPOLOGY: RACK}});
     exclusive["template"]["spec"]["parallelism"] = json!(2);
     exclusive["template"]["spec"]["completions"] = json!(2);
     scene

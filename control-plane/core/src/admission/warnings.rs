@@ -1,0 +1,231 @@
+//! Annotations that do nothing, named to whoever writes them. They are never a reason to refuse.
+//!
+//! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is not spoken of; the warnings are few, and
+//! short enough to be shown whole.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::{InPlaceKind, JobSet, annotations as keys, ray::keys as ray};
+
+use crate::{features::Features, in_place, validation::path};
+
+#[cfg(test)]
+mod tests;
+
+/// The API server may cut longer ones.
+const LONGEST: usize = 256;
+/// More would be no help.
+const MOST: usize = 10;
+/// How many letters may be wrong where another name was meant.
+const FAR: usize = 3;
+
+const OURS: &str = "lockstep.dev";
+const ALPHA: &str = "alpha.jobset.sigs.k8s.io";
+const JOBSET: &str = "jobset.sigs.k8s.io";
+
+/// Where an annotation is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    JobSet,
+    JobTemplate,
+    PodTemplate,
+}
+
+/// Which JobSets an annotation is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// All.
+    Any,
+    /// Those that restart in place.
+    InPlace,
+    /// Those whose workers have agents.
+    Agents,
+    /// Those that ask for exclusive placement in the same place.
+    Exclusive,
+}
+
+/// The annotations that users write, where, and what they need.
+const ASKED: [(&str, &[Place], For); 11] = [
+    (keys::IN_PLACE_TIMEOUT, &[Place::JobSet], For::InPlace),
+    (keys::RESTART_GRACE, &[Place::JobSet], For::Agents),
+    (keys::SUPERVISE, &[Place::JobSet], For::InPlace),
+    (keys::MAX_BACKOFF, &[Place::JobSet], For::InPlace),
+    (keys::ESCALATE_AFTER, &[Place::JobSet], For::InPlace),
+    (keys::RESTART_REQUEST, &[Place::JobSet], For::InPlace),
+    (keys::HEARTBEAT_TIMEOUT, &[Place::JobSet], For::Agents),
+    (keys::READY_TIMEOUT, &[Place::JobSet], For::Agents),
+    (keys::RESTART_SCOPE, &[Place::JobTemplate], For::Agents),
+    (keys::EXCLUSIVE_TOPOLOGY, &EVERYWHERE, For::Any),
+    (keys::NODE_SELECTOR_STRATEGY, &EVERYWHERE, For::Exclusive),
+];
+const EVERYWHERE: [Place; 3] = [Place::JobSet, Place::JobTemplate, Place::PodTemplate];
+
+/// What the control plane puts on Jobs and pods, in the place of what their templates say.
+const OF_CHILDREN: [&str; 5] = [
+    keys::IN_PLACE,
+    keys::GANG,
+    keys::GANG_MINIMUM,
+    keys::GANG_POD_GROUP,
+    ray::JOB_ID,
+];
+/// What the control plane puts on JobSets.
+const OF_JOBSETS: [&str; 2] = [keys::IN_PLACE_RESTARTS, ray::TEMPLATE_DIGEST];
+
+/// What to tell whoever creates this JobSet.
+#[must_use]
+pub fn create_warnings(jobset: &JobSet, features: &Features) -> Vec<String> {
+    few(all(jobset, features))
+}
+
+/// What to tell whoever changes this JobSet: nothing that could have been told before.
+#[must_use]
+pub fn update_warnings(old: &JobSet, new: &JobSet, features: &Features) -> Vec<String> {
+    let before = all(old, features);
+    few(all(new, features)
+        .into_iter()
+        .filter(|warning| !before.contains(warning))
+        .collect())
+}
+
+fn few(mut warnings: Vec<String>) -> Vec<String> {
+    if warnings.len() > MOST {
+        let left_out = warnings.len() - (MOST - 1);
+        warnings.truncate(MOST - 1);
+        warnings.push(format!("and {left_out} more annotations without effect"));
+    }
+    for warning in &mut warnings {
+        if warning.len() > LONGEST {
+            warning.truncate(warning.floor_char_boundary(LONGEST - 3));
+            warning.push_str("...");
+        }
+    }
+    warnings
+}
+
+fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
+    let judge = Judge::new(jobset, features);
+    let mut warnings = Vec::new();
+    judge.of(
+        Place::JobSet,
+        "metadata.annotations",
+        jobset.metadata.annotations.as_ref(),
+        &mut warnings,
+    );
+    for (index, job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        let template = &job.template;
+        let of_job = template
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.annotations.as_ref());
+        let field = path(index, ".template.metadata.annotations");
+        judge.of(Place::JobTemplate, &field, of_job, &mut warnings);
+        let pod = template
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.template.metadata.as_ref());
+        let of_pod = pod.and_then(|meta| meta.annotations.as_ref());
+        let field = path(index, ".template.spec.template.metadata.annotations");
+        judge.of(Place::PodTemplate, &field, of_pod, &mut warnings);
+    }
+    warnings
+}
+
+/// What the JobSet lacks that annotations need.
+struct Judge {
+    /// Why nothing restarts in place.
+    not_in_place: Option<String>,
+    /// Why the workers have no agents.
+    no_agents: Option<String>,
+}
+
+impl Judge {
+    fn new(jobset: &JobSet, features: &Features) -> Self {
+        let always = |why: &str| Self {
+            not_in_place: Some(why.to_owned()),
+            no_agents: Some(why.to_owned()),
+        };
+        if !features.in_place_restart {
+            return always("the feature gate InPlaceRestart is off");
+        }
+        // What else is in the way where pod templates bring the agents is told by an event.
+        let Some(group) = in_place::group(jobset, &in_place::Agents::ByNode) else {
+            return always("spec.failurePolicy.restartStrategy is not InPlaceRestart");
+        };
+        let no_agents = match group.kind {
+            InPlaceKind::UpstreamAgent => Some("the pods bring upstream's in-place agent".to_owned()),
+            _ => group.reasons.into_iter().next(),
+        };
+        Self {
+            not_in_place: no_agents.clone().filter(|_| group.rung.is_none()),
+            no_agents,
+        }
+    }
+
+    fn of(
+        &self,
+        place: Place,
+        field: &str,
+        stated: Option<&BTreeMap<String, String>>,
+        warnings: &mut Vec<String>,
+    ) {
+        for key in stated.iter().flat_map(|stated| stated.keys()) {
+            let exclusive = stated.is_some_and(|stated| stated.contains_key(keys::EXCLUSIVE_TOPOLOGY));
+            if let Some(what) = self.without_effect(key, place, exclusive) {
+                warnings.push(format!("{field}[{key}]: {what}"));
+            }
+        }
+    }
+
+    /// Why an annotation has no effect in this place.
+    fn without_effect(&self, key: &str, place: Place, exclusive: bool) -> Option<String> {
+        let Some((_, places, needs)) = ASKED.iter().find(|(known, ..)| *known == key) else {
+            return unknown(key);
+        };
+        if !places.contains(&place) {
+            let right = if places.contains(&Place::JobSet) {
+                "metadata.annotations of the JobSet"
+            } else {
+                "template.metadata.annotations of a replicatedJob"
+            };
+            return Some(format!("has no effect here, it belongs in {right}"));
+        }
+        let because = match needs {
+            For::Any => None,
+            For::InPlace => self.not_in_place.as_deref(),
+            For::Agents => self.no_agents.as_deref(),
+            For::Exclusive => (!exclusive).then_some("exclusive-topology is not stated beside it"),
+        };
+        because.map(|because| format!("has no effect: {because}"))
+    }
+}
+
+/// What to say of an annotation that nobody asks for.
+fn unknown(key: &str) -> Option<String> {
+    if OF_JOBSETS.contains(&key) {
+        return None;
+    }
+    if OF_CHILDREN.contains(&key) {
+        return Some("has no effect: the control plane alone writes it, on Jobs and pods".to_owned());
+    }
+    let (prefix, name) = key.split_once('/')?;
+    // Upstream may have more than we know of: what is under its prefixes must be like something that is known.
+    let (letters, is_ours) = match prefix {
+        OURS => (FAR, true),
+        ALPHA => (FAR, name.starts_with("inplace")),
+        JOBSET => (0, false),
+        _ => return None,
+    };
+    let distance = |known: &str| {
+        let (_, known) = known.split_once('/')?;
+        Some(strsim::osa_distance(&name.to_lowercase(), known))
+    };
+    let meant = ASKED
+        .iter()
+        .filter_map(|(known, ..)| Some((distance(known).filter(|distance| *distance <= letters)?, *known)))
+        .min();
+    match meant {
+        Some((_, meant)) => Some(format!("unknown annotation, did you mean {meant}?")),
+        None if is_ours => Some("unknown annotation, it has no effect".to_owned()),
+        None => None,
+    }
+}

@@ -1,0 +1,197 @@
+use k8s_openapi::api::core::v1::Probe;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::RestartStrategy;
+
+use super::*;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
+
+fn plain() -> JobSet {
+    jobset([replicated_job("w", 1)])
+}
+
+fn in_place() -> JobSet {
+    plain().restarting(RestartStrategy::InPlaceRestart, 1)
+}
+
+fn told(jobset: &JobSet) -> Vec<String> {
+    create_warnings(jobset, &Features::default())
+}
+
+/// The JobSet with an annotation in its Job template, and one in its pod template.
+fn in_templates(jobset: JobSet, of_job: &str, of_pod: &str) -> JobSet {
+    let meta = |key: &str| {
+        Some(ObjectMeta {
+            annotations: Some([(key.to_owned(), "x".to_owned())].into()),
+            ..ObjectMeta::default()
+        })
+    };
+    jobset.with(|js| {
+        let template = &mut js.spec.replicated_jobs[0].template;
+        template.metadata = meta(of_job);
+        template.spec.get_or_insert_default().template.metadata = meta(of_pod);
+    })
+}
+
+#[test]
+fn what_has_an_effect_is_not_spoken_of() {
+    let mut all = in_place();
+    for (key, places, _) in ASKED {
+        if places.contains(&Place::JobSet) {
+            all = all.annotated(key, "x");
+        }
+    }
+    let all = in_templates(all, keys::RESTART_SCOPE, keys::EXCLUSIVE_TOPOLOGY);
+    assert_eq!(told(&all), Vec::<String>::new());
+    // Nor is what others write, and what the control plane does.
+    let others = plain()
+        .annotated("kubectl.kubernetes.io/last-applied-configuration", "{}")
+        .annotated("restart-grace", "5s")
+        .annotated("example.com/restart-grace", "5s")
+        .annotated("jobset.sigs.k8s.io/something-new", "x")
+        .annotated("alpha.jobset.sigs.k8s.io/something-new", "x")
+        .annotated(keys::IN_PLACE_RESTARTS, "3")
+        .annotated(ray::TEMPLATE_DIGEST, "abc");
+    assert_eq!(told(&others), Vec::<String>::new());
+}
+
+#[test]
+fn a_name_that_is_not_known_is_named_with_the_nearest_one() {
+    let about = |key: &str| told(&in_place().annotated(key, "5s")).join("; ");
+    assert_eq!(
+        about("lockstep.dev/restart-grase"),
+        "metadata.annotations[lockstep.dev/restart-grase]: unknown annotation, did you mean lockstep.dev/restart-grace?"
+    );
+    for (wrong, meant) in [
+        ("lockstep.dev/Restart-Grace", "lockstep.dev/restart-grace"),
+        ("lockstep.dev/heartbeattimeout", "lockstep.dev/heartbeat-timeout"),
+        ("lockstep.dev/supervised", "lockstep.dev/supervise"),
+        ("lockstep.dev/inplace-timeout", keys::IN_PLACE_TIMEOUT),
+        ("jobset.sigs.k8s.io/inplace-timeout", keys::IN_PLACE_TIMEOUT),
+        ("alpha.jobset.sigs.k8s.io/inplace-timout", keys::IN_PLACE_TIMEOUT),
+        (
+            "alpha.jobset.sigs.k8s.io/exclusive-toplogy",
+            keys::EXCLUSIVE_TOPOLOGY,
+        ),
+    ] {
+        let said = about(wrong);
+        assert!(
+            said.ends_with(&format!("[{wrong}]: unknown annotation, did you mean {meant}?")),
+            "{said}"
+        );
+    }
+    for wrong in [
+        "lockstep.dev/priority",
+        "lockstep.dev/",
+        "alpha.jobset.sigs.k8s.io/inplace-mode",
+    ] {
+        let said = about(wrong);
+        assert!(
+            said.ends_with(&format!("[{wrong}]: unknown annotation, it has no effect")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn what_tunes_restarts_in_place_does_nothing_elsewhere() {
+    let annotated = |js: JobSet| js.annotated(keys::MAX_BACKOFF, "5s");
+    assert_eq!(
+        told(&annotated(plain())),
+        [
+            "metadata.annotations[lockstep.dev/max-backoff]: has no effect: spec.failurePolicy.restartStrategy is not InPlaceRestart"
+        ]
+    );
+    // The annotation opts in as well.
+    assert!(told(&annotated(plain()).annotated(keys::IN_PLACE_TIMEOUT, "30s")).is_empty());
+
+    let off = Features {
+        in_place_restart: false,
+        ..Features::default()
+    };
+    let timeout = plain().annotated(keys::IN_PLACE_TIMEOUT, "30s");
+    assert_eq!(
+        create_warnings(&timeout, &off),
+        [
+            "metadata.annotations[alpha.jobset.sigs.k8s.io/inplace-timeout]: has no effect: the feature gate InPlaceRestart is off"
+        ]
+    );
+}
+
+#[test]
+fn what_agents_do_is_not_done_without_them() {
+    let probed = replicated_job("w", 1).pod_spec(|pod| {
+        pod.containers[0].liveness_probe = Some(Probe::default());
+    });
+    let js = jobset([probed])
+        .restarting(RestartStrategy::InPlaceRestart, 1)
+        .annotated(keys::HEARTBEAT_TIMEOUT, "30s")
+        .annotated(keys::MAX_BACKOFF, "30s");
+    // Containers are restarted, and that can be put off.
+    assert_eq!(
+        told(&js),
+        [
+            "metadata.annotations[lockstep.dev/heartbeat-timeout]: has no effect: container worker of replicatedJob w has a livenessProbe"
+        ]
+    );
+    let never = js.with(|js| {
+        let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        job.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    });
+    assert_eq!(
+        told(&never).len(),
+        2,
+        "nothing restarts in place: {:?}",
+        told(&never)
+    );
+}
+
+#[test]
+fn what_stands_in_the_wrong_place_is_told_the_right_one() {
+    let misplaced = in_templates(in_place(), keys::RESTART_GRACE, keys::RESTART_SCOPE)
+        .annotated(keys::RESTART_SCOPE, "worker")
+        .annotated(keys::IN_PLACE, "true");
+    assert_eq!(
+        told(&misplaced),
+        [
+            "metadata.annotations[lockstep.dev/in-place]: has no effect: the control plane alone writes it, on Jobs and pods",
+            "metadata.annotations[lockstep.dev/restart-scope]: has no effect here, it belongs in template.metadata.annotations of a \
+             replicatedJob",
+            "spec.replicatedJobs[0].template.metadata.annotations[lockstep.dev/restart-grace]: has no effect here, it belongs in \
+             metadata.annotations of the JobSet",
+            "spec.replicatedJobs[0].template.spec.template.metadata.annotations[lockstep.dev/restart-scope]: has no effect here, it belongs \
+             in template.metadata.annotations of a replicatedJob",
+        ]
+    );
+    let alone = plain().annotated(keys::NODE_SELECTOR_STRATEGY, "true");
+    assert_eq!(
+        told(&alone),
+        [
+            "metadata.annotations[alpha.jobset.sigs.k8s.io/node-selector]: has no effect: exclusive-topology is not stated beside it"
+        ]
+    );
+}
+
+#[test]
+fn a_change_tells_only_of_what_it_brings() {
+    let old = plain().annotated("lockstep.dev/old", "x");
+    let new = old.clone().annotated("lockstep.dev/new", "x").suspended(true);
+    let told = |old: &JobSet, new: &JobSet| update_warnings(old, new, &Features::default());
+    assert_eq!(
+        told(&old, &new),
+        ["metadata.annotations[lockstep.dev/new]: unknown annotation, it has no effect"]
+    );
+    assert!(told(&new, &new).is_empty());
+}
+
+#[test]
+fn there_are_few_warnings_and_none_is_long() {
+    let mut many = plain();
+    for index in 0..30 {
+        many = many.annotated(&format!("lockstep.dev/{index}{}", "ä".repeat(200)), "x");
+    }
+    let told = told(&many);
+    assert_eq!(told.len(), 10);
+    assert_eq!(told[9], "and 21 more annotations without effect");
+    assert!(told.iter().all(|warning| warning.len() <= 256), "{told:?}");
+    assert!(told[0].ends_with("..."), "{told:?}");
+}
