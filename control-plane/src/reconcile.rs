@@ -96,6 +96,7 @@ impl Reconcile for Reconciler {
         self.metrics.reconciled(Outcome::of(&result), started.elapsed());
         result?;
         self.failures.forget(key);
+        self.applier.succeeded(key);
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
         let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
@@ -122,6 +123,7 @@ impl Reconcile for Reconciler {
 impl Reconciler {
     fn forget(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
+        self.applier.succeeded(key);
         self.counts.forget(key);
     }
 }

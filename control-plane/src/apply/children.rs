@@ -136,7 +136,9 @@ impl Applier {
         if errors.is_empty() {
             return Ok(());
         }
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // The same failures read the same, whichever came first.
+        errors.sort();
         Err(ApplyError::CreateJobs(errors.join("\n")))
     }
 

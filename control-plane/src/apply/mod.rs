@@ -2,10 +2,11 @@
 //!
 //! Promises: the steps of a plan are done in their order, and nothing after a step that failed; every write names the object that was
 //! decided about (by UID or resourceVersion), so a decision on stale caches is refused by the API server instead of doing harm; events
-//! and metrics tell only of what was written.
+//! and metrics tell only of what was written, and of a child that cannot be created once for each reason.
 
 mod children;
 pub mod events;
+mod told;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 use crate::watch::Stores;
+pub(crate) use told::Told;
 
 /// Child objects that are written at the same time, over all JobSets.
 const PARALLELISM: usize = 50;
@@ -81,6 +83,7 @@ pub struct Applier {
     news: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
+    failures: Told,
 }
 
 impl Applier {
@@ -96,6 +99,7 @@ impl Applier {
                 news,
                 metrics,
                 children,
+                failures: Told::default(),
             },
             publisher,
         )
@@ -140,20 +144,31 @@ impl Applier {
         }
         for event in plan.events {
             tracing::info!(reason = event.reason, note = event.message, "jobset changed");
-            self.news.add(jobset.object_ref(&()), event);
+            self.tell(jobset, event);
         }
         Ok(())
     }
 
     fn tell_of_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
-        if let Err(error) = result {
-            let event = plan::Event {
-                severity: Severity::Warning,
-                reason: reason.to_owned(),
-                message: error.to_string(),
-            };
-            self.news.add(jobset.object_ref(&()), event);
+        let Err(error) = result else { return };
+        let event = plan::Event {
+            severity: Severity::Warning,
+            reason: reason.to_owned(),
+            message: error.to_string(),
+        };
+        for event in self.failures.news(jobset, vec![event]) {
+            self.tell(jobset, event);
         }
+    }
+
+    /// Publishes an event about a JobSet.
+    pub(crate) fn tell(&self, jobset: &JobSet, event: plan::Event) {
+        self.news.add(jobset.object_ref(&()), event);
+    }
+
+    /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.
+    pub(crate) fn succeeded(&self, key: &ObjectRef<JobSet>) {
+        self.failures.forget(key);
     }
 
     async fn delete_jobset(&self, jobset: &JobSet) -> Result<(), ApplyError> {

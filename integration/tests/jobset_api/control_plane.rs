@@ -209,6 +209,13 @@ impl ControlPlane {
         self.whole_log().matches(text).count()
     }
 
+    /// How many lines of the same have all of this in them.
+    pub(crate) fn logged_with(&self, texts: &[&str]) -> usize {
+        let log = self.whole_log();
+        let is_meant = |line: &&str| texts.iter().all(|text| line.contains(text));
+        log.lines().filter(is_meant).count()
+    }
+
     fn whole_log(&self) -> String {
         std::fs::read_to_string(&self.shared.log).unwrap_or_default()
     }

@@ -24,6 +24,7 @@ mod proxy;
 mod restarts;
 mod scene;
 mod takeover;
+mod told;
 mod upgrade;
 mod valkey;
 mod webhooks;
@@ -51,6 +52,7 @@ fn main() -> std::process::ExitCode {
         invalid::cases(),
         in_place::cases(),
         takeover::cases(),
+        told::cases(),
         upgrade::cases(),
         valkey::cases(),
         webhooks::cases(),

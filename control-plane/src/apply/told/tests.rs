@@ -1,0 +1,45 @@
+use lockstep_core::plan::Severity;
+
+use super::*;
+
+fn jobset(uid: &str) -> JobSet {
+    let mut jobset = JobSet::default();
+    jobset.metadata.name = Some("js".to_owned());
+    jobset.metadata.uid = Some(uid.to_owned());
+    jobset
+}
+
+fn event(message: &str) -> Event {
+    Event {
+        severity: Severity::Warning,
+        reason: "JobCreationFailed".to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
+    let (told, js) = (Told::default(), jobset("u"));
+    let (a, b) = (event("a"), event("b"));
+    assert_eq!(told.news(&js, vec![a.clone()]), vec![a.clone()]);
+    for _ in 0..3 {
+        tokio::time::advance(Duration::from_secs(300)).await;
+        assert_eq!(told.news(&js, vec![a.clone()]), []);
+    }
+    // Only what is new.
+    assert_eq!(told.news(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
+    tokio::time::advance(Duration::from_secs(1000)).await;
+    assert_eq!(told.news(&js, vec![a.clone(), b]), vec![a]);
+}
+
+#[tokio::test]
+async fn what_was_away_is_news_and_so_is_all_about_another_jobset() {
+    let (told, js) = (Told::default(), jobset("u"));
+    let a = event("a");
+    assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+    assert_eq!(told.news(&js, Vec::new()), []);
+    assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+    assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
+    told.forget(&ObjectRef::from_obj(&js));
+    assert!(told.locked().is_empty());
+}
