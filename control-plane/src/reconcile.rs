@@ -18,7 +18,7 @@ use lockstep_core::reconcile::plan;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::apply::{Applier, ApplyError};
+use crate::apply::{Applier, ApplyError, Told};
 use crate::metrics::{Metrics, Outcome};
 use crate::retry::{Failures, delay};
 use crate::watch::notify::Notified;
@@ -53,6 +53,7 @@ pub async fn run(
         metrics,
         setting,
         failures: Failures::default(),
+        complaints: Told::default(),
         counts: Counts::default(),
     });
     let changes = changes.map(|key| packed(&key));
@@ -67,6 +68,7 @@ struct Reconciler {
     metrics: Arc<Metrics>,
     setting: Setting,
     failures: Failures<ObjectRef<JobSet>>,
+    complaints: Told,
     counts: Counts,
 }
 
@@ -88,6 +90,11 @@ impl Reconcile for Reconciler {
         let requeue_after = plan
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
+        let complaints = std::mem::take(&mut plan.complaints);
+        for event in self.complaints.news(&observed.jobset, complaints) {
+            tracing::info!(reason = event.reason, note = event.message, "jobset has a fault");
+            self.applier.tell(&observed.jobset, event);
+        }
         let result = if plan.is_empty() {
             Ok(())
         } else {
@@ -124,6 +131,7 @@ impl Reconciler {
     fn forget(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
         self.applier.succeeded(key);
+        self.complaints.forget(key);
         self.counts.forget(key);
     }
 }

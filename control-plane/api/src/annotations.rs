@@ -60,6 +60,9 @@ pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
 /// starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
 
+/// The longest [`RESTART_REQUEST`], in bytes: it is copied to the status.
+pub const LONGEST_RESTART_REQUEST: usize = 1024;
+
 /// Value of [`SUPERVISE`] that refuses supervision.
 pub const SUPERVISE_NONE: &str = "none";
 
@@ -81,13 +84,16 @@ pub struct EscalateAfter {
 impl EscalateAfter {
     /// The most failures that are counted.
     pub const MOST: u32 = 100;
+    /// The shortest time: no worker fails, starts and fails again in less.
+    pub const SHORTEST: Duration = Duration::from_secs(1);
 
     /// Reads `<failures>/<duration>`.
     fn parse(value: &str) -> Option<Self> {
         let (failures, within) = value.split_once('/')?;
         let failures = failures.trim().parse().ok()?;
         let within = parse_duration(within.trim()).ok()?;
-        ((1..=Self::MOST).contains(&failures) && !within.is_zero()).then_some(Self { failures, within })
+        ((1..=Self::MOST).contains(&failures) && within >= Self::SHORTEST)
+            .then_some(Self { failures, within })
     }
 }
 
@@ -133,14 +139,21 @@ pub enum AnnotationError {
     },
     /// Not a number of failures and a duration.
     #[error(
-        "annotation {key}: {value:?} must be a number of failures from 1 to {} and a duration, such as \"3/10m\"",
-        EscalateAfter::MOST
+        "annotation {key}: {value:?} must be a number of failures from 1 to {} and a duration of at least {:?}, such as \"3/10m\"",
+        EscalateAfter::MOST,
+        EscalateAfter::SHORTEST
     )]
     FailuresWithin {
         /// The annotation.
         key: &'static str,
         /// Its value.
         value: String,
+    },
+    /// Nothing that could be told from another request, or too much.
+    #[error("annotation {RESTART_REQUEST}: must be 1 to {LONGEST_RESTART_REQUEST} bytes long, not {length}")]
+    RestartRequest {
+        /// How long it is.
+        length: usize,
     },
     /// Not a scope.
     #[error("annotation {RESTART_SCOPE}: {value:?} must be \"group\" or \"worker\"")]
@@ -222,6 +235,16 @@ impl JobSet {
             });
         }
         Ok(Some(Supervise::Containers(names)))
+    }
+
+    /// The latest request for a restart ([`RESTART_REQUEST`]), where there is one.
+    pub fn restart_request(&self) -> Result<Option<&str>, AnnotationError> {
+        match self.annotation(RESTART_REQUEST) {
+            Some(value) if !(1..=LONGEST_RESTART_REQUEST).contains(&value.len()) => {
+                Err(AnnotationError::RestartRequest { length: value.len() })
+            }
+            value => Ok(value),
+        }
     }
 
     /// How long a worker may be silent after a heartbeat ([`HEARTBEAT_TIMEOUT`]), where the JobSet asks for heartbeats.

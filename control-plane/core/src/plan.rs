@@ -32,6 +32,8 @@ pub struct Plan {
     pub finished: Option<TerminalState>,
     /// To publish once the status is written.
     pub events: Vec<Event>,
+    /// What is wrong with the JobSet although it can run, as long as it is: to publish where that has not been done.
+    pub complaints: Vec<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
 }
@@ -50,6 +52,7 @@ impl Plan {
             status,
             finished: _,
             events: _,
+            complaints: _,
             requeue_after: _,
         } = self;
         delete_jobs.is_empty()

@@ -26,7 +26,7 @@ use crate::{
     jobset::Jobs,
     network,
     observed::Observed,
-    plan::{Change, JobChange, JobRef, Plan, Severity},
+    plan::{Change, Event, JobChange, JobRef, Plan, Severity},
     resume, startup,
     startup::Graph,
     status::{self, Draft, NewCondition},
@@ -75,25 +75,29 @@ pub fn plan(observed: &Observed) -> Plan {
 /// The decisions about a JobSet that has not finished.
 fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
     let jobset = &*observed.jobset;
+    // Annotations can be changed while it runs, and it has no need of any.
+    let needless = if observed.features.in_place_restart {
+        validation::in_place::annotations(jobset)
+    } else {
+        Vec::new()
+    };
     // A JobSet that runs was found valid before, if perhaps by other rules.
     if children.owned == 0 {
         let mut violations = validation::validate(jobset, &observed.features);
-        // Annotations can be changed while it runs, and it has no need of any.
         if draft.status.in_place_restart.is_some() {
-            let needless = validation::in_place::annotations(jobset);
-            if !needless.is_empty() {
-                draft.event(
-                    Severity::Warning,
-                    INVALID_ANNOTATION,
-                    validation::message(&needless),
-                );
-            }
             violations.retain(|violation| !needless.contains(violation));
         }
         if !violations.is_empty() {
             draft.fail(validation::INVALID_JOBSET, &validation::message(&violations));
             return;
         }
+    }
+    if !needless.is_empty() {
+        plan.complaints.push(Event {
+            severity: Severity::Warning,
+            reason: INVALID_ANNOTATION.to_owned(),
+            message: validation::message(&needless),
+        });
     }
     let group = in_place::group(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
     if draft.is_first() {

@@ -104,8 +104,16 @@ pub fn message(violations: &[Violation]) -> String {
     let mut message = String::from("jobset is invalid: ");
     for (index, violation) in violations.iter().enumerate() {
         let next = format!("{}{violation}", if index == 0 { "" } else { "; " });
-        if message.len() + next.len() > LONGEST && index > 0 {
-            message.push_str(&format!("; and {} more", violations.len() - index));
+        if message.len() + next.len() > LONGEST {
+            // The first alone may be long: it shows what was written.
+            if index == 0 {
+                message.push_str(&next[..next.floor_char_boundary(LONGEST - message.len())]);
+                message.push_str("...");
+            }
+            let left = violations.len() - index.max(1);
+            if left > 0 {
+                message.push_str(&format!("; and {left} more"));
+            }
             break;
         }
         message.push_str(&next);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_api::{JobSet, annotations};
+use lockstep_api::JobSet;
 use lockstep_core::restart::{Durable, Identity, Incarnation, Observed, Policy, Report, Scope, Worker};
 
 use super::observe::View;
@@ -42,7 +42,8 @@ impl Sight {
                 ..gathered.policy.clone()
             },
             suspended: jobset.is_suspended(),
-            manual_request: jobset.annotation(annotations::RESTART_REQUEST).map(str::to_owned),
+            // It is copied to the status, and one that is too long is none.
+            manual_request: jobset.restart_request().ok().flatten().map(str::to_owned),
         };
         let observed = Arc::new(observed);
         Self { view, observed }

@@ -97,7 +97,7 @@ fn next_name(pod: &Pod) -> String {
     naming::replacement_pod_name(JOB, index, &pod.uid().unwrap_or_default())
 }
 
-async fn running(scene: &Scene) -> Result<Vec<Pod>> {
+pub(crate) async fn running(scene: &Scene) -> Result<Vec<Pod>> {
     scene.create(in_place()).await?;
     until_pods(scene, JOB, WORKERS).await?;
     scene.pods_become(JOB, "Running").await?;

@@ -3,16 +3,19 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
+use lockstep_api::annotations::RESTART_REQUEST;
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
 use crate::fixture::{Case, case};
+use crate::pods::{running, with_groups};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(
-        a_job_that_can_never_be_made_is_told_of_once_and_tried_ever_more_slowly
-    )]
+    vec![
+        case!(a_job_that_can_never_be_made_is_told_of_once_and_tried_ever_more_slowly),
+        case!(a_request_that_is_too_long_is_told_of_and_not_acted_upon alone),
+    ]
 }
 
 /// The events with this reason about the JobSet.
@@ -60,4 +63,34 @@ async fn a_job_that_can_never_be_made_is_told_of_once_and_tried_ever_more_slowly
         "{told:?}"
     );
     Ok(())
+}
+
+async fn a_request_that_is_too_long_is_told_of_and_not_acted_upon(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        running(&scene).await?;
+        let request = async |value: &str| {
+            let annotations = json!({RESTART_REQUEST: value});
+            scene
+                .patch(json!({"metadata": {"annotations": annotations}}))
+                .await
+        };
+        request(&"x".repeat(100_000)).await?;
+        let note = scene.until_event("InvalidAnnotation").await?;
+        ensure!(
+            note.contains("lockstep.dev/restart-request: must be 1 to 1024 bytes long, not 100000"),
+            "{note}"
+        );
+        request("now").await?;
+        scene
+            .until_status("the next request is heard, and no other was", |status| {
+                let state = status.in_place_restart.as_ref();
+                let heard = state.and_then(|state| state.handled_manual_request.as_deref());
+                assert!(heard.is_none_or(|heard| heard == "now"), "{heard:?}");
+                heard.is_some()
+            })
+            .await?;
+        ensure!(events(&scene, "InvalidAnnotation").await?.len() == 1);
+        Ok(())
+    });
+    with_groups(&scene, &[], body).await
 }

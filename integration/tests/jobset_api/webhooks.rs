@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
-use annotations::an_annotation_that_does_nothing_is_named_and_the_jobset_taken;
+use annotations::{
+    an_annotation_that_cannot_be_is_refused, an_annotation_that_does_nothing_is_named_and_the_jobset_taken,
+};
 use certificates::{
     files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead,
     what_the_api_server_must_trust_is_put_back_and_a_lost_secret_made_anew,
@@ -31,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(an_update_may_change_what_a_suspended_jobset_lets_it),
         case!(kubectl_applies_through_the_webhooks),
         case!(an_annotation_that_does_nothing_is_named_and_the_jobset_taken),
+        case!(an_annotation_that_cannot_be_is_refused),
         case!(exclusive_placement_brings_followers_to_their_leader),
         case!(files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead),
         case!(the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations),

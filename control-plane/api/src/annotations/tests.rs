@@ -97,12 +97,31 @@ fn failures_within_a_time_are_read() {
     assert_eq!(read(" 3 / 10m "), Ok(Some(expected)));
     assert_eq!(JobSet::default().escalate_after(), Ok(None));
     for wrong in [
-        "", "3", "10m", "3/", "/10m", "3/10", "0/10m", "3/0s", "-1/10m", "101/10m", "3/10m/1",
+        "", "3", "10m", "3/", "/10m", "3/10", "0/10m", "3/0s", "1/1ns", "3/999ms", "-1/10m", "101/10m",
+        "3/10m/1",
     ] {
         assert!(read(wrong).is_err(), "{wrong}");
     }
     assert_eq!(
         read("often").unwrap_err().to_string(),
-        "annotation lockstep.dev/escalate-after: \"often\" must be a number of failures from 1 to 100 and a duration, such as \"3/10m\""
+        "annotation lockstep.dev/escalate-after: \"often\" must be a number of failures from 1 to 100 and a duration of at least 1s, such as \"3/10m\""
     );
+}
+
+#[test]
+fn a_request_says_something_and_not_too_much() {
+    let read = |value: &str| {
+        let jobset = annotated(RESTART_REQUEST, value);
+        jobset.restart_request().map(|request| request.map(str::to_owned))
+    };
+    let longest = "r".repeat(LONGEST_RESTART_REQUEST);
+    assert_eq!(read("now"), Ok(Some("now".to_owned())));
+    assert_eq!(read(&longest), Ok(Some(longest.clone())));
+    assert_eq!(JobSet::default().restart_request(), Ok(None));
+    for (wrong, length) in [("", 0), (&format!("{longest}r"), 1025)] {
+        assert_eq!(
+            read(wrong).unwrap_err().to_string(),
+            format!("annotation lockstep.dev/restart-request: must be 1 to 1024 bytes long, not {length}")
+        );
+    }
 }

@@ -357,3 +357,39 @@ fn an_annotation_that_becomes_wrong_is_refused_and_one_that_was_wrong_is_no_obst
     assert_eq!(refused(&wrong, &other), [""; 0]);
     assert_eq!(refused(&wrong, &js), [""; 0]);
 }
+
+#[test]
+fn a_request_that_is_too_long_and_a_window_too_short_are_refused_unless_they_were_there() {
+    let js = base().restarting(RestartStrategy::InPlaceRestart, 1);
+    for (key, wrong, expected) in [
+        (
+            annotations::RESTART_REQUEST,
+            String::new(),
+            "must be 1 to 1024 bytes long, not 0",
+        ),
+        (
+            annotations::RESTART_REQUEST,
+            "x".repeat(1025),
+            "must be 1 to 1024 bytes long, not 1025",
+        ),
+        (
+            annotations::ESCALATE_AFTER,
+            "1/1ns".to_owned(),
+            "a duration of at least 1s",
+        ),
+    ] {
+        let wrong = js.clone().annotated(key, &wrong);
+        let created = validate_create(&wrong, &Features::default());
+        for refused in [&created, &validate_update(&js, &wrong, &Features::default())] {
+            assert!(
+                refused.len() == 1
+                    && refused[0].to_string().contains(expected)
+                    && refused[0].field.contains(key),
+                "{refused:?}"
+            );
+        }
+        // Whoever changes something else is let through.
+        let labelled = wrong.clone().suspended(true);
+        assert_eq!(validate_update(&wrong, &labelled, &Features::default()), []);
+    }
+}

@@ -1,4 +1,4 @@
-//! Annotations that do nothing, named to whoever writes them. They are never a reason to refuse.
+//! Annotations that do nothing, or no good, named to whoever writes them. They are never a reason to refuse.
 //!
 //! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is not spoken of; the warnings are few, and
 //! short enough to be shown whole.
@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 
 use lockstep_api::{InPlaceKind, JobSet, annotations as keys, ray::keys as ray};
 
-use crate::{features::Features, in_place, validation::path};
+use crate::{
+    features::Features,
+    in_place,
+    validation::{path, qualified_name},
+};
 
 #[cfg(test)]
 mod tests;
@@ -168,9 +172,16 @@ impl Judge {
         stated: Option<&BTreeMap<String, String>>,
         warnings: &mut Vec<String>,
     ) {
-        for key in stated.iter().flat_map(|stated| stated.keys()) {
-            let exclusive = stated.is_some_and(|stated| stated.contains_key(keys::EXCLUSIVE_TOPOLOGY));
-            if let Some(what) = self.without_effect(key, place, exclusive) {
+        let has = |key: &str| stated.is_some_and(|stated| stated.contains_key(key));
+        for (key, value) in stated.into_iter().flatten() {
+            let domains = key == keys::EXCLUSIVE_TOPOLOGY && !has(keys::NODE_SELECTOR_STRATEGY);
+            let what = if domains && !qualified_name(value).is_empty() {
+                // Upstream takes it.
+                Some("is not the name of a node label, so that no pod can be made".to_owned())
+            } else {
+                self.without_effect(key, place, has(keys::EXCLUSIVE_TOPOLOGY))
+            };
+            if let Some(what) = what {
                 warnings.push(format!("{field}[{key}]: {what}"));
             }
         }

@@ -303,16 +303,31 @@ fn a_wrong_annotation_does_not_fail_a_jobset_whose_jobs_are_made_anew() {
         .annotated(annotations::RESTART_GRACE, "5");
     js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus::default());
     let plan = plan(&observe(&js, []));
-    assert_eq!((plan.finished, plan.create_jobs.len()), (None, 1));
-    let told = plan
-        .events
-        .iter()
-        .find(|event| event.reason == INVALID_ANNOTATION);
-    assert!(
-        told.is_some_and(|event| event.message.contains(annotations::RESTART_GRACE)),
-        "{:?}",
-        plan.events
-    );
+    assert_eq!((&plan.finished, plan.create_jobs.len()), (&None, 1));
+    complains_of(&plan, annotations::RESTART_GRACE);
+}
+
+#[track_caller]
+fn complains_of(plan: &Plan, annotation: &str) {
+    let [complaint] = plan.complaints.as_slice() else {
+        panic!("{:?}", plan.complaints);
+    };
+    assert_eq!(complaint.reason, INVALID_ANNOTATION);
+    assert!(complaint.message.contains(annotation), "{complaint:?}");
+}
+
+#[test]
+fn a_wrong_annotation_of_a_jobset_that_runs_is_a_complaint_as_long_as_it_is_there() {
+    let js = |request: &str| {
+        jobset([replicated_job("a", 1)])
+            .restarting(RestartStrategy::InPlaceRestart, 1)
+            .annotated(annotations::RESTART_REQUEST, request)
+    };
+    let looked_at = |js: &JobSet| plan(&observe(js, [child(js, "a", 0, Fate::Ready)]));
+    let long = looked_at(&js(&"x".repeat(100_000)));
+    complains_of(&long, "restart-request: must be 1 to 1024 bytes long, not 100000");
+    assert_eq!(long.finished, None);
+    assert_eq!(looked_at(&js("now")).complaints, []);
 }
 
 #[test]

@@ -71,6 +71,12 @@ pub(crate) fn annotations(jobset: &JobSet) -> Vec<Violation> {
             .err()
             .map(|error| annotation(annotations::ESCALATE_AFTER, &error)),
     );
+    violations.extend(
+        jobset
+            .restart_request()
+            .err()
+            .map(|error| annotation(annotations::RESTART_REQUEST, &error)),
+    );
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
         Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, &mut violations),

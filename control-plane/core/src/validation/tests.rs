@@ -344,4 +344,10 @@ fn messages_name_the_field_and_stay_short() {
     });
     let text = message(&validate(&many, &Features::default()));
     assert!(text.len() < 1024 && text.ends_with(" more"), "{text}");
+    // Conditions take 32 KiB.
+    let long = base()
+        .annotated(annotations::IN_PLACE_TIMEOUT, &"ä".repeat(50_000))
+        .annotated(annotations::RESTART_GRACE, "5");
+    let text = message(&validate(&long, &Features::default()));
+    assert!(text.len() < 1100 && text.ends_with("ä...; and 1 more"), "{text}");
 }

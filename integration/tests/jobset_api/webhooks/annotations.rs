@@ -1,18 +1,20 @@
 //! What `kubectl` shows to who writes an annotation that does nothing, or cannot be.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, bail, ensure};
 use lockstep_api::JobSet;
+use lockstep_api::annotations::{ESCALATE_AFTER, EXCLUSIVE_TOPOLOGY, RESTART_REQUEST};
 use serde_json::{Value, json};
 
-use super::setup;
+use super::{ensure_invalid, setup};
 use crate::scene::{Scene, jobset, replicated_job};
 
 /// What `kubectl apply` says about this JobSet, where it warns of something.
 async fn warned(scene: &Scene, manifest: &Value) -> Result<String> {
     let apply = ["apply", "--filename", "-", "--warnings-as-errors"];
-    let result = scene.namespace.kubectl_with(&apply, &manifest.to_string()).await;
-    let said = result.err().context("no warning")?;
-    Ok(format!("{said:#}"))
+    match scene.namespace.kubectl_with(&apply, &manifest.to_string()).await {
+        Ok(said) => bail!("no warning: {said}"),
+        Err(said) => Ok(format!("{said:#}")),
+    }
 }
 
 pub(super) async fn an_annotation_that_does_nothing_is_named_and_the_jobset_taken(
@@ -32,13 +34,53 @@ pub(super) async fn an_annotation_that_does_nothing_is_named_and_the_jobset_take
     scene.api::<JobSet>().get("js").await?;
 
     // Who changes something else is not told again.
-    let label = ["label", "jobset", "js", "any=label", "--warnings-as-errors"];
-    scene.namespace.kubectl(&label).await?;
+    let other = r#"{"spec": {"ttlSecondsAfterFinished": 100}}"#;
+    let patch = [
+        "patch",
+        "jobset",
+        "js",
+        "--type=merge",
+        "--warnings-as-errors",
+        "--patch",
+        other,
+    ];
+    scene.namespace.kubectl(&patch).await?;
     manifest["metadata"]["annotations"]["lockstep.dev/supervize"] = json!("worker");
+    manifest["spec"]["ttlSecondsAfterFinished"] = json!(200);
     let said = warned(&scene, &manifest).await?;
     ensure!(
         said.contains("did you mean lockstep.dev/supervise?") && !said.contains("max-backoff"),
         "{said}"
     );
+    Ok(())
+}
+
+pub(super) async fn an_annotation_that_cannot_be_is_refused(scene: Scene) -> Result<()> {
+    setup::enable(&scene).await?;
+    let mut job = replicated_job("a", 1);
+    job["template"]["spec"]["backoffLimit"] = json!(i32::MAX);
+    let policy = json!({"restartStrategy": "InPlaceRestart"});
+    let mut manifest = jobset(json!({"suspend": true, "failurePolicy": policy, "replicatedJobs": [job]}));
+    for (key, value, expected) in [
+        (RESTART_REQUEST, "", "must be 1 to 1024 bytes long, not 0"),
+        (
+            RESTART_REQUEST,
+            &"x".repeat(100_000),
+            "must be 1 to 1024 bytes long, not 100000",
+        ),
+        (
+            ESCALATE_AFTER,
+            "1/1ns",
+            "must be a number of failures from 1 to 100 and a duration of at least 1s",
+        ),
+    ] {
+        manifest["metadata"]["annotations"] = json!({key: value});
+        ensure_invalid(scene.create(manifest.clone()).await, expected)?;
+    }
+    // Upstream takes this one, and so do we.
+    manifest["metadata"]["annotations"] = json!({EXCLUSIVE_TOPOLOGY: ""});
+    let said = warned(&scene, &manifest).await?;
+    ensure!(said.contains("is not the name of a node label"), "{said}");
+    scene.api::<JobSet>().get("js").await?;
     Ok(())
 }

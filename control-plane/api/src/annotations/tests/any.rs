@@ -59,7 +59,7 @@ proptest! {
             Ok(read) => {
                 let read = read.unwrap();
                 prop_assert_eq!(i64::from(read.failures), failures);
-                prop_assert!((1..=EscalateAfter::MOST).contains(&read.failures) && !read.within.is_zero());
+                prop_assert!((1..=EscalateAfter::MOST).contains(&read.failures) && read.within >= EscalateAfter::SHORTEST);
             }
             Err(error) => named(ESCALATE_AFTER, &value, &error)?,
         }

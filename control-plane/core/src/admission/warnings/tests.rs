@@ -172,6 +172,22 @@ fn what_stands_in_the_wrong_place_is_told_the_right_one() {
 }
 
 #[test]
+fn domains_without_a_label_are_told_of() {
+    for value in ["", "not a label"] {
+        let js = plain().annotated(keys::EXCLUSIVE_TOPOLOGY, value);
+        assert_eq!(
+            told(&js),
+            [
+                "metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: is not the name of a node label, so that no pod \
+                 can be made"
+            ]
+        );
+        // Which nodes it may be is then decided by labels that somebody else puts on them.
+        assert!(told(&js.annotated(keys::NODE_SELECTOR_STRATEGY, "true")).is_empty());
+    }
+}
+
+#[test]
 fn a_change_tells_only_of_what_it_brings() {
     let old = plain().annotated("lockstep.dev/old", "x");
     let new = old.clone().annotated("lockstep.dev/new", "x").suspended(true);
