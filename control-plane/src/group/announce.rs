@@ -28,6 +28,9 @@ const BACKLOG: usize = 1024;
 const LONGEST_NOTE: usize = 1024;
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
+#[cfg(test)]
+mod tests;
+
 /// Takes announcements from group tasks without ever making them wait.
 #[derive(Clone)]
 pub struct Announcer {
@@ -133,12 +136,11 @@ impl Announcer {
                 );
                 (true, "WorkerEscalated", note, None)
             }
-            Announcement::Exhausted { cause } => (
-                true,
-                "ReachedMaxRestarts",
-                format!("maxRestarts is used up: {}", sentence(&cause)),
-                None,
-            ),
+            // The event comes with the condition Failed, once that is written.
+            Announcement::Exhausted { cause } => {
+                tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
+                return;
+            }
         };
         self.tell(jobset, warning, reason, note, timeline);
     }

@@ -28,6 +28,9 @@ async fn max_restarts_fail_the_jobset(scene: Scene) -> Result<()> {
     group.status_has("/terminalState", "Failed").await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.event("ReachedMaxRestarts").await?;
+    // The coordinator would have told of it before the condition was written.
+    let told = group.events("ReachedMaxRestarts").await?;
+    ensure!(told.len() == 1, "{told:?}");
     Ok(())
 }
 
