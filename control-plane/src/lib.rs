@@ -23,6 +23,7 @@ pub mod serve;
 pub mod settings;
 pub mod tls;
 pub mod traces;
+mod unfit;
 pub mod watch;
 pub mod webhook;
 mod work;

@@ -20,6 +20,7 @@ mod apply;
 mod cluster;
 mod cron;
 mod dashboard;
+mod guarded;
 mod job;
 pub(crate) mod kuberay;
 mod ledger;

@@ -3,7 +3,6 @@
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
@@ -15,6 +14,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
+use super::guarded::Guarded;
 use crate::watch::follow::{Health, backoff};
 use crate::watch::readable::report;
 
@@ -25,7 +25,7 @@ const UNREADABLE: &str = "Unreadable";
 
 /// All objects of a kind that can be read. One that cannot is reported, and is as good as absent: nothing is done about it.
 pub(super) fn readable<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     recorder: Recorder,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
@@ -41,18 +41,18 @@ where
                 Err(error) => return Some(Err(error)),
                 Ok(Event::Init) => return Some(Ok(Event::Init)),
                 Ok(Event::InitDone) => return Some(Ok(Event::InitDone)),
-                Ok(Event::InitApply(object)) => object.0.map(Event::InitApply),
-                Ok(Event::Apply(object)) => object.0.map(Event::Apply),
+                Ok(Event::InitApply(object)) => object.read().map(Event::InitApply),
+                Ok(Event::Apply(object)) => object.read().map(Event::Apply),
                 // That it is gone can be read.
                 Ok(Event::Delete(object)) => Ok(Event::Delete(
-                    object.0.unwrap_or_else(|unreadable| bare(unreadable.metadata)),
+                    object.read().unwrap_or_else(|(metadata, _)| bare(*metadata)),
                 )),
             };
             match read {
                 Ok(event) => Some(Ok(event)),
-                Err(unreadable) => {
-                    let object: K = bare(unreadable.metadata);
-                    let why = format!("cannot be read and is left alone: {}", unreadable.error);
+                Err((metadata, error)) => {
+                    let object: K = bare(*metadata);
+                    let why = format!("cannot be read and is left alone: {error}");
                     report(&recorder, &object, UNREADABLE, why).await;
                     // What was read of it before is no longer so.
                     is_change.then(|| Ok(Event::Delete(object)))

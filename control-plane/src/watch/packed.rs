@@ -13,6 +13,7 @@ use thiserror::Error as ThisError;
 
 use super::kept::same_kind_as;
 use super::lean::{LAST_APPLIED, Meta};
+use crate::unfit;
 
 #[cfg(test)]
 mod tests;
@@ -27,11 +28,8 @@ pub struct PackedJobSet {
 
 /// The JobSet does not have the form that its kind prescribes.
 #[derive(Clone, Debug, ThisError, PartialEq, Eq)]
-#[error("{path}: {error}")]
-pub struct Unreadable {
-    path: String,
-    error: String,
-}
+#[error("{0}")]
+pub struct Unreadable(String);
 
 #[derive(Deserialize)]
 struct Body {
@@ -87,24 +85,14 @@ impl PackedJobSet {
     /// [`Unreadable`], with the field that is wrong.
     pub fn unpack(&self) -> Result<JobSet, Unreadable> {
         let mut text = serde_json::Deserializer::from_slice(&self.text);
-        let Body { spec, status } =
-            serde_path_to_error::deserialize(&mut text).map_err(|error| Unreadable {
-                path: error.path().to_string(),
-                error: without_position(&error.into_inner()),
-            })?;
+        let Body { spec, status } = serde_path_to_error::deserialize(&mut text)
+            .map_err(|error| Unreadable(unfit::sentence(&error)))?;
         Ok(JobSet {
             metadata: self.metadata.clone(),
             spec,
             status,
         })
     }
-}
-
-/// What is wrong. Where it is in a text that nobody has seen is of no use.
-fn without_position(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let position = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&position).unwrap_or(&text).to_owned()
 }
 
 impl<'de> Deserialize<'de> for PackedJobSet {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::patch;
 use super::refusal::Refusal;
 use super::review::{Operation, Request};
+use crate::unfit;
 
 /// How many volume claims are looked up at once.
 const CLAIMS_AT_ONCE: usize = 8;
@@ -123,5 +124,5 @@ fn read(object: &Value) -> Result<JobSet, Refusal> {
         )));
     }
     serde_path_to_error::deserialize(object)
-        .map_err(|error| Refusal::Unreadable(format!("JobSet: {}: {}", error.path(), error.inner())))
+        .map_err(|error| Refusal::Unreadable(format!("JobSet: {}", unfit::sentence(&error))))
 }

@@ -12,6 +12,7 @@ use super::patch;
 use super::refusal::Refusal;
 use super::review::{Operation, Request};
 use crate::placement::{Placement, PlacementError};
+use crate::unfit;
 
 /// Brings a pod that is created to its place, and into the PodGroup of its gang or behind its gate.
 pub(super) async fn mutate(request: &Request, placement: &Placement) -> Result<Patch, Refusal> {
@@ -47,8 +48,7 @@ fn read(request: &Request) -> Result<Option<Pod>, Refusal> {
     let mut pod: Pod = match serde_path_to_error::deserialize(&request.object) {
         Ok(pod) => pod,
         Err(error) if asks.into_iter().any(annotated) => {
-            let message = format!("Pod: {}: {}", error.path(), error.inner());
-            return Err(Refusal::Unreadable(message));
+            return Err(Refusal::Unreadable(format!("Pod: {}", unfit::sentence(&error))));
         }
         Err(_) => return Ok(None),
     };

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::refusal::Refusal;
 use super::review::{Operation, Request};
 use crate::ray::kuberay::KubeRay;
+use crate::unfit;
 
 /// Refuses what can never run, or a change that makes it so.
 pub(super) async fn validate<R>(request: &Request, kuberay: &KubeRay) -> Result<(), Refusal>
@@ -84,5 +85,5 @@ fn read<R: Resource<DynamicType = ()> + DeserializeOwned>(object: &Value) -> Res
         )));
     }
     serde_path_to_error::deserialize(object)
-        .map_err(|error| Refusal::Unreadable(format!("{kind}: {}: {}", error.path(), error.inner())))
+        .map_err(|error| Refusal::Unreadable(format!("{kind}: {}", unfit::sentence(&error))))
 }

@@ -237,7 +237,10 @@ async fn a_cluster_that_cannot_be_read_stops_no_other(scene: Scene) -> Result<()
     let create = ["create", "--filename", "-"];
     scene.namespace.kubectl_with(&create, &broken.to_string()).await?;
     let note = scene.until_event_of("RayCluster", "Unreadable").await?;
-    ensure!(note.contains("cannot be read"), "{note}");
+    let field = "spec.headGroupSpec.template.spec.containers";
+    let expected =
+        format!("cannot be read and is left alone: {field}: Invalid value: \"none\": must be of type array");
+    ensure!(note == expected, "{note}");
     running(&scene, 1).await?;
     Ok(())
 }

@@ -68,6 +68,6 @@ fn an_error_names_the_field() {
         .unwrap_err();
     assert_eq!(
         wrong.to_string(),
-        "spec.replicatedJobs[0].name: invalid type: integer `7`, expected a string"
+        "spec.replicatedJobs[0].name: Invalid value: 7: must be of type string"
     );
 }

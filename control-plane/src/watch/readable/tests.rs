@@ -29,7 +29,7 @@ fn an_object_that_cannot_be_read_is_named_and_counts_as_absent() {
     assert_eq!(jobset.key().name, "js");
     assert_eq!(
         unreadable.unwrap().1.to_string(),
-        "spec.replicatedJobs: invalid type: string \"none\", expected a sequence"
+        "spec.replicatedJobs: Invalid value: \"none\": must be of type array"
     );
     let (event, unreadable) = split(Event::InitApply(bad()));
     assert!(event.is_none() && unreadable.is_some());
