@@ -55,6 +55,11 @@ has(object.metadata.annotations) && 'lockstep.dev/gang-pod-group' in object.meta
 oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec
 {{- end }}
 
+{{/* Whether nothing changes of a JobSet's spec, and something that a user says in an annotation. */}}
+{{- define "lockstep.newAnnotations" -}}
+!({{ include "lockstep.newSpec" . }}) && has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('lockstep.dev/') && (!has(oldObject.metadata.annotations) || !(key in oldObject.metadata.annotations) || oldObject.metadata.annotations[key] != object.metadata.annotations[key]))
+{{- end }}
+
 {{/* Whether one of Ray's resources does not state that another controller looks after it, or did not before. */}}
 {{- define "lockstep.rayOpen" -}}
 !has(object.spec) || !has(object.spec.managedBy) || object.spec.managedBy in ['', 'lockstep.dev/ray-controller'] || (oldObject != null && has(oldObject.spec) && has(oldObject.spec.managedBy) && oldObject.spec.managedBy == 'lockstep.dev/ray-controller')

@@ -33,7 +33,7 @@ pub(super) async fn an_annotation_that_does_nothing_is_named_and_the_jobset_take
     }
     scene.api::<JobSet>().get("js").await?;
 
-    // Who changes something else is not told again.
+    // Who changes something else is not told again. A change of annotations alone is looked at too.
     let other = r#"{"spec": {"ttlSecondsAfterFinished": 100}}"#;
     let patch = [
         "patch",
@@ -46,7 +46,6 @@ pub(super) async fn an_annotation_that_does_nothing_is_named_and_the_jobset_take
     ];
     scene.namespace.kubectl(&patch).await?;
     manifest["metadata"]["annotations"]["lockstep.dev/supervize"] = json!("worker");
-    manifest["spec"]["ttlSecondsAfterFinished"] = json!(200);
     let said = warned(&scene, &manifest).await?;
     ensure!(
         said.contains("did you mean lockstep.dev/supervise?") && !said.contains("max-backoff"),
