@@ -25,7 +25,9 @@ class CustomBuildHook(BuildHookInterface[Any]):
         # Where the build is isolated its scripts are on PATH, and not among this interpreter's.
         command += [f"--plugin={plugin.name}={plugin}" for plugin in plugins if plugin.exists()]
         command += [f"--{output}={self.made.name}" for output in outputs]
-        subprocess.run([*command, PROTO], check=True, stderr=subprocess.DEVNULL)
+        done = subprocess.run([*command, PROTO], stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"protoc ended with {done.returncode}:\n{done.stderr}")
         for path in sorted(pathlib.Path(self.made.name).rglob("*.py*")):
             build_data["force_include"][str(path)] = str(path.relative_to(self.made.name))
 
