@@ -50,6 +50,10 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._steps: deque[Step] = deque()
         self._turn = threading.Condition()
         self.requests: list[pb.ListGroupsRequest | pb.WatchGroupsRequest | pb.RestartGroupRequest] = []
+        # How many calls that are no watches a replica answers that does not lead.
+        self.following = 0
+        # Who called, one after the other.
+        self.bearers: list[str | bytes | None] = []
         self.silent = threading.Event()
         self.ended = threading.Event()
 
@@ -61,14 +65,21 @@ class Platform(platform_pb2_grpc.PlatformServicer):
 
     def _check(self, context: grpc.ServicerContext, writes: bool = False) -> None:
         token = dict(context.invocation_metadata()).get("authorization")
+        self.bearers.append(token)
         if token not in ("Bearer reader", "Bearer writer"):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not known")
         if writes and token != "Bearer writer":
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "reader may not patch jobsets js in namespace team")
 
+    def _lead(self, context: grpc.ServicerContext) -> None:
+        if self.following:
+            self.following -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "this replica of the control plane does not lead")
+
     def ListGroups(self, request: pb.ListGroupsRequest, context: grpc.ServicerContext) -> pb.ListGroupsResponse:
         self._check(context)
         self.requests.append(request)
+        self._lead(context)
         if self.silent.is_set():
             self._wait(context)
         first = int(request.page_token or 0)
@@ -90,9 +101,10 @@ class Platform(platform_pb2_grpc.PlatformServicer):
     def RestartGroup(self, request: pb.RestartGroupRequest, context: grpc.ServicerContext) -> pb.RestartGroupResponse:
         self._check(context, writes=True)
         self.requests.append(request)
+        self._lead(context)
         if request.name != "js":
             context.abort(grpc.StatusCode.NOT_FOUND, f"name: there is no JobSet {request.name} in namespace team")
-        return pb.RestartGroupResponse(token=request.token or "made", uid="uid-js", generation=3)
+        return pb.RestartGroupResponse(token=request.token, uid="uid-js", generation=3)
 
     def _next(self, context: grpc.ServicerContext) -> Step | None:
         """The next step, unless nobody listens any more."""

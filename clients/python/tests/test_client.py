@@ -48,6 +48,28 @@ class Calls(ClientTest):
         self.assertEqual((answer.token, answer.generation, answer.handled), ("t-1", 3, False))
         self.assertEqual(self.platform.requests, [pb.RestartGroupRequest(namespace="team", name="js", token="t-1")])
 
+    def test_a_replica_that_does_not_lead_is_not_the_last_word(self) -> None:
+        self.platform.groups = [group("a"), group("b")]
+        self.platform.following = 2
+        with self.assertLogs("lockstep", "INFO") as logged:
+            self.assertEqual([g.name for g in self.client.list_groups("team", page_size=1)], ["a", "b"])
+        self.assertEqual(len(logged.output), 2)
+        self.assertIn("does not lead", logged.output[0])
+        self.assertEqual(len(self.platform.requests), 4)
+        # Both attempts are one request for a restart.
+        self.platform.requests.clear()
+        self.platform.following = 1
+        answer = self.client.restart_group("team", "js")
+        self.assertTrue(answer.token)
+        expected = pb.RestartGroupRequest(namespace="team", name="js", token=answer.token)
+        self.assertEqual(self.platform.requests, [expected, expected])
+        self.assertNotEqual(self.client.restart_group("team", "js").token, answer.token)
+
+    def test_where_nobody_leads_in_time_the_failure_says_so(self) -> None:
+        self.platform.following = 1000
+        with self.assertRaisesRegex(lockstep.Unavailable, "does not lead"):
+            self.client.restart_group("team", "js", timeout=0.5)
+
     def test_the_token_is_read_at_each_call(self) -> None:
         self.token.write_text("stranger", encoding="ascii")
         with self.assertRaises(lockstep.Unauthenticated) as raised:
@@ -82,7 +104,7 @@ class Calls(ClientTest):
         self.stop = self.serve()
         renewed, _ = self.ca.read_bytes(), self.ca.write_bytes(trusted)
         with self.assertRaises(lockstep.Unavailable):
-            list(self.client.list_groups())
+            list(self.client.list_groups(timeout=0.5))
         self.assertEqual(self.platform.requests, [])
         # The CA is read at each call, as the token.
         self.ca.write_bytes(renewed)
@@ -90,7 +112,7 @@ class Calls(ClientTest):
         self.stop.close()
         self.serve("somebody-else")
         with self.assertRaises(lockstep.Unavailable):
-            list(self.client.list_groups())
+            list(self.client.list_groups(timeout=0.5))
         other = Client(self.target, ca_file=self.ca, token_file=self.token, server_name="somebody-else")
         self.assertEqual(list(other.list_groups()), [])
 
@@ -138,6 +160,41 @@ class Watches(ClientTest):
         with self.assertRaises(lockstep.Unauthenticated):
             list(events)
 
+    def test_following_goes_on_with_the_next_token_once_one_has_run_out(self) -> None:
+        self.platform.play(SYNCED)
+        events = self.client.follow_groups()
+        self.assertEqual(seen(events, 1), ["synced"])
+        self.token.write_text("reader", encoding="ascii")
+        self.platform.play(grpc.StatusCode.UNAUTHENTICATED, changed(group("a")))
+        self.assertEqual(seen(events, 1), ["a=0"])
+        self.assertEqual(self.platform.bearers, ["Bearer writer", "Bearer reader"])
+        # The next one is no good either.
+        self.token.write_text("stranger", encoding="ascii")
+        self.platform.play(grpc.StatusCode.UNAUTHENTICATED)
+        with self.assertRaises(lockstep.Unauthenticated):
+            list(events)
+        self.assertEqual(self.platform.bearers[2:], ["Bearer stranger"])
+
+    def test_following_gives_up_where_it_never_began_and_says_what_it_waits_for(self) -> None:
+        trusted = self.ca.read_bytes()
+        self.stop.close()
+        self.serve()
+        renewed, _ = self.ca.read_bytes(), self.ca.write_bytes(trusted)
+        client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=0.5)
+        with self.assertLogs("lockstep", "WARNING"), self.assertRaises(lockstep.Unavailable):
+            list(client.follow_groups())
+        # Once it has begun it goes on for longer than that.
+        self.ca.write_bytes(renewed)
+        self.platform.play(SYNCED)
+        events = client.follow_groups(timeout=2)
+        self.assertEqual(seen(events, 1), ["synced"])
+        self.ca.write_bytes(trusted)
+        self.platform.play(grpc.StatusCode.UNAVAILABLE)
+        with self.assertLogs("lockstep", "WARNING") as logged, self.assertRaises(lockstep.DeadlineExceeded):
+            list(events)
+        self.assertIn("shutting down", logged.output[0])
+        self.assertGreater(len(logged.output), 1)
+
     def test_a_restart_is_seen_through(self) -> None:
         stopping = group("js", 4, handled_request="made", phase=pb.GROUP_PHASE_STOPPING)
         stopping.released, stopping.workers_up = 3, 0
@@ -145,8 +202,19 @@ class Watches(ClientTest):
         starting.workers_up = 1
         self.platform.play(changed(group("js", 3)), SYNCED, changed(stopping), changed(starting))
         self.platform.play(changed(group("js", 4, handled_request="made", last_rung="Process")))
-        done = self.client.restart_and_wait("team", "js", timeout=20)
+        done = self.client.restart_and_wait("team", "js", token="made", timeout=20)
         self.assertEqual((done.generation, done.last_rung), (4, "Process"))
+
+    def test_a_restart_for_another_reason_is_not_the_one_that_was_asked_for(self) -> None:
+        before = group("js", 3, handled_request="before")
+        crashed = group("js", 4, handled_request="before")
+        self.platform.play(changed(before), SYNCED, changed(crashed), changed(group("js", 5, handled_request="mine")))
+        self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 5)
+
+    def test_a_later_request_stands_for_the_one_before_it(self) -> None:
+        self.platform.play(changed(group("js", 3, handled_request="before")), SYNCED)
+        self.platform.play(changed(group("js", 4, handled_request="another")))
+        self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
 
     def test_a_restart_that_is_not_done_in_time_or_whose_group_goes(self) -> None:
         self.platform.play(changed(group("js", 3)), SYNCED)
@@ -156,6 +224,16 @@ class Watches(ClientTest):
         self.platform.play(changed(group("js", 3)), removed("js"))
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone"):
             self.client.restart_and_wait("team", "js", timeout=20)
+
+    def test_a_group_that_has_ended_before_the_watch_is_not_waited_for(self) -> None:
+        self.platform.play(SYNCED)
+        with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
+            self.client.restart_and_wait("team", "js", timeout=20)
+        self.assertTrue(self.platform.ended.wait(20))
+        # Another one of the same name.
+        self.platform.play(changed(group("js", 9, uid="uid-new", handled_request="made")), SYNCED)
+        with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
+            self.client.restart_and_wait("team", "js", token="made", timeout=20)
 
     def test_the_example_prints_each_restart_with_its_cause(self) -> None:
         why = pb.Cause(reason="WorkerExited", pod="js-0", node="n1", exit=pb.Exit(code=3))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 
@@ -17,8 +20,11 @@ from lockstep.platform.v1 import platform_pb2 as pb
 from lockstep.platform.v1.platform_pb2_grpc import PlatformStub
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-# Waits of `follow_groups` between attempts, in seconds.
+# The first wait between attempts, and the longest, in seconds.
 _DELAYS = (0.1, 5.0)
+_LOG = logging.getLogger("lockstep")
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 # A dead connection is noticed within 40 s. No connection is shared: the next one may lead to another replica.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_time_ms", 30_000),
@@ -57,6 +63,7 @@ class Client:
     """The platform API of one Lockstep, at `target`: lockstep-control-plane.lockstep-system.svc:9445 within the cluster.
 
     `ca_file` holds what the ConfigMap lockstep-hub-ca has as ca.crt. `timeout` is the deadline of a call in seconds, where it names no other.
+    Within it a call is tried again while nobody answers, or a replica that does not lead: each attempt may lead to another one.
     Calls raise `LockstepError` or a class of it, and `OSError` where a file cannot be read. Threads may share a client.
     """
 
@@ -80,13 +87,12 @@ class Client:
     ) -> Iterator[pb.Group]:
         """All groups, or those of a namespace, by namespace and name. Pages are fetched as they are needed, each within `timeout`."""
         request = pb.ListGroupsRequest(namespace=namespace, omit_workers=omit_workers, page_size=page_size)
-        with self._platform() as (stub, metadata):
-            while True:
-                page = stub.ListGroups(request, timeout=timeout or self._timeout, metadata=metadata)
-                yield from page.groups
-                if not page.next_page_token:
-                    return
-                request.page_token = page.next_page_token
+        while True:
+            page = self._call(lambda stub: stub.ListGroups, request, timeout)
+            yield from page.groups
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     def watch_groups(
         self, namespace: str = "", name: str = "", *, omit_workers: bool = False, timeout: float | None = None
@@ -109,15 +115,20 @@ class Client:
     def follow_groups(
         self, namespace: str = "", name: str = "", *, omit_workers: bool = False, timeout: float | None = None
     ) -> Iterator[Event]:
-        """As `watch_groups`, and goes on after the loss of a stream: groups come once more, and those that went meanwhile as `Removed` before `Synced`."""
+        """As `watch_groups`, and goes on after the loss of a stream: groups come once more, and those that went meanwhile as `Removed` before `Synced`.
+
+        Each loss is logged. It goes on for ever, but for the first stream: without one within the client's `timeout` it raises `Unavailable`.
+        """
         end = None if timeout is None else time.monotonic() + timeout
+        first_by: float | None = time.monotonic() + self._timeout
         known: dict[tuple[str, str], Removed] = {}
         delay = _DELAYS[0]
         while True:
             unseen = set(known)
-            with contextlib.suppress(errors.Unavailable):
+            served = False
+            try:
                 for event in self.watch_groups(namespace, name, omit_workers=omit_workers, timeout=_until(end)):
-                    delay = _DELAYS[0]
+                    served, first_by, delay = True, None, _DELAYS[0]
                     match event:
                         case Changed(group):
                             place = (group.namespace, group.name)
@@ -129,29 +140,71 @@ class Client:
                             for place in sorted(unseen):
                                 yield known.pop(place)
                     yield event
+            except errors.Unavailable as loss:
+                if first_by is not None and time.monotonic() >= first_by:
+                    raise
+                _LOG.warning("no watch of %s, trying again: %s", self._target, loss)
+            except errors.Unauthenticated as loss:
+                # The token was good when the stream began. It has run out since, and its file has the next one.
+                if not served:
+                    raise
+                _LOG.info("the token of a watch of %s has run out, reading it anew: %s", self._target, loss)
             _until(end)
-            time.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(2 * delay, _DELAYS[1])
+            delay = _pause(delay)
 
     def restart_group(
         self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
     ) -> pb.RestartGroupResponse:
         """Restarts all workers in place, once per `token`, uncounted. Returns when the request is durable; without a token every call is another one."""
-        request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token)
-        with self._platform() as (stub, metadata):
-            return stub.RestartGroup(request, timeout=timeout or self._timeout, metadata=metadata)
+        # Named here, so that an attempt whose answer was lost may be repeated.
+        request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
+        return self._call(lambda stub: stub.RestartGroup, request, timeout)
 
     def restart_and_wait(self, namespace: str, name: str, *, token: str = "", timeout: float = 60.0) -> pb.Group:
         """Restarts all workers in place, and returns the group when they all run again."""
         end = time.monotonic() + timeout
         asked = self.restart_group(namespace, name, token=token, timeout=min(timeout, self._timeout))
+        # The request that was handled last, as it was seen first.
+        before: str | None = None
         for event in self.follow_groups(namespace, name, timeout=_until(end)):
             match event:
-                case Changed(group) if group.uid == asked.uid and _has_restarted(group, asked):
-                    return group
+                case Changed(group) if group.uid == asked.uid:
+                    before = group.handled_request if before is None else before
+                    # Another request that came later stands for this one, which may never be seen then.
+                    acted = asked.handled or group.handled_request == asked.token or group.handled_request != before
+                    if acted and _is_steady(group):
+                        return group
                 case Removed(uid=asked.uid):
                     break
+                case Synced() if before is None:
+                    break
         raise errors.make(grpc.StatusCode.NOT_FOUND, f"{namespace}/{name} is gone or has ended")
+
+    def _call(
+        self,
+        method: Callable[[PlatformStub], grpc.UnaryUnaryMultiCallable[_Request, _Answer]],
+        request: _Request,
+        timeout: float | None,
+    ) -> _Answer:
+        """A call that may be repeated."""
+        end = time.monotonic() + (timeout or self._timeout)
+        delay = _DELAYS[0]
+        loss: errors.Unavailable | None = None
+        while True:
+            try:
+                with self._platform() as (stub, metadata):
+                    return method(stub)(request, timeout=_until(end), metadata=metadata)
+            except errors.Unavailable as again:
+                loss = again
+            except errors.DeadlineExceeded:
+                # Why it took so long says more.
+                if loss:
+                    raise loss from None
+                raise
+            if time.monotonic() + delay >= end:
+                raise loss
+            _LOG.info("no answer of %s, trying again: %s", self._target, loss)
+            delay = _pause(delay)
 
     @contextlib.contextmanager
     def _platform(self) -> Iterator[tuple[PlatformStub, tuple[tuple[str, str | bytes], ...]]]:
@@ -164,11 +217,16 @@ class Client:
                 raise errors.of(error) from error
 
 
-def _has_restarted(group: pb.Group, asked: pb.RestartGroupResponse) -> bool:
-    """Whether the request was acted upon, or a later restart came, and all workers run."""
-    acted = group.handled_request == asked.token or group.generation > asked.generation
+def _is_steady(group: pb.Group) -> bool:
+    """Whether all workers run."""
     steady = group.phase == pb.GROUP_PHASE_IN_SYNC and group.released == group.generation
-    return acted and steady and group.workers_up == group.workers_expected
+    return steady and group.workers_up == group.workers_expected
+
+
+def _pause(delay: float) -> float:
+    """Waits for about `delay` seconds, and returns how long the next one should be."""
+    time.sleep(delay * random.uniform(0.5, 1.0))
+    return min(2 * delay, _DELAYS[1])
 
 
 def _until(end: float | None) -> float | None:
