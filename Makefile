@@ -56,7 +56,7 @@ cli: deps ## Build the kubectl plugin: target/release/kubectl-lockstep
 	$(CARGO) build --release --locked -p lockstep-cli
 
 .PHONY: python-client
-python-client: ## Build the Python client of the platform API: wheel and source distribution in target/python/dist
+python-client: deps ## Build the Python client of the platform API: wheel and source distribution in target/python/dist
 	clients/python/test $(TARGET)/python build
 
 .PHONY: archives
