@@ -17,6 +17,8 @@ import lockstep
 from lockstep import Changed, Client, Event, Removed, Synced
 from lockstep.platform.v1 import platform_pb2 as pb
 
+# The end of a stream: what is played after it is for the next one.
+LOSS = grpc.StatusCode.UNAVAILABLE
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples/react_to_restart.py"
 
 
@@ -221,17 +223,22 @@ class Watches(ClientTest):
         with self.assertRaises(lockstep.DeadlineExceeded):
             self.client.restart_and_wait("team", "js", timeout=0.5)
         self.assertTrue(self.platform.ended.wait(20))
-        self.platform.play(changed(group("js", 3)), removed("js"))
+        self.platform.play(changed(group("js", 3)), removed("js"), LOSS, SYNCED)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone"):
             self.client.restart_and_wait("team", "js", timeout=20)
 
+    def test_a_new_leader_that_does_not_show_the_group_yet_is_asked_again(self) -> None:
+        self.platform.play(changed(group("js", 3)), SYNCED, LOSS, SYNCED, LOSS)
+        self.platform.play(changed(group("js", 4, handled_request="made")), SYNCED)
+        self.assertEqual(self.client.restart_and_wait("team", "js", token="made", timeout=20).generation, 4)
+
     def test_a_group_that_has_ended_before_the_watch_is_not_waited_for(self) -> None:
-        self.platform.play(SYNCED)
+        self.platform.play(SYNCED, LOSS, SYNCED, LOSS)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
             self.client.restart_and_wait("team", "js", timeout=20)
-        self.assertTrue(self.platform.ended.wait(20))
         # Another one of the same name.
-        self.platform.play(changed(group("js", 9, uid="uid-new", handled_request="made")), SYNCED)
+        new = changed(group("js", 9, uid="uid-new", handled_request="made"))
+        self.platform.play(new, SYNCED, LOSS, new, SYNCED)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
             self.client.restart_and_wait("team", "js", token="made", timeout=20)
 

@@ -166,18 +166,23 @@ class Client:
         asked = self.restart_group(namespace, name, token=token, timeout=min(timeout, self._timeout))
         # The request that was handled last, as it was seen first.
         before: str | None = None
-        for event in self.follow_groups(namespace, name, timeout=_until(end)):
-            match event:
-                case Changed(group) if group.uid == asked.uid:
-                    before = group.handled_request if before is None else before
-                    # Another request that came later stands for this one, which may never be seen then.
-                    acted = asked.handled or group.handled_request == asked.token or group.handled_request != before
-                    if acted and _is_steady(group):
-                        return group
-                case Removed(uid=asked.uid):
-                    break
-                case Synced() if before is None:
-                    break
+        # A leader that has only just taken over may not show it yet: it is gone where a second look does not find it either.
+        for delay in (1.0, 0.0):
+            here = False
+            for event in self.follow_groups(namespace, name, timeout=_until(end)):
+                match event:
+                    case Changed(group) if group.uid == asked.uid:
+                        here = True
+                        before = group.handled_request if before is None else before
+                        # Another request that came later stands for this one, which may never be seen then.
+                        acted = asked.handled or group.handled_request == asked.token or group.handled_request != before
+                        if acted and _is_steady(group):
+                            return group
+                    case Removed(uid=asked.uid):
+                        break
+                    case Synced() if not here:
+                        break
+            _pause(delay)
         raise errors.make(grpc.StatusCode.NOT_FOUND, f"{namespace}/{name} is gone or has ended")
 
     def _call(
