@@ -35,8 +35,8 @@ def changed(of: pb.Group) -> pb.WatchGroupsResponse:
     return pb.WatchGroupsResponse(changed=of)
 
 
-def removed(name: str) -> pb.WatchGroupsResponse:
-    return pb.WatchGroupsResponse(removed=pb.GroupKey(namespace="team", name=name, uid=f"uid-{name}"))
+def removed(name: str, uid: str = "") -> pb.WatchGroupsResponse:
+    return pb.WatchGroupsResponse(removed=pb.GroupKey(namespace="team", name=name, uid=uid or f"uid-{name}"))
 
 
 SYNCED = pb.WatchGroupsResponse(synced=pb.Synced())

@@ -7,7 +7,9 @@ import itertools
 import pathlib
 import subprocess
 import sys
+import time
 import unittest
+import unittest.mock
 from collections.abc import Iterator
 
 import grpc
@@ -44,6 +46,10 @@ class Calls(ClientTest):
         first = self.platform.requests[0]
         self.assertEqual(first, pb.ListGroupsRequest(namespace="team", omit_workers=True, page_size=2))
         self.assertEqual(len(self.platform.requests), 3)
+
+    def test_a_page_may_be_large(self) -> None:
+        self.platform.groups = [group("js", last_cause=pb.Cause(message="long" * 2_000_000))]
+        self.assertEqual(list(self.client.list_groups()), self.platform.groups)
 
     def test_a_restart_names_its_token(self) -> None:
         answer = self.client.restart_group("team", "js", token="t-1")
@@ -149,6 +155,22 @@ class Watches(ClientTest):
         expected = ["a=0", "b=0", "synced", "b=1", "a removed (uid-a)", "synced"]
         self.assertEqual(seen(events, len(expected)), expected)
 
+    def test_following_tells_a_group_from_the_one_before_it_of_its_name(self) -> None:
+        self.platform.play(changed(group("a")), SYNCED, changed(group("a", uid="uid-2")), removed("a"))
+        self.platform.play(changed(group("b")), removed("b"), changed(group("b", uid="uid-2")), LOSS)
+        # A third one came while nobody looked.
+        self.platform.play(changed(group("a", uid="uid-3")), changed(group("b", uid="uid-2")), SYNCED)
+        expected = ["a=0", "synced", "a removed (uid-a)", "a=0", "b=0", "b removed (uid-b)", "b=0"]
+        expected += ["a removed (uid-2)", "a=0", "b=0", "synced"]
+        self.assertEqual(seen(self.client.follow_groups(timeout=20), len(expected)), expected)
+
+    def test_following_ends_at_its_deadline_whatever_it_waits_for(self) -> None:
+        self.platform.play(SYNCED, LOSS)
+        began = time.monotonic()
+        with unittest.mock.patch("lockstep.client._DELAYS", (60.0, 60.0)), self.assertRaises(lockstep.DeadlineExceeded):
+            list(self.client.follow_groups(timeout=0.5))
+        self.assertLess(time.monotonic() - began, 20)
+
     def test_following_waits_for_a_server_and_gives_up_where_it_may_not_look(self) -> None:
         self.platform.play(SYNCED)
         events = self.client.follow_groups()
@@ -202,6 +224,7 @@ class Watches(ClientTest):
         stopping.released, stopping.workers_up = 3, 0
         starting = group("js", 4, handled_request="made")
         starting.workers_up = 1
+        self.platform.play(changed(group("js", 3)), LOSS)
         self.platform.play(changed(group("js", 3)), SYNCED, changed(stopping), changed(starting))
         self.platform.play(changed(group("js", 4, handled_request="made", last_rung="Process")))
         done = self.client.restart_and_wait("team", "js", token="made", timeout=20)
@@ -210,35 +233,50 @@ class Watches(ClientTest):
     def test_a_restart_for_another_reason_is_not_the_one_that_was_asked_for(self) -> None:
         before = group("js", 3, handled_request="before")
         crashed = group("js", 4, handled_request="before")
-        self.platform.play(changed(before), SYNCED, changed(crashed), changed(group("js", 5, handled_request="mine")))
+        self.platform.play(changed(before), LOSS, changed(before), SYNCED)
+        self.platform.play(changed(crashed), changed(group("js", 5, handled_request="mine")), LOSS)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 5)
-
-    def test_a_later_request_stands_for_the_one_before_it(self) -> None:
-        self.platform.play(changed(group("js", 3, handled_request="before")), SYNCED)
-        self.platform.play(changed(group("js", 4, handled_request="another")))
+        # Nor is one that was begun for another request, just before.
+        another = group("js", 3, handled_request="another")
+        self.platform.play(changed(group("js", 2, handled_request="before")), LOSS)
+        self.platform.play(changed(another), SYNCED, changed(group("js", 4, handled_request="mine")))
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
 
+    def test_a_later_request_stands_for_the_one_before_it(self) -> None:
+        before, after = group("js", 3, handled_request="before"), group("js", 4, handled_request="another")
+        self.platform.play(changed(before), LOSS, changed(before), SYNCED, changed(after), LOSS)
+        self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
+        # It was done before anybody looked again.
+        self.platform.play(changed(before), LOSS, changed(after), SYNCED)
+        self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
+
+    def test_a_restart_takes_all_of_its_time_to_find_who_leads(self) -> None:
+        client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=0.2)
+        self.platform.following = 3
+        self.platform.play(LOSS, SYNCED, LOSS, LOSS, LOSS, LOSS)
+        self.platform.play(changed(group("js", 4, handled_request="made")), SYNCED)
+        self.assertEqual(client.restart_and_wait("team", "js", token="made", timeout=20).generation, 4)
+
     def test_a_restart_that_is_not_done_in_time_or_whose_group_goes(self) -> None:
-        self.platform.play(changed(group("js", 3)), SYNCED)
+        self.platform.play(changed(group("js", 3)), LOSS, changed(group("js", 3)), SYNCED)
         with self.assertRaises(lockstep.DeadlineExceeded):
             self.client.restart_and_wait("team", "js", timeout=0.5)
-        self.assertTrue(self.platform.ended.wait(20))
-        self.platform.play(changed(group("js", 3)), removed("js"), LOSS, SYNCED)
+        self.platform.play(LOSS, changed(group("js", 3)), LOSS, changed(group("js", 3)), removed("js"), LOSS, SYNCED)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone"):
             self.client.restart_and_wait("team", "js", timeout=20)
 
     def test_a_new_leader_that_does_not_show_the_group_yet_is_asked_again(self) -> None:
-        self.platform.play(changed(group("js", 3)), SYNCED, LOSS, SYNCED, LOSS)
+        self.platform.play(SYNCED, LOSS, changed(group("js", 3)), SYNCED, LOSS, SYNCED, LOSS)
         self.platform.play(changed(group("js", 4, handled_request="made")), SYNCED)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="made", timeout=20).generation, 4)
 
     def test_a_group_that_has_ended_before_the_watch_is_not_waited_for(self) -> None:
-        self.platform.play(SYNCED, LOSS, SYNCED, LOSS)
+        self.platform.play(SYNCED, LOSS, SYNCED, LOSS, SYNCED, LOSS)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
             self.client.restart_and_wait("team", "js", timeout=20)
-        # Another one of the same name.
-        new = changed(group("js", 9, uid="uid-new", handled_request="made"))
-        self.platform.play(new, SYNCED, LOSS, new, SYNCED)
+        # Another one of the same name came meanwhile.
+        old, new = changed(group("js", 3)), changed(group("js", 9, uid="uid-new", handled_request="made"))
+        self.platform.play(old, LOSS, old, SYNCED, new, LOSS, new, SYNCED)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
             self.client.restart_and_wait("team", "js", token="made", timeout=20)
 
@@ -247,18 +285,22 @@ class Watches(ClientTest):
         stopping = group("js", 1, last_cause=why, phase=pb.GROUP_PHASE_STOPPING)
         stopping.released = 0
         self.platform.play(changed(group("js")), SYNCED, changed(stopping))
-        self.platform.play(changed(group("js", 1, last_cause=why, last_rung="Process")), removed("js"))
+        self.platform.play(changed(group("js", 1, last_cause=why, last_rung="Process")))
+        # Another one of the same name, and what it shows once it is connected again: that one alone.
+        new = changed(group("js", uid="uid-new"))
+        self.platform.play(new, LOSS, new, SYNCED, removed("js", "uid-new"))
         command = [sys.executable, str(EXAMPLE), self.target, "--ca", str(self.ca), "--token", str(self.token)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as example:
             assert example.stdout
-            printed = list(itertools.islice(example.stdout, 4))
+            printed = list(itertools.islice(example.stdout, 5))
             example.kill()
         self.assertEqual(
             "".join(printed),
             "1 groups\n"
             "team/js: restart 1 has begun: WorkerExited with exit code 3 (js-0 on n1)\n"
             "team/js: all 2 workers run again, by Process\n"
-            "team/js: gone\n",
+            "team/js: gone\n"
+            "1 groups\n",
         )
 
 

@@ -32,6 +32,10 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
+    # How long a connection may take, TLS included; 20 s by default. A call that waits for a dead node's is tried again within its deadline.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    # The server says how large a page may be; 4 MiB by default.
+    ("grpc.max_receive_message_length", -1),
 ]
 
 
@@ -117,10 +121,17 @@ class Client:
     ) -> Iterator[Event]:
         """As `watch_groups`, and goes on after the loss of a stream: groups come once more, and those that went meanwhile as `Removed` before `Synced`.
 
-        Each loss is logged. It goes on for ever, but for the first stream: without one within the client's `timeout` it raises `Unavailable`.
+        A JobSet that took the place of another one of its name comes after the `Removed` of that one. Each loss is logged.
+        It goes on for ever, but for the first stream: without one within the client's `timeout` it raises `Unavailable`.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        first_by: float | None = time.monotonic() + self._timeout
+        now = time.monotonic()
+        end = None if timeout is None else now + timeout
+        yield from self._follow(namespace, name, omit_workers, end, now + self._timeout)
+
+    def _follow(
+        self, namespace: str, name: str, omit_workers: bool, end: float | None, first_by: float | None
+    ) -> Iterator[Event]:
+        """Follows until `end`, with a first stream by `first_by`."""
         known: dict[tuple[str, str], Removed] = {}
         delay = _DELAYS[0]
         while True:
@@ -132,16 +143,22 @@ class Client:
                     match event:
                         case Changed(group):
                             place = (group.namespace, group.name)
+                            before = known.get(place)
                             known[place] = Removed(group.namespace, group.name, group.uid)
                             unseen.discard(place)
+                            if before and before != known[place]:
+                                yield before
                         case Removed(namespace=space, name=one):
-                            known.pop((space, one), None)
+                            # Each is told of once, and those that were never seen not at all.
+                            if known.get((space, one)) != event:
+                                continue
+                            del known[space, one]
                         case Synced():
                             for place in sorted(unseen):
                                 yield known.pop(place)
                     yield event
             except errors.Unavailable as loss:
-                if first_by is not None and time.monotonic() >= first_by:
+                if first_by is not None and time.monotonic() + delay >= first_by:
                     raise
                 _LOG.warning("no watch of %s, trying again: %s", self._target, loss)
             except errors.Unauthenticated as loss:
@@ -150,30 +167,37 @@ class Client:
                     raise
                 _LOG.info("the token of a watch of %s has run out, reading it anew: %s", self._target, loss)
             _until(end)
-            delay = _pause(delay)
+            delay = _pause(delay, end)
 
     def restart_group(
         self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
     ) -> pb.RestartGroupResponse:
-        """Restarts all workers in place, once per `token`, uncounted. Returns when the request is durable; without a token every call is another one."""
+        """Restarts all workers in place, uncounted. Returns when the request is durable.
+
+        A repeated `token` is the same restart as long as no other request came in between. Without one every call is another restart.
+        """
         # Named here, so that an attempt whose answer was lost may be repeated.
         request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
         return self._call(lambda stub: stub.RestartGroup, request, timeout)
 
     def restart_and_wait(self, namespace: str, name: str, *, token: str = "", timeout: float = 60.0) -> pb.Group:
-        """Restarts all workers in place, and returns the group when they all run again."""
+        """Restarts all workers in place, and returns the group when they all run again. `timeout` is for all of it, with its repetitions."""
         end = time.monotonic() + timeout
-        asked = self.restart_group(namespace, name, token=token, timeout=min(timeout, self._timeout))
-        # The request that was handled last, as it was seen first.
-        before: str | None = None
+        looked = self._look(namespace, name, end)
+        asked = self.restart_group(namespace, name, token=token, timeout=_until(end))
+        # The request that was handled last before this one. Nobody knows where a new leader did not show the group yet.
+        before = looked.handled_request if looked and looked.uid == asked.uid else None
+        first = True
         # A leader that has only just taken over may not show it yet: it is gone where a second look does not find it either.
         for delay in (1.0, 0.0):
             here = False
-            for event in self.follow_groups(namespace, name, timeout=_until(end)):
+            for event in self._follow(namespace, name, False, end, first_by=end):
                 match event:
                     case Changed(group) if group.uid == asked.uid:
-                        here = True
-                        before = group.handled_request if before is None else before
+                        # Without a restart since, what is handled by now was handled before.
+                        if first and (before is None or group.generation <= asked.generation):
+                            before = group.handled_request
+                        here, first = True, False
                         # Another request that came later stands for this one, which may never be seen then.
                         acted = asked.handled or group.handled_request == asked.token or group.handled_request != before
                         if acted and _is_steady(group):
@@ -182,8 +206,18 @@ class Client:
                         break
                     case Synced() if not here:
                         break
-            _pause(delay)
+            _pause(delay, end)
         raise errors.make(grpc.StatusCode.NOT_FOUND, f"{namespace}/{name} is gone or has ended")
+
+    def _look(self, namespace: str, name: str, end: float) -> pb.Group | None:
+        """The group as it is now, if it is shown."""
+        for event in self._follow(namespace, name, True, end, first_by=end):
+            match event:
+                case Changed(group):
+                    return group
+                case Synced():
+                    break
+        return None
 
     def _call(
         self,
@@ -228,9 +262,10 @@ def _is_steady(group: pb.Group) -> bool:
     return steady and group.workers_up == group.workers_expected
 
 
-def _pause(delay: float) -> float:
-    """Waits for about `delay` seconds, and returns how long the next one should be."""
-    time.sleep(delay * random.uniform(0.5, 1.0))
+def _pause(delay: float, end: float | None = None) -> float:
+    """Waits for about `delay` seconds, not past `end`, and returns how long the next one should be."""
+    wait = delay * random.uniform(0.5, 1.0)
+    time.sleep(wait if end is None else max(0.0, min(wait, end - time.monotonic())))
     return min(2 * delay, _DELAYS[1])
 
 
