@@ -76,7 +76,7 @@ pub fn plan(observed: &Observed) -> Plan {
 fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
     let jobset = &*observed.jobset;
     // Annotations can be changed while it runs, and it has no need of any.
-    let needless = if observed.features.in_place_restart {
+    let mut needless = if observed.features.in_place_restart {
         validation::in_place::annotations(jobset)
     } else {
         Vec::new()
@@ -86,6 +86,12 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         let mut violations = validation::validate(jobset, &observed.features);
         if draft.status.in_place_restart.is_some() {
             violations.retain(|violation| !needless.contains(violation));
+        }
+        if !draft.is_first() {
+            // An annotation has asked for restarts in place since: it ran without.
+            let jobs = validation::in_place::jobs(jobset, &observed.features);
+            violations.retain(|violation| !jobs.contains(violation));
+            needless.extend(jobs);
         }
         if !violations.is_empty() {
             draft.fail(validation::INVALID_JOBSET, &validation::message(&violations));

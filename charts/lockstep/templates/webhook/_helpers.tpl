@@ -57,7 +57,7 @@ oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec !=
 
 {{/* Whether nothing changes of a JobSet's spec, and something that a user says in an annotation. */}}
 {{- define "lockstep.newAnnotations" -}}
-!({{ include "lockstep.newSpec" . }}) && has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('lockstep.dev/') && (!has(oldObject.metadata.annotations) || !(key in oldObject.metadata.annotations) || oldObject.metadata.annotations[key] != object.metadata.annotations[key]))
+!({{ include "lockstep.newSpec" . }}) && has(object.metadata.annotations) && object.metadata.annotations.exists(key, (key.startsWith('lockstep.dev/') || key in ['alpha.jobset.sigs.k8s.io/inplace-timeout', 'alpha.jobset.sigs.k8s.io/exclusive-topology']) && (!has(oldObject.metadata.annotations) || !(key in oldObject.metadata.annotations) || oldObject.metadata.annotations[key] != object.metadata.annotations[key]))
 {{- end }}
 
 {{/* Whether one of Ray's resources does not state that another controller looks after it, or did not before. */}}

@@ -393,3 +393,16 @@ fn a_request_that_is_too_long_and_a_window_too_short_are_refused_unless_they_wer
         assert_eq!(validate_update(&wrong, &labelled, &Features::default()), []);
     }
 }
+
+#[test]
+fn who_asks_for_restarts_in_place_later_is_told_where_the_jobs_are_not_made_for_them() {
+    let plain = changed(|job| job.template.spec.as_mut().unwrap().backoff_limit = Some(6));
+    let asks = plain.clone().annotated(annotations::IN_PLACE_TIMEOUT, "60s");
+    let refusals = refused(&plain, &asks);
+    assert!(
+        refusals.len() == 1 && refusals[0].starts_with("spec.replicatedJobs[1].template.spec.backoffLimit"),
+        "{refusals:?}"
+    );
+    let other = asks.clone().annotated(annotations::MAX_BACKOFF, "1s");
+    assert_eq!(refused(&asks, &other), [""; 0]);
+}

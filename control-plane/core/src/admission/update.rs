@@ -42,13 +42,21 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
             "field is immutable unless the JobSet is suspended",
         ));
     }
-    if new.spec.gang != old.spec.gang || elastic::is_elastic(old, features) {
-        validation::gang::validate(new, &mut violations);
-    }
     // What was wrong before is no reason to refuse what is right.
-    let before = validation::in_place::annotations(old);
-    let annotations = validation::in_place::annotations(new).into_iter();
-    violations.extend(annotations.filter(|violation| !before.contains(violation)));
+    let open = |jobset: &JobSet| {
+        let mut open = validation::in_place::annotations(jobset);
+        open.extend(validation::in_place::jobs(jobset, features));
+        if new.spec.gang != old.spec.gang || elastic::is_elastic(old, features) {
+            validation::gang::validate(jobset, &mut open);
+        }
+        open
+    };
+    let before = open(old);
+    violations.extend(
+        open(new)
+            .into_iter()
+            .filter(|violation| !before.contains(violation)),
+    );
     // The schema's rules do not see that a field comes or goes.
     let presence = [(
         "spec.executionPolicy",

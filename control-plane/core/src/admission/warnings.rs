@@ -3,7 +3,7 @@
 //! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is not spoken of; the warnings are few, and
 //! short enough to be shown whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use lockstep_api::{InPlaceKind, JobSet, annotations as keys, ray::keys as ray};
 
@@ -84,10 +84,10 @@ pub fn create_warnings(jobset: &JobSet, features: &Features) -> Vec<String> {
 /// What to tell whoever changes this JobSet: nothing that could have been told before.
 #[must_use]
 pub fn update_warnings(old: &JobSet, new: &JobSet, features: &Features) -> Vec<String> {
-    let before = all(old, features);
+    let before: HashSet<String> = all(old, features).into_iter().collect();
     few(all(new, features)
         .into_iter()
-        .filter(|warning| !before.contains(warning))
+        .filter(|warning| !before.contains(warning.as_str()))
         .collect())
 }
 

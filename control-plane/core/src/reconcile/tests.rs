@@ -3,7 +3,8 @@ mod properties;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
-    FailurePolicyAction as Action, InPlaceRestartStatus, RestartStrategy, TerminalState, annotations,
+    FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, TerminalState,
+    annotations,
 };
 
 use super::*;
@@ -305,6 +306,24 @@ fn a_wrong_annotation_does_not_fail_a_jobset_whose_jobs_are_made_anew() {
     let plan = plan(&observe(&js, []));
     assert_eq!((&plan.finished, plan.create_jobs.len()), (&None, 1));
     complains_of(&plan, annotations::RESTART_GRACE);
+}
+
+#[test]
+fn jobs_that_were_made_before_restarts_in_place_were_asked_for_do_not_fail_the_jobset() {
+    let mut job = replicated_job("a", 1);
+    job.template.spec.as_mut().unwrap().backoff_limit = Some(6);
+    let mut js = jobset([job]).annotated(annotations::IN_PLACE_TIMEOUT, "60s");
+    let limit = "spec.replicatedJobs[0].template.spec.backoffLimit";
+    let at_first = plan(&observe(&js, []));
+    assert!(at_first.finished.is_some(), "{at_first:?}");
+
+    js.status.get_or_insert_default().replicated_jobs_status = vec![ReplicatedJobStatus {
+        name: "a".to_owned(),
+        ..ReplicatedJobStatus::default()
+    }];
+    let later = plan(&observe(&js, []));
+    assert_eq!((&later.finished, later.create_jobs.len()), (&None, 1));
+    complains_of(&later, limit);
 }
 
 #[track_caller]

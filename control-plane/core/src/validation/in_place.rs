@@ -10,6 +10,9 @@ use super::{Violation, path};
 use crate::features::Features;
 use crate::jobset::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY};
 
+/// Containers that are looked for in pod templates: a list of more is no list that a person wrote.
+const NAMED: usize = 100;
+
 pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
     if !features.in_place_restart && jobset.restart_strategy() == RestartStrategy::InPlaceRestart {
         violations.push(Violation::internal(
@@ -20,13 +23,21 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
         violations.extend(scope(jobset, index, replicated_job));
     }
-    if !features.in_place_restart || !jobset.in_place() {
-        return;
+    violations.extend(jobs(jobset, features));
+    if features.in_place_restart {
+        violations.extend(annotations(jobset));
     }
-    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
-        job(index, replicated_job, violations);
+}
+
+/// What is wrong with the Jobs of a JobSet that restarts in place. They were made without that in mind where an annotation asks for it later.
+pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if features.in_place_restart && jobset.in_place() {
+        for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+            job(index, replicated_job, &mut violations);
+        }
     }
-    violations.extend(annotations(jobset));
+    violations
 }
 
 /// What is wrong with the annotations that tune a restart in place. A JobSet can run without each of them.
@@ -162,7 +173,7 @@ fn supervised(jobset: &JobSet, listed: &[String], violations: &mut Vec<Violation
             .iter()
             .filter_map(|job| job.template.spec.as_ref()?.template.spec.as_ref())
     };
-    for name in listed {
+    for name in listed.iter().take(NAMED) {
         if !pods().any(|pod| pod.containers.iter().any(|container| container.name == *name)) {
             violations.push(Violation::new(
                 annotation_path(annotations::SUPERVISE),
