@@ -153,13 +153,16 @@ impl Leader {
             let groups = manager.run(self.group_changes);
             let (agents, board) = (self.settings.agents.clone(), Arc::clone(&self.board));
             let taken_over = group::taken_over(self.stores.clone(), agents, Arc::clone(&board));
+            parts.spawn(async move {
+                groups.await;
+                Ok(())
+            });
             let end = end.clone();
             parts.spawn(async move {
-                let lead = async {
-                    taken_over.await;
+                if end.run_until_cancelled(taken_over).await.is_some() {
                     board.lead();
-                };
-                tokio::join!(groups, end.run_until_cancelled(lead));
+                    end.cancelled().await;
+                }
                 Ok(())
             });
         } else {

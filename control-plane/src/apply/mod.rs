@@ -10,6 +10,7 @@ mod told;
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
@@ -163,7 +164,12 @@ impl Applier {
 
     /// Publishes an event about a JobSet.
     pub(crate) fn tell(&self, jobset: &JobSet, event: plan::Event) {
-        self.news.add(jobset.object_ref(&()), event);
+        // As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
+        let regarding = ObjectReference {
+            resource_version: jobset.metadata.resource_version.clone(),
+            ..jobset.object_ref(&())
+        };
+        self.news.add(regarding, event);
     }
 
     /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.

@@ -27,6 +27,8 @@ const SWEEP: Duration = Duration::from_secs(600);
 /// How long a new leader waits for all groups to be taken over, and how often it looks.
 const TAKEOVER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
+/// JobSets that it looks at before it lets others go on.
+const AT_ONCE: usize = 100;
 
 /// Keeps one task per group.
 pub struct Manager {
@@ -166,11 +168,18 @@ fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option
 pub async fn taken_over(stores: Stores, agents: Agents, board: Arc<Board>) {
     let listed = stores.jobsets.state();
     let mut awaited: Vec<ObjectRef<JobSet>> = listed.iter().map(|jobset| jobset.key()).collect();
+    let is_awaited = |key: &ObjectRef<JobSet>| {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        !board.shows(namespace, &key.name) && group_of(&stores, &agents, key).is_some()
+    };
     let all = async {
         while !awaited.is_empty() {
-            awaited.retain(|key| {
-                group_of(&stores, &agents, key).is_some_and(|jobset| !board.shows(jobset.ns(), jobset.name()))
-            });
+            let mut left = Vec::new();
+            for some in awaited.chunks(AT_ONCE) {
+                left.extend(some.iter().filter(|key| is_awaited(key)).cloned());
+                tokio::task::yield_now().await;
+            }
+            awaited = left;
             tokio::time::sleep(LOOK).await;
         }
     };

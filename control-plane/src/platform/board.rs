@@ -208,6 +208,11 @@ impl Post {
     pub fn show(&self, state: Snapshot) {
         let state = Arc::new(state);
         let mut inner = self.board.lock();
+        // Another task may look after a JobSet of the same name by now.
+        let before = inner.groups.get(&self.key);
+        if before.is_some_and(|posted| posted.owner > self.owner) {
+            return;
+        }
         inner.latest += 1;
         let change = inner.latest;
         let posted = Posted {

@@ -66,24 +66,33 @@ impl Follower {
 
     fn look(&mut self) -> Option<Event> {
         while let Some((change, key, state)) = self.board.next_change(&self.filter, self.seen) {
-            self.seen = change;
             let group = convert::group(&key, &state, self.omit_workers);
             let digest = digest(&group);
             let uid = group.uid.clone();
+            if self.sent.get(&key).is_some_and(|sent| sent.uid != uid) {
+                // Another JobSet of the same name: the one before is gone, and this one comes next.
+                return self.removed(key);
+            }
+            self.seen = change;
             let before = self.sent.insert(key, Sent { uid, digest });
             if before.is_none_or(|before| before.digest != digest) {
                 return Some(Event::Changed(group));
             }
         }
         if let Some(key) = self.first_removed() {
-            let uid = self.sent.remove(&key).map(|sent| sent.uid).unwrap_or_default();
-            return Some(Event::Removed(pb::GroupKey {
-                namespace: key.namespace,
-                name: key.name,
-                uid,
-            }));
+            return self.removed(key);
         }
         (!std::mem::replace(&mut self.synced, true)).then_some(Event::Synced(pb::Synced {}))
+    }
+
+    /// Tells that a group which was sent is gone.
+    fn removed(&mut self, key: Key) -> Option<Event> {
+        let uid = self.sent.remove(&key)?.uid;
+        Some(Event::Removed(pb::GroupKey {
+            namespace: key.namespace,
+            name: key.name,
+            uid,
+        }))
     }
 
     /// The first group that was sent and is gone.

@@ -32,6 +32,33 @@ async fn a_watch_shows_all_that_is_then_what_changes() {
 }
 
 #[tokio::test]
+async fn a_jobset_that_is_made_anew_under_its_name_is_another_one() {
+    let api = Api::leading().await;
+    let before = api.board.post("ours", "js");
+    before.show(running("ours", "js", 3));
+    let mut watch = api.watch("watch:*", Default::default()).await.unwrap();
+    assert_eq!(watch.changed().await.generation, 3);
+    assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
+
+    let after = api.board.post("ours", "js");
+    let mut anew = running("ours", "js", 0);
+    Arc::make_mut(&mut anew.jobset).metadata.uid = Some("uid-anew".to_owned());
+    after.show(anew);
+    // What the task of the one before still says is not heard, nor that it ends.
+    before.show(running("ours", "js", 4));
+    drop(before);
+    let removed = pb::GroupKey {
+        namespace: "ours".into(),
+        name: "js".into(),
+        uid: "uid-js".into(),
+    };
+    assert_eq!(watch.next().await, Event::Removed(removed));
+    assert_eq!(watch.changed().await.uid, "uid-anew");
+    let listed = api.list("list:*", all()).await.unwrap().groups;
+    assert_eq!(names(&listed), ["js"]);
+}
+
+#[tokio::test]
 async fn a_watch_of_one_group_sees_no_other() {
     let api = Api::leading().await;
     let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
