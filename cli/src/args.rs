@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Restart(Restart),
     /// Show the restarts of a JobSet: when, why, how and how fast
     History(History),
+    /// Show one restart of a JobSet phase by phase
+    Timeline(Timeline),
     /// Show the node daemons
     Nodes(Nodes),
     /// Look for what is wrong with the installation, and say what to do
@@ -138,6 +140,24 @@ pub(crate) struct Restart {
 pub(crate) struct History {
     /// The JobSet
     pub(crate) jobset: String,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `timeline`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Timeline {
+    /// The JobSet
+    pub(crate) jobset: String,
+
+    /// The restart that led to this generation; by default the last one that is completed
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) generation: Option<u64>,
+
+    /// Write it as a page with a picture, which needs nothing else; `-`: to standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "form")]
+    pub(crate) html: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) output: Output,

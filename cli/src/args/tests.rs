@@ -38,6 +38,7 @@ fn contradictions_are_refused() {
         &["restart", "ring", "--timeout", "soon"],
         &["status", "--token", "t", "--service-account", "a"],
         &["status", "--no-platform", "--server", "localhost:1"],
+        &["timeline", "ring", "--html", "a.html", "-o", "json"],
     ] {
         let line = ["kubectl-lockstep"].iter().chain(wrong);
         assert!(Args::try_parse_from(line).is_err(), "{wrong:?}");

@@ -5,6 +5,7 @@ mod history;
 mod nodes;
 mod restart;
 mod status;
+mod timeline;
 
 use anyhow::Result;
 use clap::CommandFactory as _;
@@ -36,6 +37,7 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
         Command::Status(status) => Box::pin(status::run(&cluster, &status)).await,
         Command::Restart(restart) => Box::pin(restart::run(&cluster, &restart)).await,
         Command::History(history) => Box::pin(history::run(&cluster, &history)).await,
+        Command::Timeline(timeline) => Box::pin(timeline::run(&cluster, &timeline)).await,
         Command::Nodes(nodes) => Box::pin(nodes::run(&cluster, &nodes)).await,
         Command::Check(check) => Box::pin(check::run(&cluster, &check)).await,
         Command::Completion(_) => Ok(DONE),

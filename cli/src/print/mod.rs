@@ -3,9 +3,11 @@
 mod check;
 mod history;
 mod nodes;
+mod page;
 mod paint;
 mod status;
 mod table;
+mod timeline;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -17,8 +19,10 @@ use crate::args::{Color, Form, Output};
 pub(crate) use check::check;
 pub(crate) use history::history;
 pub(crate) use nodes::nodes;
+pub(crate) use page::page;
 pub(crate) use paint::{Paint, Tone};
 pub(crate) use status::{Detail, status};
+pub(crate) use timeline::timeline;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use crate::view::history::{Entry, History};
 use crate::view::nodes::{Nri, Row};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::testing::{before, now};
+use crate::view::timeline::{Span, Timeline};
 
 fn worker(index: u32, state: &str, generation: u64) -> Worker {
     Worker {
@@ -219,4 +220,48 @@ fn programs_get_what_people_get() {
     let yaml = printer(Form::Yaml).render(&ring(), |_| String::new()).unwrap();
     let same: serde_json::Value = serde_yaml_ng::from_str(&yaml).unwrap();
     assert_eq!(same, value);
+}
+
+#[test]
+fn phases_lie_on_one_scale() {
+    let span = |phase, from_ms, to_ms| Span {
+        phase,
+        what: "what it is",
+        from_ms,
+        to_ms,
+    };
+    let told = Timeline {
+        namespace: "team".into(),
+        name: "ring".into(),
+        generation: Some(2),
+        rung: Some("Pod".into()),
+        failed_at: Some(now()),
+        took_ms: 40.0,
+        workers: Some(4),
+        replaced_pods: Some(1),
+        cause: "the pod was lost".into(),
+        phases: vec![
+            span("detect", 0.0, 0.1),
+            span("stop", 1.0, 21.0),
+            span("run", 21.0, 40.0),
+        ],
+    };
+    let bar = |before: usize, long: usize| format!("{}{}", " ".repeat(before), "█".repeat(long));
+    let text = timeline(&told, Paint::new(false));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "team/ring  generation 2  took 40.0 ms  by Pod  4 workers  1 in a new pod  failure at 2026-03-01T03:00:00.000Z"
+    );
+    assert_eq!(lines[1], "  the pod was lost");
+    assert!(lines[3].starts_with(&format!("detect  {} ", bar(0, 1))), "{text}");
+    assert!(
+        lines[4].starts_with(&format!("stop    {} ", bar(1, 20))),
+        "{text}"
+    );
+    assert!(
+        lines[5].starts_with(&format!("run     {} ", bar(21, 19))),
+        "{text}"
+    );
+    assert!(lines[5].ends_with("21.0  19.0 ms  what it is"), "{text}");
 }

@@ -7,6 +7,7 @@ pub(crate) mod pods;
 pub(crate) mod restart;
 pub(crate) mod status;
 pub(crate) mod time;
+pub(crate) mod timeline;
 
 #[cfg(test)]
 pub(crate) mod testing;

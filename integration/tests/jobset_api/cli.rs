@@ -162,6 +162,20 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
         Ok(())
     })
     .await?;
+    let told = lockstep(scene, &["timeline", "js"]).await?;
+    told.says(
+        0,
+        &[
+            "generation 2  took ",
+            "  by Process  2 workers  ",
+            "exited with code 3\n",
+            "\nrun ",
+        ],
+    )?;
+    let page = lockstep(scene, &["timeline", "js", "--generation", "1", "--html", "-"]).await?;
+    page.says(0, &["<!DOCTYPE html>", "it was asked for", "<svg "])?;
+    let unknown = lockstep(scene, &["timeline", "js", "--generation", "7"]).await?;
+    unknown.says(1, &["--generation 7: no such restart of "])?;
     let shown = lockstep(scene, &["status", "--no-platform", "-o", "json"]).await?;
     let shown = shown.json(0)?;
     let last = &shown[0]["lastRestart"];

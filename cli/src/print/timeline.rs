@@ -1,0 +1,72 @@
+//! One restart as bars in the terminal.
+
+use super::table::{Cell, plain, table};
+use super::{Paint, Tone};
+use crate::view::time;
+use crate::view::timeline::{Span, Timeline};
+
+/// Columns of the longest bar.
+const WIDTH: f64 = 40.0;
+
+/// What it took, and a bar for each phase, all on one scale.
+pub(crate) fn timeline(timeline: &Timeline, paint: Paint) -> String {
+    let name = format!("{}/{}", timeline.namespace, timeline.name);
+    let mut text = format!("{}  {}\n", paint.tone(Tone::Strong, &name), facts(timeline));
+    text.push_str(&format!("  {}\n", timeline.cause));
+    let rows: Vec<Vec<Cell>> = timeline
+        .phases
+        .iter()
+        .map(|span| row(span, timeline.took_ms))
+        .collect();
+    text.push_str(&table(paint, &["PHASE", "", "FROM", "TOOK", "WHAT"], &rows));
+    text
+}
+
+/// In one line, without the cause.
+pub(super) fn facts(timeline: &Timeline) -> String {
+    let mut facts = vec![format!("took {}", time::took(timeline.took_ms))];
+    if let Some(generation) = timeline.generation {
+        facts.insert(0, format!("generation {generation}"));
+    }
+    if let Some(rung) = &timeline.rung {
+        facts.push(format!("by {rung}"));
+    }
+    if let Some(workers) = timeline.workers {
+        facts.push(format!("{workers} workers"));
+    }
+    if let Some(replaced) = timeline.replaced_pods.filter(|replaced| *replaced > 0) {
+        facts.push(format!("{replaced} in a new pod"));
+    }
+    if let Some(at) = timeline.failed_at {
+        facts.push(format!("failure at {at:.3}"));
+    }
+    facts.join("  ")
+}
+
+fn row(span: &Span, whole: f64) -> Vec<Cell> {
+    vec![
+        plain(span.phase),
+        (bar(span, whole), Some(Tone::Good)),
+        plain(format!("{:.1}", span.from_ms)),
+        plain(time::took(span.took_ms())),
+        plain(span.what),
+    ]
+}
+
+/// Where the phase lies in the whole; one column at the least.
+fn bar(span: &Span, whole: f64) -> String {
+    let column = |millis: f64| columns(if whole > 0.0 { millis / whole * WIDTH } else { 0.0 });
+    let last = columns(WIDTH) - 1;
+    let begin = column(span.from_ms).min(last);
+    let end = column(span.to_ms).clamp(begin + 1, last + 1);
+    format!("{}{}", " ".repeat(begin), "█".repeat(end - begin))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and the width, and as saturates"
+)]
+fn columns(columns: f64) -> usize {
+    columns.round().clamp(0.0, WIDTH) as usize
+}

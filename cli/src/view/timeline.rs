@@ -1,0 +1,148 @@
+//! One restart, phase by phase, from what its event tells.
+
+use anyhow::{Result, bail};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::history::{Entry, History, Phases};
+
+#[cfg(test)]
+mod tests;
+
+/// A completed restart.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Timeline {
+    /// Namespace of the JobSet.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// The restart attempt that it led to.
+    pub(crate) generation: Option<u64>,
+    /// How: Process, Container, Pod or Recreate.
+    pub(crate) rung: Option<String>,
+    /// When the worker failed.
+    pub(crate) failed_at: Option<Timestamp>,
+    /// Milliseconds from the failure until all workers ran.
+    pub(crate) took_ms: f64,
+    /// Workers restarted, and how many of them in a new pod.
+    pub(crate) workers: Option<u32>,
+    pub(crate) replaced_pods: Option<u32>,
+    /// Why, in a sentence.
+    pub(crate) cause: String,
+    /// What it consisted of; some go on at the same time.
+    pub(crate) phases: Vec<Span>,
+}
+
+/// A phase, in milliseconds after the failure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Span {
+    /// As the metric `lockstep_restart_phase_seconds` names it.
+    pub(crate) phase: &'static str,
+    /// What happens in it.
+    pub(crate) what: &'static str,
+    pub(crate) from_ms: f64,
+    pub(crate) to_ms: f64,
+}
+
+impl Span {
+    /// How long it took, milliseconds.
+    pub(crate) fn took_ms(&self) -> f64 {
+        self.to_ms - self.from_ms
+    }
+}
+
+/// The completed restart to this generation; by default the last one.
+///
+/// # Errors
+/// Where none, or not that one, is known.
+pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Timeline> {
+    let mut completed = history.entries.iter().rev().filter_map(of_entry);
+    let name = format!("{}/{}", history.namespace, history.name);
+    let found = completed.find(|(entry, ..)| generation.is_none_or(|asked| entry.generation == Some(asked)));
+    let Some((entry, phases, took_ms)) = found else {
+        let known: Vec<String> = history
+            .entries
+            .iter()
+            .filter(|entry| of_entry(entry).is_some())
+            .filter_map(|entry| Some(entry.generation?.to_string()))
+            .collect();
+        match generation {
+            Some(asked) if !known.is_empty() => {
+                bail!(
+                    "--generation {asked}: no such restart of {name} is known, those to {} are",
+                    known.join(", ")
+                )
+            }
+            _ => bail!(
+                "no completed restart of {name} is known (the API server keeps events for an hour, where it is not told otherwise)"
+            ),
+        }
+    };
+    Ok(Timeline {
+        namespace: history.namespace.clone(),
+        name: history.name.clone(),
+        generation: entry.generation,
+        rung: entry.rung.clone(),
+        failed_at: entry.at,
+        took_ms,
+        workers: entry.workers,
+        replaced_pods: entry.replaced_pods,
+        cause: entry.cause.clone(),
+        phases: spans(phases),
+    })
+}
+
+fn of_entry(entry: &Entry) -> Option<(&Entry, &Phases, f64)> {
+    Some((entry, entry.phases.as_ref()?, entry.took_ms?))
+}
+
+/// The phases whose beginning and end are known, in their order.
+fn spans(phases: &Phases) -> Vec<Span> {
+    let Phases {
+        detected,
+        pushed,
+        written,
+        stopped,
+        parked,
+        released,
+        running,
+    } = *phases;
+    [
+        (
+            "detect",
+            "until the control plane decided to restart",
+            Some(0.0),
+            detected,
+        ),
+        (
+            "push",
+            "until all nodes had been sent the new generation",
+            detected,
+            pushed,
+        ),
+        ("write", "until it was durable", detected, written),
+        ("stop", "until the last worker had stopped", detected, stopped),
+        (
+            "park",
+            "until the control plane knew that all wait",
+            stopped,
+            parked,
+        ),
+        ("release", "until they were let go", parked, released),
+        ("run", "until the last worker ran", released, running),
+    ]
+    .into_iter()
+    .filter_map(|(phase, what, from, to)| {
+        let from_ms = from?;
+        let to_ms = to?.max(from_ms);
+        Some(Span {
+            phase,
+            what,
+            from_ms,
+            to_ms,
+        })
+    })
+    .collect()
+}
