@@ -50,7 +50,7 @@ pub(crate) fn page(timeline: &Timeline) -> String {
 
 /// A bar for each phase, all on one scale.
 fn drawing(timeline: &Timeline) -> String {
-    let whole = timeline.took_ms.max(0.1);
+    let whole = timeline.scale_ms().max(0.1);
     let x = |millis: f64| LEFT + millis / whole * (WIDTH - LEFT - RIGHT);
     let bottom = (0..timeline.phases.len()).fold(ROW, |bottom, _| bottom + ROW);
     let mut svg = format!(

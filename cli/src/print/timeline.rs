@@ -16,7 +16,7 @@ pub(crate) fn timeline(timeline: &Timeline, paint: Paint) -> String {
     let rows: Vec<Vec<Cell>> = timeline
         .phases
         .iter()
-        .map(|span| row(span, timeline.took_ms))
+        .map(|span| row(span, timeline.scale_ms()))
         .collect();
     text.push_str(&table(paint, &["PHASE", "", "FROM", "TOOK", "WHAT"], &rows));
     text

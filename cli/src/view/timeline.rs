@@ -46,6 +46,14 @@ pub(crate) struct Span {
     pub(crate) to_ms: f64,
 }
 
+impl Timeline {
+    /// What a scale has to hold, milliseconds. Phases are told by the clocks of several machines, which may disagree: one can end after the whole.
+    pub(crate) fn scale_ms(&self) -> f64 {
+        let ends = self.phases.iter().map(|span| span.to_ms);
+        ends.fold(self.took_ms, f64::max)
+    }
+}
+
 impl Span {
     /// How long it took, milliseconds.
     pub(crate) fn took_ms(&self) -> f64 {

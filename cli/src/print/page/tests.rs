@@ -54,3 +54,16 @@ fn the_scale_has_few_lines_however_long_it_took() {
         assert!((2..=9).contains(&lines), "{lines} lines for {took} ms");
     }
 }
+
+#[test]
+fn what_a_clock_that_is_ahead_tells_is_drawn_within_the_page() {
+    let mut told = told(31.2, "");
+    told.phases[0].to_ms = 1003.0;
+    let page = page(&told);
+    let widths: Vec<f64> = page
+        .split(" width=\"")
+        .filter_map(|rest| rest.split('"').next()?.parse().ok())
+        .collect();
+    assert_eq!(widths.len(), 2, "{page}");
+    assert!(widths.iter().all(|width| *width <= WIDTH), "{page}");
+}
