@@ -153,9 +153,11 @@ class Client:
                             if known.get((space, one)) != event:
                                 continue
                             del known[space, one]
+                            unseen.discard((space, one))
                         case Synced():
                             for place in sorted(unseen):
                                 yield known.pop(place)
+                            unseen.clear()
                     yield event
             except errors.Unavailable as loss:
                 if first_by is not None and time.monotonic() + delay >= first_by:
