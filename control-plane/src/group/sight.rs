@@ -26,11 +26,7 @@ impl Sight {
         let gathered = &view.gathered;
         link.forget_pods(&gathered.pods, KEPT);
         let observed = Observed {
-            reports: link
-                .reports()
-                .into_iter()
-                .filter(|said| view.believes(said))
-                .collect(),
+            reports: reports(&view, link),
             workers: workers(&view, link),
             old_pods: gathered.old_pods,
             old_pod: gathered.old_pod.clone(),
@@ -54,11 +50,7 @@ impl Sight {
         let view = &self.view;
         let Some(news) = link.news() else {
             let observed = Arc::make_mut(&mut self.observed);
-            observed.reports = link
-                .reports()
-                .into_iter()
-                .filter(|said| view.believes(said))
-                .collect();
+            observed.reports = reports(view, link);
             observed.workers = workers(view, link);
             observed.heard_nodes = heard_nodes(view, link);
             return;
@@ -88,6 +80,11 @@ impl View {
         let bound = self.gathered.pods.get(&incarnation.pod_uid);
         bound.is_some_and(|node| node.as_ref() == Some(&report.node))
     }
+}
+
+fn reports(view: &View, link: &GroupLink) -> BTreeMap<Incarnation, Report> {
+    let all = link.reports().into_iter();
+    all.filter(|said| view.believes(said)).collect()
 }
 
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
