@@ -76,22 +76,14 @@ pub fn plan(observed: &Observed) -> Plan {
 fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
     let jobset = &*observed.jobset;
     // Annotations can be changed while it runs, and it has no need of any.
-    let mut needless = if observed.features.in_place_restart {
-        validation::in_place::annotations(jobset)
-    } else {
-        Vec::new()
-    };
+    let mut needless = validation::in_place::annotations(jobset, &observed.features);
     // A JobSet that runs was found valid before, if perhaps by other rules.
     if children.owned == 0 {
         let mut violations = validation::validate(jobset, &observed.features);
-        if draft.status.in_place_restart.is_some() {
+        if !draft.is_first() || draft.status.in_place_restart.is_some() {
+            // An annotation has come or gone since: it ran without that.
+            needless.extend(validation::in_place::jobs(jobset, &observed.features));
             violations.retain(|violation| !needless.contains(violation));
-        }
-        if !draft.is_first() {
-            // An annotation has asked for restarts in place since: it ran without.
-            let jobs = validation::in_place::jobs(jobset, &observed.features);
-            violations.retain(|violation| !jobs.contains(violation));
-            needless.extend(jobs);
         }
         if !violations.is_empty() {
             draft.fail(validation::INVALID_JOBSET, &validation::message(&violations));

@@ -168,7 +168,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
         &[
             "generation 2  took ",
             "  by Process  2 workers  ",
-            "exited with code 3\n",
+            "exited with code 3 (pod ",
             "\nrun ",
         ],
     )?;

@@ -44,7 +44,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     }
     // What was wrong before is no reason to refuse what is right.
     let open = |jobset: &JobSet| {
-        let mut open = validation::in_place::annotations(jobset);
+        let mut open = validation::in_place::annotations(jobset, features);
         open.extend(validation::in_place::jobs(jobset, features));
         if new.spec.gang != old.spec.gang || elastic::is_elastic(old, features) {
             validation::gang::validate(jobset, &mut open);

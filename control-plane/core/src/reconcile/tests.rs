@@ -309,21 +309,36 @@ fn a_wrong_annotation_does_not_fail_a_jobset_whose_jobs_are_made_anew() {
 }
 
 #[test]
-fn jobs_that_were_made_before_restarts_in_place_were_asked_for_do_not_fail_the_jobset() {
-    let mut job = replicated_job("a", 1);
-    job.template.spec.as_mut().unwrap().backoff_limit = Some(6);
-    let mut js = jobset([job]).annotated(annotations::IN_PLACE_TIMEOUT, "60s");
-    let limit = "spec.replicatedJobs[0].template.spec.backoffLimit";
-    let at_first = plan(&observe(&js, []));
-    assert!(at_first.finished.is_some(), "{at_first:?}");
+fn an_annotation_that_comes_or_goes_does_not_fail_a_jobset_that_ran_before() {
+    let mut limited = replicated_job("a", 1);
+    limited.template.spec.as_mut().unwrap().backoff_limit = Some(6);
+    let mut alone = replicated_job("a", 1);
+    let scope = (annotations::RESTART_SCOPE.to_owned(), "worker".to_owned());
+    alone.template.metadata.get_or_insert_default().annotations = Some([scope].into());
+    let timeout = annotations::IN_PLACE_TIMEOUT;
+    for (mut js, wrong) in [
+        (
+            jobset([limited]).annotated(timeout, "60s"),
+            "spec.replicatedJobs[0].template.spec.backoffLimit",
+        ),
+        (
+            jobset([replicated_job("a", 1)]).annotated(timeout, "soon"),
+            timeout,
+        ),
+        // What it was in place by is gone.
+        (jobset([alone]), annotations::RESTART_SCOPE),
+    ] {
+        let at_first = plan(&observe(&js, []));
+        assert!(at_first.finished.is_some(), "{at_first:?}");
 
-    js.status.get_or_insert_default().replicated_jobs_status = vec![ReplicatedJobStatus {
-        name: "a".to_owned(),
-        ..ReplicatedJobStatus::default()
-    }];
-    let later = plan(&observe(&js, []));
-    assert_eq!((&later.finished, later.create_jobs.len()), (&None, 1));
-    complains_of(&later, limit);
+        js.status.get_or_insert_default().replicated_jobs_status = vec![ReplicatedJobStatus {
+            name: "a".to_owned(),
+            ..ReplicatedJobStatus::default()
+        }];
+        let later = plan(&observe(&js, []));
+        assert_eq!((&later.finished, later.create_jobs.len()), (&None, 1));
+        complains_of(&later, wrong);
+    }
 }
 
 #[track_caller]

@@ -20,20 +20,18 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             "InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled",
         ));
     }
-    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
-        violations.extend(scope(jobset, index, replicated_job));
-    }
     violations.extend(jobs(jobset, features));
-    if features.in_place_restart {
-        violations.extend(annotations(jobset));
-    }
+    violations.extend(annotations(jobset, features));
 }
 
-/// What is wrong with the Jobs of a JobSet that restarts in place. They were made without that in mind where an annotation asks for it later.
+/// What is wrong with the Jobs of a JobSet that restarts in place, or with a scope of theirs where it does not. They were made for what was asked
+/// at that time, which an annotation that comes or goes can change.
 pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
-    if features.in_place_restart && jobset.in_place() {
-        for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+    let in_place = features.in_place_restart && jobset.in_place();
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        violations.extend(scope(jobset, index, replicated_job));
+        if in_place {
             job(index, replicated_job, &mut violations);
         }
     }
@@ -41,9 +39,9 @@ pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
 }
 
 /// What is wrong with the annotations that tune a restart in place. A JobSet can run without each of them.
-pub(crate) fn annotations(jobset: &JobSet) -> Vec<Violation> {
+pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
-    if !jobset.in_place() {
+    if !features.in_place_restart || !jobset.in_place() {
         return violations;
     }
     violations.extend(
