@@ -4,7 +4,8 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -254,9 +255,19 @@ pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
 
 /// Addresses on which nobody listens.
 pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    // All at once, or the kernel could give the same port twice.
-    let listeners = (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
+    // Not from the range that the kernel takes ports of clients from: while a control plane is down its own would be given away.
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        let some = u16::try_from(std::process::id() % 20_000).unwrap_or_default();
+        AtomicU16::new(10_000 + some)
+    });
+    let mut listeners = Vec::new();
+    for _ in 0..10_000 {
+        let port = 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
+        listeners.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        if listeners.len() == N {
+            break;
+        }
+    }
     let addresses = listeners
         .iter()
         .map(TcpListener::local_addr)
