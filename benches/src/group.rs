@@ -153,14 +153,9 @@ impl Group {
                     durable = written;
                 },
                 () = until(out.wake_at.map(|at| clock.instant(at))) => {}
-                () = self.heard(rested) => kept = Some(sight),
+                () = self.link.changed_after(rested) => kept = Some(sight),
             }
         }
-    }
-
-    async fn heard(&self, at: Instant) {
-        until(Some(at)).await;
-        self.link.changed().await;
     }
 }
 

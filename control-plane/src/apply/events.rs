@@ -80,10 +80,15 @@ pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
     Recorder::new(client, Reporter::from(controller))
 }
 
+/// As much of a note as an event takes.
+pub(crate) fn short(mut note: String) -> String {
+    note.truncate(note.floor_char_boundary(LONGEST_NOTE));
+    note
+}
+
 /// Publishes an event. Events are news, not state: one that cannot be published is logged, and forgotten.
 pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
-    let mut note = event.message.clone();
-    note.truncate(note.floor_char_boundary(LONGEST_NOTE));
+    let note = short(event.message.clone());
     let published = Event {
         type_: match event.severity {
             Severity::Normal => EventType::Normal,

@@ -19,13 +19,12 @@ use super::convert::sentence;
 use super::metrics::RestartMetrics;
 use super::replace::News;
 use super::traces::RestartTraces;
+use crate::apply::events;
 use crate::metrics::Metrics;
 use crate::traces::Traces;
 
 /// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
 const BACKLOG: usize = 1024;
-/// Events take 1 KiB of note.
-const LONGEST_NOTE: usize = 1024;
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
 #[cfg(test)]
@@ -172,7 +171,7 @@ impl Announcer {
         jobset: &JobSet,
         warning: bool,
         reason: &str,
-        mut note: String,
+        note: String,
         timeline: Option<serde_json::Value>,
     ) {
         tracing::info!(
@@ -181,8 +180,7 @@ impl Announcer {
             timeline = timeline.as_ref().map(ToString::to_string),
             "announced"
         );
-        note.truncate(note.floor_char_boundary(LONGEST_NOTE));
-        let event = event(jobset, warning, reason, note, timeline);
+        let event = event(jobset, warning, reason, events::short(note), timeline);
         if self.events.try_send(event).is_err() {
             tracing::warn!(reason, "too many events are waiting, this one is dropped");
         }

@@ -200,7 +200,7 @@ impl Task {
                 () = self.changed.notified() => {}
                 () = sleep_until(wake_at) => {}
                 () = sleep_until(show_at) => kept = Some(sight),
-                () = self.heard(rested) => kept = Some(sight),
+                () = self.link.changed_after(rested) => kept = Some(sight),
             }
         }
     }
@@ -211,14 +211,6 @@ impl Task {
         self.link.heard_of(durable.epoch);
         let view = observe::view(&self.context.stores, known, &durable);
         Sight::new(view, known, &self.link, durable, replaces_pods)
-    }
-
-    /// Resolves when the nodes have said something new, at this time at the earliest. Cancel-safe: what they have said is kept until it is seen.
-    async fn heard(&self, at: Instant) {
-        if at > Instant::now() {
-            tokio::time::sleep_until(at.into()).await;
-        }
-        self.link.changed().await;
     }
 
     fn begin(&self, known: &Arc<JobSet>, change: Change) -> Writing {

@@ -69,6 +69,14 @@ impl GroupLink {
         self.state.changed.notified().await;
     }
 
+    /// The same, at this time at the earliest.
+    pub async fn changed_after(&self, at: Instant) {
+        if at > Instant::now() {
+            tokio::time::sleep_until(at.into()).await;
+        }
+        self.changed().await;
+    }
+
     /// Whether this node's daemon has reported to this leader.
     #[must_use]
     pub fn heard(&self, node: &str) -> bool {
