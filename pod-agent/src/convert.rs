@@ -32,6 +32,7 @@ pub(crate) fn target(wire: wire::Target, grace_default: Duration) -> Target {
             })
             .collect(),
         heartbeat_timeout: Duration::from_millis(wire.heartbeat_timeout_ms.into()),
+        ready_timeout: Duration::from_millis(wire.ready_timeout_ms.into()),
     }
 }
 
@@ -76,6 +77,7 @@ fn heartbeat(heartbeat: Heartbeat) -> wire::Heartbeat {
         Heartbeat::Well => wire::Heartbeat::Unspecified,
         Heartbeat::Awaited => wire::Heartbeat::Awaited,
         Heartbeat::Missed => wire::Heartbeat::Missed,
+        Heartbeat::Overdue => wire::Heartbeat::Overdue,
     }
 }
 

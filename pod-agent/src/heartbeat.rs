@@ -2,7 +2,7 @@
 //!
 //! It promises:
 //! - Only a change of the file counts, never the time that the file bears: clocks may step.
-//! - The worker is judged from its first heartbeat on. Before that it is awaited, for as long as it takes.
+//! - The worker is judged from its first heartbeat on. Before that it is awaited, for as long as its start may take.
 //! - Time in which the agent itself did not run (a frozen container, a busy machine) is held against nobody.
 //! - A worker that stops to give heartbeats is noticed within its time and a second more.
 
@@ -31,6 +31,10 @@ pub(crate) struct Pulse {
     silent: Option<Duration>,
     /// One was asked for when the worker was started.
     from_start: bool,
+    /// How long it may be awaited; none: as long as it takes.
+    ready: Option<Duration>,
+    /// How long it has been awaited.
+    awaited: Duration,
     looked: Duration,
 }
 
@@ -43,6 +47,8 @@ impl Pulse {
             seen: None,
             silent: None,
             from_start: false,
+            ready: None,
+            awaited: Duration::ZERO,
             looked: Duration::ZERO,
         }
     }
@@ -52,14 +58,17 @@ impl Pulse {
         self.file.as_deref()
     }
 
-    /// A worker is about to be started, of which a heartbeat at least every `timeout` is asked. Makes the file, for any user to touch.
+    /// A worker is about to be started, of which a heartbeat at least every `timeout` is asked, the first one within `ready` (zero: whenever).
+    /// Makes the file, for any user to touch.
     ///
     /// # Errors
     /// Where there can be no file. The worker is then told of none, and never judged.
-    pub(crate) fn start(&mut self, timeout: Duration, now: Duration) -> io::Result<()> {
+    pub(crate) fn start(&mut self, (timeout, ready): (Duration, Duration), now: Duration) -> io::Result<()> {
         self.timeout = timeout;
         self.silent = None;
         self.from_start = false;
+        self.ready = (!ready.is_zero()).then_some(ready);
+        self.awaited = Duration::ZERO;
         self.looked = now;
         if let Some(file) = &self.file {
             match make(file).and_then(|()| stamp(file)) {
@@ -76,8 +85,9 @@ impl Pulse {
         Ok(())
     }
 
-    /// What is asked of the worker may change while it runs. Where it is new, the first heartbeat from now on begins it.
-    pub(crate) fn ask(&mut self, timeout: Duration, now: Duration) {
+    /// What is asked of the worker may change while it runs. Where it is new, the first heartbeat from now on begins it. The time for the first
+    /// one may become longer or end; a shorter one is for the next start.
+    pub(crate) fn ask(&mut self, (timeout, ready): (Duration, Duration), now: Duration) {
         if self.timeout.is_zero() && !timeout.is_zero() {
             self.seen = self.file.as_deref().and_then(|file| stamp(file).ok().flatten());
             self.silent = None;
@@ -85,6 +95,7 @@ impl Pulse {
             self.looked = now;
         }
         self.timeout = timeout;
+        self.ready = self.ready.filter(|_| !ready.is_zero()).map(|now| now.max(ready));
     }
 
     /// When to look next, on the monotonic clock.
@@ -112,9 +123,14 @@ impl Pulse {
             self.silent = Some(Duration::ZERO);
         } else if let Some(silent) = &mut self.silent {
             *silent += passed;
+        } else {
+            self.awaited += passed;
         }
         match self.silent {
             Some(silent) if silent > self.timeout => Heartbeat::Missed,
+            None if self.from_start && self.ready.is_some_and(|ready| self.awaited >= ready) => {
+                Heartbeat::Overdue
+            }
             None if self.from_start => Heartbeat::Awaited,
             Some(_) | None => Heartbeat::Well,
         }

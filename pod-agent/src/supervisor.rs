@@ -131,7 +131,8 @@ impl Supervisor {
     /// Looks at the worker's heartbeat, where that is due.
     fn feel_pulse(&mut self) {
         let now = self.now();
-        self.pulse.ask(self.machine.heartbeat_timeout(), now);
+        let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
+        self.pulse.ask(asked, now);
         if self.pulse.deadline().is_some_and(|at| at <= now) {
             let heartbeat = self.pulse.feel(now);
             self.feed(Input::Heartbeat(heartbeat));
@@ -207,7 +208,8 @@ impl Supervisor {
         match action {
             Action::Report => self.link.post(self.now(), convert::state(self.machine.status())),
             Action::Start { generation } => {
-                if let Err(error) = self.pulse.start(self.machine.heartbeat_timeout(), self.now()) {
+                let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
+                if let Err(error) = self.pulse.start(asked, self.now()) {
                     worker::say(&format!("no heartbeat can be taken: {error}"));
                 }
                 let heartbeat = self.pulse.file();

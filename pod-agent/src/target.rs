@@ -112,6 +112,12 @@ impl Machine {
         }
     }
 
+    /// How long the worker may take until its first heartbeat; zero: as long as it wants.
+    #[must_use]
+    pub fn ready_timeout(&self) -> Duration {
+        self.order.ready_timeout
+    }
+
     /// Whether it matters that no process remains.
     #[must_use]
     pub fn awaits_empty(&self) -> bool {
@@ -141,10 +147,7 @@ impl Machine {
         }
         if self.status != before {
             self.status.revision += 1;
-            let entered = |status: &Status| {
-                let hung = status.heartbeat == Heartbeat::Missed;
-                (status.phase, status.generation, hung)
-            };
+            let entered = |status: &Status| (status.phase, status.generation, status.heartbeat.is_late());
             if entered(&self.status) != entered(&before) {
                 self.status.since_unix_nanos = now.unix_nanos;
             }
@@ -283,14 +286,19 @@ impl Machine {
             return;
         }
         self.status.heartbeat = heartbeat;
-        if heartbeat == Heartbeat::Missed {
-            let generation = self.status.generation;
-            todo.push(Action::Say(format!(
+        let generation = self.status.generation;
+        let news = match heartbeat {
+            Heartbeat::Missed => format!(
                 "no heartbeat for {timeout:?} (generation {generation}); waiting for the group to restart"
-            )));
-        } else if before == Heartbeat::Missed {
-            todo.push(Action::Say("the heartbeat is back".to_owned()));
-        }
+            ),
+            Heartbeat::Overdue => format!(
+                "no first heartbeat within {:?} (generation {generation}); waiting for the group to restart",
+                self.order.ready_timeout
+            ),
+            Heartbeat::Well if before.is_late() => "the heartbeat is back".to_owned(),
+            Heartbeat::Well | Heartbeat::Awaited => return,
+        };
+        todo.push(Action::Say(news));
     }
 
     fn on_signal(&mut self, signo: i32, outside: bool, todo: &mut Vec<Action>) {

@@ -294,6 +294,7 @@ impl World {
             start_fresh: target.start_fresh,
             grace: Duration::from_millis(u64::from(target.grace_ms)),
             heartbeat_timeout: Duration::from_millis(u64::from(target.heartbeat_timeout_ms)),
+            ready_timeout: Duration::from_millis(u64::from(target.ready_timeout_ms)),
             terminal: target
                 .terminal
                 .into_iter()
@@ -461,6 +462,7 @@ fn agent_state(status: &Status) -> AgentState {
             Heartbeat::Well => DaemonHeartbeat::Well,
             Heartbeat::Awaited => DaemonHeartbeat::Awaited,
             Heartbeat::Missed => DaemonHeartbeat::Missed,
+            Heartbeat::Overdue => DaemonHeartbeat::Overdue,
         },
         needs_host_kill: status.needs_host_kill,
     }

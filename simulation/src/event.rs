@@ -209,10 +209,6 @@ pub(crate) enum Event {
         process: ProcessId,
     },
     /// The worker should be up.
-    Overdue {
-        container: String,
-        process: ProcessId,
-    },
     HostKill {
         container: String,
     },

@@ -11,7 +11,7 @@ use lockstep_pod_agent::target::{Exit, Heartbeat, Phase, Status};
 
 use crate::agent::{Container, Identity};
 use crate::controllers::completed;
-use crate::event::{Event, ProcessId};
+use crate::event::Event;
 use crate::group::durable_of;
 use crate::scenario::Profile;
 use crate::time::{SEC, Time};
@@ -136,19 +136,6 @@ impl World {
         self.note_any(true);
     }
 
-    /// The time is over within which this process should have been up.
-    pub(crate) fn note_overdue(&mut self, id: &str, process: ProcessId) {
-        let Some(container) = self.containers.get(id) else {
-            return;
-        };
-        let (status, worker) = (container.machine.status(), container.identity.clone());
-        if container.worker == Some(process) && status.heartbeat == Heartbeat::Awaited {
-            let generation = status.generation;
-            self.say(|| format!("{id}: not up in time at {generation}"));
-            self.note_of(&worker, generation, generation);
-        }
-    }
-
     /// A container is about to go away, or its pod is.
     pub(crate) fn note_loss(&mut self, id: &str) {
         let Some(container) = self
@@ -216,8 +203,8 @@ impl World {
         if after.generation < before.generation || after.epoch < before.epoch {
             self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
         }
-        if after.heartbeat == Heartbeat::Missed && before.heartbeat != Heartbeat::Missed {
-            self.say(|| format!("{id}: no heartbeat at {}", after.generation));
+        if after.heartbeat.is_late() && !before.heartbeat.is_late() {
+            self.say(|| format!("{id}: {:?} at {}", after.heartbeat, after.generation));
             self.note_of(&identity, after.generation, after.generation);
         }
         if after.phase != before.phase {
@@ -528,7 +515,10 @@ impl World {
                 let waits = |container: &Container| {
                     container.identity == identity
                         && container.runs_undisturbed()
-                        && container.machine.status().heartbeat == Heartbeat::Awaited
+                        && matches!(
+                            container.machine.status().heartbeat,
+                            Heartbeat::Awaited | Heartbeat::Overdue
+                        )
                 };
                 if self.scenario.ready_timeout().is_some() && self.containers.values().any(waits) {
                     return Err(format!("{name}[{index}] is not up"));

@@ -166,12 +166,11 @@ impl Scenario {
         }
     }
 
-    /// In half of the scenarios with heartbeats workers have to be up in time, and some never are. `rng` as above. That a worker is up is said
-    /// once: where streams lose what they carry, which TCP does not, nobody could tell.
+    /// In half of the scenarios with heartbeats workers have to be up in time, and some never are. `rng` as above.
     pub(crate) fn choose_deadline(&mut self, rng: &mut Rng) {
         let annotations = self.jobset.metadata.annotations.get_or_insert_default();
         let heartbeats = annotations.contains_key(annotations::HEARTBEAT_TIMEOUT);
-        if !heartbeats || self.bad_streams || !rng.percent(50) {
+        if !heartbeats || !rng.percent(50) {
             return;
         }
         let timeout = ["30s", "1m", "3m"][rng.index(3)];

@@ -62,9 +62,7 @@ impl World {
             {
                 self.worker_hangs(id, None);
             }
-            let (container, process) = (id.to_owned(), number);
-            self.queue
-                .push(self.now + timeout, Event::Overdue { container, process });
+            self.pulse_in(id, number, timeout);
         }
         if crash {
             let after = self.rng.span(10 * MS, 6 * SEC);
@@ -167,16 +165,21 @@ impl World {
         let timeout = container.machine.heartbeat_timeout();
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let (from, until) = worker.hangs;
+        let said = container.machine.status().heartbeat;
         let (heartbeat, next) = if timeout == 0 {
             (None, SEC)
         } else if now >= until {
             (Some(Heartbeat::Well), timeout)
+        } else if matches!(said, Heartbeat::Awaited | Heartbeat::Overdue) {
+            // Before the first one nothing is missed.
+            let ready = container.machine.ready_timeout();
+            let ready = u64::try_from(ready.as_nanos()).unwrap_or(u64::MAX);
+            let overdue = ready > 0 && now >= worker.since.saturating_add(ready);
+            (overdue.then_some(Heartbeat::Overdue), timeout)
         } else if now < from + timeout {
             (None, from + timeout - now)
         } else {
-            // Before the first one nothing is missed.
-            let missed = container.machine.status().heartbeat != Heartbeat::Awaited;
-            (missed.then_some(Heartbeat::Missed), timeout)
+            (Some(Heartbeat::Missed), timeout)
         };
         if let Some(heartbeat) = heartbeat {
             self.agent_feed(id, Input::Heartbeat(heartbeat));

@@ -311,7 +311,6 @@ impl World {
                 exit,
             } => self.process_ended(&container, process, exit),
             Event::Pulse { container, process } => self.pulse(&container, process),
-            Event::Overdue { container, process } => self.note_overdue(&container, process),
             Event::HostKill { container } => self.host_kill(&container),
             Event::Fault { fault } => self.fault(fault),
             Event::NextFault => self.next_fault(),

@@ -69,6 +69,7 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
             })
             .collect(),
         heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),
+        ready_timeout_ms: restart::ready_timeout_ms(jobset),
     };
     View {
         gathered,

@@ -14,6 +14,8 @@ pub struct GroupPolicy {
     pub terminal: Vec<TerminalCode>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
+    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    pub ready_timeout_ms: u32,
 }
 
 /// Exit codes of one podFailurePolicy rule.
@@ -63,6 +65,7 @@ pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported
         pb::Heartbeat::Unspecified => Heartbeat::Well,
         pb::Heartbeat::Awaited => Heartbeat::Awaited,
         pb::Heartbeat::Missed => Heartbeat::Missed,
+        pb::Heartbeat::Overdue => Heartbeat::Overdue,
     };
     let report = Report {
         identity: Identity {
@@ -118,6 +121,7 @@ pub(super) fn group_to(
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
         heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
+        ready_timeout_ms: policy.ready_timeout_ms,
         alone: alone.into_iter().map(alone_to).collect(),
     }
 }

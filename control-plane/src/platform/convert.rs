@@ -138,7 +138,7 @@ fn worker_phase(report: &Report) -> pb::WorkerPhase {
         (Phase::Fresh, _) => pb::WorkerPhase::Fresh,
         (Phase::Starting, _) => pb::WorkerPhase::Starting,
         (Phase::Running, Heartbeat::Well) => pb::WorkerPhase::Running,
-        (Phase::Running, Heartbeat::Awaited) => pb::WorkerPhase::AwaitingHeartbeat,
+        (Phase::Running, Heartbeat::Awaited | Heartbeat::Overdue) => pb::WorkerPhase::AwaitingHeartbeat,
         (Phase::Running, Heartbeat::Missed) => pb::WorkerPhase::Hung,
         (Phase::Stopping, _) => pb::WorkerPhase::Stopping,
         (Phase::Parked, _) => pb::WorkerPhase::Parked,

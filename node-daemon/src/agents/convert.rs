@@ -77,6 +77,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         wire::Heartbeat::Unspecified => Heartbeat::Well,
         wire::Heartbeat::Awaited => Heartbeat::Awaited,
         wire::Heartbeat::Missed => Heartbeat::Missed,
+        wire::Heartbeat::Overdue => Heartbeat::Overdue,
     };
     let mut detail = state.detail;
     detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
@@ -110,6 +111,7 @@ pub fn encode(target: Target) -> Vec<u8> {
         grace_ms: target.grace_ms,
         terminal,
         heartbeat_timeout_ms: target.heartbeat_timeout_ms,
+        ready_timeout_ms: target.ready_timeout_ms,
     }
     .encode_to_vec()
 }

@@ -31,6 +31,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         Heartbeat::Well => wire::Heartbeat::Unspecified,
         Heartbeat::Awaited => wire::Heartbeat::Awaited,
         Heartbeat::Missed => wire::Heartbeat::Missed,
+        Heartbeat::Overdue => wire::Heartbeat::Overdue,
     };
     wire::WorkerState {
         group_uid: state.group.as_str().to_owned(),
@@ -92,6 +93,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         grace_ms: group.grace_ms,
         terminal,
         heartbeat_timeout_ms: group.heartbeat_timeout_ms,
+        ready_timeout_ms: group.ready_timeout_ms,
     })
 }
 

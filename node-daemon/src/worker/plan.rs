@@ -29,6 +29,7 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         grace_ms: desired.grace_ms,
         terminal,
         heartbeat_timeout_ms: desired.heartbeat_timeout_ms,
+        ready_timeout_ms: desired.ready_timeout_ms,
     }
 }
 

@@ -120,6 +120,8 @@ pub enum Heartbeat {
     Awaited,
     /// None for longer than there may be.
     Missed,
+    /// The first one has not come in time.
+    Overdue,
 }
 
 /// Phase of an incarnation as it is reported to the control plane.
@@ -266,6 +268,8 @@ pub struct Desired {
     pub terminal: Vec<ExitRule>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
+    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    pub ready_timeout_ms: u32,
 }
 
 /// What the control plane wants of a worker that was restarted alone.
@@ -296,4 +300,6 @@ pub struct Target {
     pub terminal: Vec<(bool, Vec<i32>)>,
     /// Longest time between two heartbeats of the worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
+    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    pub ready_timeout_ms: u32,
 }

@@ -1,6 +1,7 @@
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
+const READY: Duration = Duration::from_secs(8);
 
 /// A file at its nth change.
 fn changed(n: i64) -> Option<Stamp> {
@@ -18,9 +19,16 @@ impl Bench {
             pulse: Pulse::new(None),
             now: Duration::from_secs(100),
         };
-        bench.pulse.ask(timeout, bench.now);
+        bench.pulse.ask((timeout, Duration::ZERO), bench.now);
         bench.pulse.seen = changed(0);
         bench.pulse.from_start = true;
+        bench
+    }
+
+    /// Its first heartbeat has to come within this time.
+    fn ready_within(ready: Duration) -> Self {
+        let mut bench = Self::started(TIMEOUT);
+        bench.pulse.ready = Some(ready);
         bench
     }
 
@@ -45,6 +53,51 @@ fn a_worker_that_never_touches_its_file_is_never_judged() {
     let mut bench = Bench::started(TIMEOUT);
     let (said, _) = bench.look(changed(0), TIMEOUT * 1000);
     assert_eq!(said, Heartbeat::Awaited);
+}
+
+#[test]
+fn a_first_heartbeat_that_does_not_come_in_time_is_noticed_within_a_second() {
+    for ready in [1, 300, 5_000, 60_000].map(Duration::from_millis) {
+        let mut bench = Bench::ready_within(ready);
+        let (said, after) = bench.look(changed(0), ready + Duration::from_secs(1));
+        assert_eq!(said, Heartbeat::Overdue, "{ready:?}");
+        assert!(after >= ready, "{ready:?}: {after:?}");
+        // After all.
+        assert_eq!(bench.look(changed(1), TIMEOUT).0, Heartbeat::Well);
+    }
+}
+
+#[test]
+fn a_worker_that_has_come_up_is_judged_by_its_silence_alone() {
+    let mut bench = Bench::ready_within(READY);
+    bench.look(changed(1), TIMEOUT);
+    assert_eq!(bench.look(changed(2), READY * 2).0, Heartbeat::Missed);
+}
+
+#[test]
+fn the_time_to_come_up_may_become_longer_or_end_but_not_shorter() {
+    let mut bench = Bench::ready_within(READY);
+    bench.look(changed(0), READY / 2);
+    bench.pulse.ask((TIMEOUT, READY / 4), bench.now);
+    assert_eq!(bench.look(changed(0), READY / 4).0, Heartbeat::Awaited, "shorter");
+    bench.pulse.ask((TIMEOUT, READY * 2), bench.now);
+    assert_eq!(bench.look(changed(0), READY).0, Heartbeat::Awaited, "longer");
+    bench.pulse.ask((TIMEOUT, Duration::ZERO), bench.now);
+    assert_eq!(bench.look(changed(0), READY * 100).0, Heartbeat::Awaited, "ended");
+    bench.pulse.ask((TIMEOUT, READY), bench.now);
+    assert_eq!(
+        bench.look(changed(0), READY * 100).0,
+        Heartbeat::Awaited,
+        "for the next start"
+    );
+}
+
+#[test]
+fn time_in_which_the_agent_did_not_run_is_no_time_to_come_up() {
+    let mut bench = Bench::ready_within(READY);
+    bench.now += Duration::from_secs(3600);
+    assert_eq!(bench.pulse.judge(changed(0), bench.now), Heartbeat::Awaited);
+    assert_eq!(bench.look(changed(0), READY * 2).0, Heartbeat::Overdue);
 }
 
 #[test]
@@ -98,10 +151,10 @@ fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
     let mut bench = Bench::started(Duration::ZERO);
     bench.pulse.from_start = false;
     assert_eq!(bench.pulse.deadline(), None);
-    bench.pulse.ask(TIMEOUT, bench.now);
+    bench.pulse.ask((TIMEOUT, Duration::ZERO), bench.now);
     assert_eq!(bench.look(None, TIMEOUT * 10).0, Heartbeat::Well);
     assert_eq!(bench.look(changed(1), TIMEOUT * 2).0, Heartbeat::Missed);
-    bench.pulse.ask(Duration::ZERO, bench.now);
+    bench.pulse.ask((Duration::ZERO, Duration::ZERO), bench.now);
     assert_eq!(bench.pulse.deadline(), None);
 }
 
@@ -109,7 +162,7 @@ fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
 fn without_a_file_nobody_is_awaited() {
     let dir = tempfile::tempdir().expect("tempdir");
     let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")));
-    assert!(pulse.start(TIMEOUT, Duration::ZERO).is_err());
+    assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
     assert_eq!(pulse.file(), None);
     assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
 }
@@ -120,7 +173,9 @@ fn any_user_may_touch_the_file() {
     let path = dir.path().join("beat");
     let mut pulse = Pulse::new(Some(path.clone()));
     for _ in 0..2 {
-        pulse.start(TIMEOUT, Duration::ZERO).expect("a file");
+        pulse
+            .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
+            .expect("a file");
         assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o666);
         assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
         fs::write(&path, "x").expect("write");

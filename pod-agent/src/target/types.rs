@@ -60,6 +60,8 @@ pub struct Target {
     pub terminal: Vec<Codes>,
     /// Longest time between two heartbeats of the worker; zero: none are asked for.
     pub heartbeat_timeout: Duration,
+    /// How long a worker that is started may take until its first heartbeat; zero: as long as it wants.
+    pub ready_timeout: Duration,
 }
 
 /// What a worker's heartbeat says.
@@ -71,6 +73,16 @@ pub enum Heartbeat {
     Awaited,
     /// None for longer than there may be.
     Missed,
+    /// The first one has not come in time.
+    Overdue,
+}
+
+impl Heartbeat {
+    /// Whether the worker runs and yet does not work.
+    #[must_use]
+    pub fn is_late(self) -> bool {
+        matches!(self, Self::Missed | Self::Overdue)
+    }
 }
 
 /// Exit codes that Kubernetes has to see.
@@ -121,7 +133,7 @@ pub struct Status {
     pub counter: u64,
     /// Grows with every change.
     pub revision: u64,
-    /// When the phase (at this generation) was entered, or the heartbeat was missed; nanoseconds since the Unix epoch.
+    /// When the phase (at this generation) was entered, or the heartbeat found late; nanoseconds since the Unix epoch.
     pub since_unix_nanos: i64,
     /// For people.
     pub detail: String,

@@ -76,6 +76,25 @@ fn a_worker_that_was_stopped_by_a_signal_is_found_and_can_be_restarted() {
 }
 
 #[test]
+fn a_worker_that_does_not_come_up_in_time_is_reported_and_left_alone() {
+    let rig = script("while [ ! -e up ]; do sleep 0.05; done; touch $LOCKSTEP_HEARTBEAT; exec sleep 1000")
+        .with_heartbeat()
+        .start();
+    let mut daemon = rig.accept();
+    daemon.send(Target {
+        ready_timeout_ms: 300,
+        heartbeat_timeout_ms: 60_000,
+        ..first()
+    });
+    assert_eq!(daemon.until(Phase::Running, 0).heartbeat(), Heartbeat::Awaited);
+    until(&mut daemon, Heartbeat::Overdue);
+    rig.await_err("no first heartbeat within 300ms (generation 0)");
+    std::fs::write(rig.path("up"), "").expect("go on");
+    until(&mut daemon, Heartbeat::Unspecified);
+    rig.await_err("the heartbeat is back");
+}
+
+#[test]
 fn any_user_can_give_heartbeats_in_any_way() {
     let ways = [
         "touch $LOCKSTEP_HEARTBEAT",

@@ -59,7 +59,7 @@ mutants! {
     StopPeersToo,
     /// Coordinator: a new leader does not know whom its predecessor restarts alone.
     ForgetAlone,
-    /// Coordinator: a worker that does not come up is waited for without end.
+    /// Coordinator: a worker that has not come up in time is waited for without end.
     NeverLate,
     /// Control plane: that a daemon is gone is no news to the groups of its workers.
     MissUnlinked,

@@ -44,6 +44,8 @@ enum For {
     InPlace,
     /// Those whose workers have agents.
     Agents,
+    /// The same, where heartbeats are asked for in the same place.
+    Heartbeats,
     /// Those that ask for exclusive placement in the same place.
     Exclusive,
 }
@@ -57,7 +59,7 @@ const ASKED: [(&str, &[Place], For); 11] = [
     (keys::ESCALATE_AFTER, &[Place::JobSet], For::InPlace),
     (keys::RESTART_REQUEST, &[Place::JobSet], For::InPlace),
     (keys::HEARTBEAT_TIMEOUT, &[Place::JobSet], For::Agents),
-    (keys::READY_TIMEOUT, &[Place::JobSet], For::Agents),
+    (keys::READY_TIMEOUT, &[Place::JobSet], For::Heartbeats),
     (keys::RESTART_SCOPE, &[Place::JobTemplate], For::Agents),
     (keys::EXCLUSIVE_TOPOLOGY, &EVERYWHERE, For::Any),
     (keys::NODE_SELECTOR_STRATEGY, &EVERYWHERE, For::Exclusive),
@@ -179,7 +181,7 @@ impl Judge {
                 // Upstream takes it.
                 Some("is not the name of a node label, so that no pod can be made".to_owned())
             } else {
-                self.without_effect(key, place, has(keys::EXCLUSIVE_TOPOLOGY))
+                self.without_effect(key, place, has)
             };
             if let Some(what) = what {
                 warnings.push(format!("{field}[{key}]: {what}"));
@@ -188,7 +190,7 @@ impl Judge {
     }
 
     /// Why an annotation has no effect in this place.
-    fn without_effect(&self, key: &str, place: Place, exclusive: bool) -> Option<String> {
+    fn without_effect(&self, key: &str, place: Place, has: impl Fn(&str) -> bool) -> Option<String> {
         let Some((_, places, needs)) = ASKED.iter().find(|(known, ..)| *known == key) else {
             return unknown(key);
         };
@@ -204,7 +206,14 @@ impl Judge {
             For::Any => None,
             For::InPlace => self.not_in_place.as_deref(),
             For::Agents => self.no_agents.as_deref(),
-            For::Exclusive => (!exclusive).then_some("exclusive-topology is not stated beside it"),
+            For::Heartbeats => self.no_agents.as_deref().or_else(|| {
+                let alone = !has(keys::HEARTBEAT_TIMEOUT);
+                alone.then_some("heartbeat-timeout is not stated beside it")
+            }),
+            For::Exclusive => {
+                let alone = !has(keys::EXCLUSIVE_TOPOLOGY);
+                alone.then_some("exclusive-topology is not stated beside it")
+            }
         };
         because.map(|because| format!("has no effect: {because}"))
     }

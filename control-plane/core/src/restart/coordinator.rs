@@ -45,8 +45,6 @@ pub struct Coordinator {
     unseen: BTreeSet<Identity>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
-    /// Workers that were started and are not up yet: their incarnation, and until when they should be.
-    starting: BTreeMap<Identity, (Incarnation, UnixNanos)>,
     /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
@@ -107,7 +105,6 @@ impl Coordinator {
             newcomers: BTreeSet::new(),
             unseen: BTreeSet::new(),
             done: BTreeMap::new(),
-            starting: BTreeMap::new(),
             held: BTreeMap::new(),
             timeline: None,
             backoff: Backoff::default(),
@@ -201,7 +198,6 @@ impl Coordinator {
         }
         self.learn_alone(observed);
         self.review_alone(observed, &view, now, &mut out);
-        self.note_starting(observed, &view, now);
         self.escalation.tidy(&view.slots);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
@@ -575,7 +571,6 @@ impl Coordinator {
             .collect();
         self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
         self.seats = seats;
-        self.starting.clear();
         self.held.clear();
         self.backoff.released(now);
         self.apart.released(now);
@@ -592,7 +587,6 @@ impl Coordinator {
         state
             .into_iter()
             .chain(self.held.values().copied())
-            .chain(self.starting.values().map(|(_, until)| *until))
             .chain(self.apart.wake_at())
             .filter(|at| *at > now)
             .min()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
@@ -87,7 +88,16 @@ pub fn grace_ms(jobset: &JobSet) -> u64 {
 /// Longest time between two heartbeats of a worker, milliseconds; 0: the JobSet asks for none.
 #[must_use]
 pub fn heartbeat_timeout_ms(jobset: &JobSet) -> u32 {
-    let asked = jobset.heartbeat_timeout().ok().flatten();
+    wire_ms(jobset.heartbeat_timeout().ok().flatten())
+}
+
+/// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+#[must_use]
+pub fn ready_timeout_ms(jobset: &JobSet) -> u32 {
+    wire_ms(jobset.ready_timeout().ok().flatten())
+}
+
+fn wire_ms(asked: Option<Duration>) -> u32 {
     asked.map_or(0, |timeout| {
         // What is less than a millisecond is not nothing.
         u32::try_from(timeout.as_millis().max(1)).unwrap_or(u32::MAX)
@@ -290,11 +300,6 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         max_backoff_ms: u64::try_from(max_backoff.as_millis()).unwrap_or(u64::MAX),
         terminal,
-        ready_timeout_ms: jobset
-            .ready_timeout()
-            .ok()
-            .flatten()
-            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
         escalate_after: jobset.escalate_after().ok().flatten().map(|after| EscalateAfter {
             failures: after.failures,
             within_ms: u64::try_from(after.within.as_millis()).unwrap_or(u64::MAX),

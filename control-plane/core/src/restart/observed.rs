@@ -120,6 +120,8 @@ pub enum Heartbeat {
     Awaited,
     /// None for longer than `lockstep.dev/heartbeat-timeout`.
     Missed,
+    /// The first one has not come within `lockstep.dev/ready-timeout`.
+    Overdue,
 }
 
 /// How a worker ended.
@@ -290,8 +292,6 @@ pub struct Policy {
     pub terminal: Vec<TerminalRule>,
     /// Whether the control plane replaces lost pods itself, and does not wait for the Job controller.
     pub replaces_pods: bool,
-    /// Annotation `ready-timeout`: how long a worker that was started may take until it is up, milliseconds; none: as long as it wants.
-    pub ready_timeout_ms: Option<u64>,
     /// Annotation `escalate-after`.
     pub escalate_after: Option<EscalateAfter>,
 }
@@ -314,7 +314,6 @@ impl Default for Policy {
             max_backoff_ms: 60_000,
             terminal: Vec::new(),
             replaces_pods: true,
-            ready_timeout_ms: None,
             escalate_after: None,
         }
     }

@@ -114,6 +114,7 @@ proptest! {
         let policy = GroupPolicy {
             grace_ms: numbers.3,
             heartbeat_timeout_ms: numbers.4,
+            ready_timeout_ms: numbers.3,
             terminal: codes
                 .iter()
                 .map(|(negated, codes)| TerminalCode {
@@ -135,6 +136,7 @@ proptest! {
         let got = pb::Group::decode(sent.encode_to_vec().as_slice()).unwrap();
         prop_assert_eq!((got.epoch, got.generation, got.grace_ms), (numbers.0, numbers.1, numbers.3));
         prop_assert_eq!((got.counter, got.heartbeat_timeout_ms), (u64::from(numbers.2), numbers.4));
+        prop_assert_eq!(got.ready_timeout_ms, numbers.3);
         prop_assert_eq!((got.uid.as_str(), got.release, got.scope()), ("uid", release, pb::Scope::Group));
         for worker in &got.alone {
             prop_assert_eq!((worker.generation, worker.release), (numbers.0, release));

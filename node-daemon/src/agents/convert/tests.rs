@@ -102,7 +102,7 @@ proptest! {
 
     #[test]
     fn a_target_arrives_as_it_was_sent(
-        numbers in any::<(u64, u64, u64, u32, u32)>(),
+        numbers in any::<(u64, u64, u64, u32, u32, u32)>(),
         flags in any::<(bool, bool)>(),
         terminal in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<i32>(), 0..4)), 0..4),
     ) {
@@ -115,10 +115,18 @@ proptest! {
             grace_ms: numbers.3,
             terminal: terminal.clone(),
             heartbeat_timeout_ms: numbers.4,
+            ready_timeout_ms: numbers.5,
         };
         let got = wire::Target::decode(encode(target).as_slice()).unwrap();
         prop_assert_eq!(
-            (got.epoch, got.generation, got.counter, got.grace_ms, got.heartbeat_timeout_ms),
+            (
+                got.epoch,
+                got.generation,
+                got.counter,
+                got.grace_ms,
+                got.heartbeat_timeout_ms,
+                got.ready_timeout_ms,
+            ),
             numbers
         );
         prop_assert_eq!((got.release, got.start_fresh), flags);

@@ -113,6 +113,7 @@ impl Daemon {
             grace_ms: 0,
             terminal: vec![],
             heartbeat_timeout_ms: 0,
+            ready_timeout_ms: 0,
         };
         self.workers.tell(Input::Desired(vec![desired])).await.unwrap();
     }

@@ -48,6 +48,7 @@ fn group() -> impl Strategy<Value = wire::Group> {
             grace_ms: numbers.3,
             terminal_codes: rules.map(|rules| wire::TerminalCodes { rules }),
             heartbeat_timeout_ms: numbers.4,
+            ready_timeout_ms: numbers.3,
         },
     )
 }
@@ -78,6 +79,7 @@ proptest! {
                 numbers,
                 (sent.epoch, sent.generation, sent.counter, sent.grace_ms, sent.heartbeat_timeout_ms)
             );
+            prop_assert_eq!(got.ready_timeout_ms, sent.ready_timeout_ms);
             prop_assert_eq!((got.group.as_str(), got.release), (sent.uid.as_str(), sent.release));
             prop_assert_eq!(&got.fresh, &incarnations(sent.fresh.clone()));
             prop_assert_eq!(&got.stale, &incarnations(sent.stale.clone()));

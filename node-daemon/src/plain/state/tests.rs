@@ -35,6 +35,7 @@ fn desired(epoch: u64, generation: u64) -> Desired {
         grace_ms: 1000,
         terminal: vec![],
         heartbeat_timeout_ms: 0,
+        ready_timeout_ms: 0,
     }
 }
 

@@ -37,6 +37,7 @@ fn desired() -> Desired {
             rule(None, Some("job-1"), 4),
         ],
         heartbeat_timeout_ms: 0,
+        ready_timeout_ms: 0,
     }
 }
 

@@ -45,6 +45,7 @@ fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
         grace_ms: 1000,
         terminal: vec![],
         heartbeat_timeout_ms: 0,
+        ready_timeout_ms: 0,
     }
 }
 

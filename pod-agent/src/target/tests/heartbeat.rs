@@ -33,6 +33,17 @@ fn a_missed_heartbeat_is_reported_and_nothing_else() {
 }
 
 #[test]
+fn a_first_heartbeat_that_does_not_come_in_time_is_reported_and_nothing_else() {
+    let mut bench = watched();
+    let running_since = bench.machine.status().since_unix_nanos;
+    bench.now += Duration::from_secs(2);
+    assert_eq!(bench.acts(Input::Heartbeat(Heartbeat::Overdue)), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Running, 0));
+    assert!(bench.machine.status().since_unix_nanos > running_since);
+    assert_eq!(bench.acts(Input::Heartbeat(Heartbeat::Well)), [Action::Report]);
+}
+
+#[test]
 fn a_worker_that_does_not_run_has_no_heartbeat() {
     let mut bench = watched();
     bench.step(Input::Heartbeat(Heartbeat::Missed));

@@ -206,6 +206,7 @@ fn order() -> impl Strategy<Value = Target> {
                 .into_iter()
                 .collect(),
             heartbeat_timeout: Duration::from_secs(counter % 2),
+            ready_timeout: Duration::from_secs(grace),
         },
     )
 }
@@ -232,7 +233,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => order().prop_map(Event::Order),
         4 => (exit, any::<bool>()).prop_map(|(exit, others)| Event::Ends(exit, others)),
         3 => Just(Event::Empties),
-        2 => prop::sample::select(vec![Heartbeat::Well, Heartbeat::Awaited, Heartbeat::Missed])
+        2 => prop::sample::select(vec![Heartbeat::Well, Heartbeat::Awaited, Heartbeat::Missed, Heartbeat::Overdue])
             .prop_map(Event::Heartbeat),
         1 => (signo, prop::bool::weighted(0.2)).prop_map(|(signo, outside)| Event::Signal(signo, outside)),
         4 => (0..2000_u64).prop_map(Event::Wait),

@@ -146,6 +146,18 @@ fn what_agents_do_is_not_done_without_them() {
 }
 
 #[test]
+fn a_first_heartbeat_is_awaited_only_where_heartbeats_are_asked_for() {
+    let js = in_place().annotated(keys::READY_TIMEOUT, "10m");
+    assert_eq!(
+        told(&js),
+        [
+            "metadata.annotations[lockstep.dev/ready-timeout]: has no effect: heartbeat-timeout is not stated beside it"
+        ]
+    );
+    assert!(told(&js.annotated(keys::HEARTBEAT_TIMEOUT, "30s")).is_empty());
+}
+
+#[test]
 fn what_stands_in_the_wrong_place_is_told_the_right_one() {
     let misplaced = in_templates(in_place(), keys::RESTART_GRACE, keys::RESTART_SCOPE)
         .annotated(keys::RESTART_SCOPE, "worker")

@@ -398,7 +398,6 @@ impl Coordinator {
                     backoff.released(now);
                     restart.release(now);
                     restart.deadline = Some(deadline);
-                    self.starting.remove(identity);
                     self.seats.insert(identity.clone(), incarnation.clone());
                     self.newcomers.insert(identity.clone());
                     self.unseen.insert(identity.clone());

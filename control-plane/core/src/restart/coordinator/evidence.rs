@@ -19,7 +19,7 @@ impl Coordinator {
             .filter(|(identity, slot)| judged(identity, slot))
         {
             let cause = self.evidence_of(identity, slot, observed);
-            if let Some(cause) = cause.or_else(|| self.not_alive(identity, slot, now)) {
+            if let Some(cause) = cause.or_else(|| self.not_alive(identity, slot)) {
                 causes.push(((*identity).clone(), cause));
             }
         }

@@ -76,67 +76,45 @@ fn a_heartbeat_missed_when_no_restart_is_left_fails_the_group() {
     assert_eq!(reason(&world), Some(Reason::HeartbeatMissed));
 }
 
-/// A group of which each start must be up within 10 s, with a worker that was started and is not.
-fn slow(phase: Phase) -> World {
-    let mut world = World::running(2, 5);
-    world.observed.policy.ready_timeout_ms = Some(10_000);
-    match phase {
-        Phase::Running => world.beat(0, Heartbeat::Awaited),
-        phase => world.set_phase(0, phase),
-    }
-    world
-}
-
 #[test]
 fn a_worker_that_is_not_up_in_time_restarts_the_group_and_counts() {
-    for phase in [Phase::Running, Phase::Starting] {
-        let mut world = slow(phase);
-        let wake_at = world.step().wake_at.unwrap();
-        assert_eq!(wake_at, world.now.plus_millis(10_000));
-        world.tick(9_999);
-        assert_eq!(world.step().wake_at, Some(wake_at));
-        assert_eq!(world.restarts(), 0, "{phase:?}");
-        world.tick(1);
-        world.settle();
-        assert_eq!((world.restarts(), counted(&world)), (1, 1), "{phase:?}");
-        assert_eq!(reason(&world), Some(Reason::ReadyTimeout));
-    }
+    let mut world = World::running(2, 5);
+    world.beat(0, Heartbeat::Awaited);
+    world.tick(3_600_000);
+    world.settle();
+    assert_eq!(world.restarts(), 0, "its agent has not found it late");
+    world.beat(0, Heartbeat::Overdue);
+    world.settle();
+    assert_eq!((world.restarts(), counted(&world)), (1, 1));
+    let cause = world.observed.durable.cause.clone().unwrap();
+    assert_eq!(
+        (cause.reason, cause.identity),
+        (Reason::ReadyTimeout, Some(id(0)))
+    );
 }
 
 #[test]
-fn a_worker_that_is_up_in_time_is_left_alone() {
-    let mut world = slow(Phase::Running);
-    world.step();
-    world.tick(9_000);
+fn a_worker_that_comes_up_after_all_before_anybody_has_decided_is_left_alone() {
+    let mut world = World::running(2, 5);
+    world.beat(0, Heartbeat::Overdue);
     world.beat(0, Heartbeat::Well);
-    assert_eq!(world.step().wake_at, None);
-    world.tick(60_000);
     world.settle();
     assert_eq!(world.restarts(), 0);
 }
 
 #[test]
-fn each_start_has_a_time_of_its_own() {
-    let mut world = slow(Phase::Running);
-    world.step();
-    world.tick(9_000);
-    world.fail(1);
+fn nobody_is_judged_out_of_sight() {
+    let mut world = World::running(2, 5);
+    world.beat(0, Heartbeat::Overdue);
+    let (incarnation, report) = world.current(0);
+    world.report(&incarnation, 0, Phase::Unlinked, report.generation);
     world.settle();
-    assert_eq!((world.restarts(), counted(&world)), (1, 1));
-    world.beat(0, Heartbeat::Awaited);
-    world.step();
-    world.tick(9_000);
-    world.settle();
-    assert_eq!(counted(&world), 1);
-    world.tick(1_000);
-    world.settle();
-    assert_eq!(counted(&world), 2);
+    assert_eq!(world.restarts(), 0);
 }
 
 #[test]
 fn who_was_not_started_is_waited_for() {
     let mut world = World::created(2, 5);
-    world.observed.policy.ready_timeout_ms = Some(1_000);
     world.pod(0);
     world.step();
     world.tick(3_600_000);
@@ -150,44 +128,4 @@ fn who_was_not_started_is_waited_for() {
     world.settle();
     assert_eq!(world.phases(), [Phase::Running, Phase::Running]);
     assert_eq!(world.restarts(), 0);
-}
-
-#[test]
-fn without_the_annotation_a_start_takes_as_long_as_it_takes() {
-    let mut world = slow(Phase::Running);
-    world.observed.policy.ready_timeout_ms = None;
-    world.step();
-    world.tick(3_600_000);
-    world.settle();
-    assert_eq!(world.restarts(), 0);
-}
-
-#[test]
-fn an_annotation_that_is_taken_away_and_put_back_begins_anew() {
-    let mut world = slow(Phase::Running);
-    world.step();
-    world.observed.policy.ready_timeout_ms = None;
-    world.tick(20_000);
-    world.step();
-    world.observed.policy.ready_timeout_ms = Some(10_000);
-    world.step();
-    assert_eq!(world.restarts(), 0);
-    world.tick(10_000);
-    world.settle();
-    assert_eq!(world.restarts(), 1);
-}
-
-#[test]
-fn out_of_sight_the_time_runs_on_but_nobody_is_judged() {
-    let mut world = slow(Phase::Running);
-    world.step();
-    let (incarnation, report) = world.current(0);
-    world.report(&incarnation, 0, Phase::Unlinked, report.generation);
-    world.step();
-    world.tick(20_000);
-    world.settle();
-    assert_eq!(world.restarts(), 0);
-    world.report(&incarnation, 0, Phase::Running, report.generation);
-    world.settle();
-    assert_eq!(world.restarts(), 0, "up by now");
 }
