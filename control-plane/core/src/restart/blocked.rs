@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::{Slot, View};
-use super::{Identity, Observed, Phase, PodFact, UnixNanos};
+use super::{Identity, Observed, Phase, PodFact, Rung, UnixNanos};
 
 /// The pod that a group waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub enum BlockedReason {
     NodeLost,
     /// A pod of an earlier recreation does not go away, and new workers may not start beside it.
     OldPodRemains,
-    /// The pod runs, and no node daemon has reported its worker, or none since it was released.
+    /// The pod runs, and no node daemon has reported its worker, or none since it was released; or its agent has been starting the worker
+    /// all the time.
     WorkerNotReported,
 }
 
@@ -97,8 +98,16 @@ impl Watchdog {
             slot.current
                 .is_some_and(|(_, report)| report.phase != Phase::Unlinked)
         };
-        let waited_for = view.slots.iter().filter(|(_, slot)| slot.counts());
-        let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for
+        let waited_for = || view.slots.iter().filter(|(_, slot)| slot.counts());
+        // Its program may be on a file system that hangs.
+        let starting: BTreeMap<&str, &PodFact> = waited_for()
+            .filter(|(_, slot)| {
+                slot.current
+                    .is_some_and(|(_, report)| report.phase == Phase::Starting)
+            })
+            .filter_map(|(_, slot)| slot.pod.map(|pod| (pod.uid.as_str(), pod)))
+            .collect();
+        let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for()
             .filter(|(_, slot)| !spoken_for(slot))
             .flat_map(|(identity, slot)| {
                 let unseen = unseen.contains(*identity);
@@ -111,7 +120,13 @@ impl Watchdog {
             0 => Default::default(),
             _ => reported_pods(observed),
         };
-        self.unreported.retain(|uid, _| pods.contains_key(uid.as_str()));
+        self.unreported
+            .retain(|uid, _| pods.contains_key(uid.as_str()) || starting.contains_key(uid.as_str()));
+        for (uid, pod) in starting {
+            if overdue(*self.unreported.entry(uid.to_owned()).or_insert(now)) {
+                say(BlockedReason::WorkerNotReported, pod);
+            }
+        }
         for (uid, (pod, unseen)) in pods {
             let reported = if unseen { &linked } else { &reported };
             if pod.node_lost && !linked.contains(uid) {
@@ -140,11 +155,17 @@ impl Watchdog {
     }
 }
 
-/// UIDs of the pods that a daemon is linked to now, and of those that any has reported.
+/// UIDs of the pods that a daemon is linked to now, and of those that any has reported. A container that has ended, where an agent should be, says
+/// nothing of the one after it, which may have none.
 fn reported_pods(observed: &Observed) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut linked, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for (incarnation, report) in &observed.reports {
         let uid = incarnation.pod_uid.as_str();
+        let worker = observed.workers.get(&report.identity);
+        let by_agent = worker.is_none_or(|worker| worker.rung == Rung::Process);
+        if by_agent && matches!(report.phase, Phase::Lost(_)) {
+            continue;
+        }
         reported.insert(uid);
         if report.phase != Phase::Unlinked {
             linked.insert(uid);

@@ -1,7 +1,7 @@
 //! What a group waits for that nobody brings about, and that it is said once.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Blockage, BlockedReason, Exit, Generation, Phase, PodFact};
+use crate::restart::{Announcement, Blockage, BlockedReason, Exit, Generation, Incarnation, Phase, PodFact};
 
 fn blockage(world: &mut World) -> Option<(BlockedReason, String)> {
     match world.step().blocked {
@@ -115,6 +115,38 @@ fn a_container_that_kubelet_is_slow_to_start_again_was_reported() {
     world.step();
     world.tick(59_999);
     assert_eq!(blockage(&mut world), None);
+}
+
+#[test]
+fn a_worker_that_is_being_started_and_never_is_has_its_pod_named() {
+    let mut world = World::running(2, 3);
+    world.set_phase(1, Phase::Starting);
+    assert_eq!(blockage(&mut world), None);
+    world.tick(60_000);
+    let name = pod(&mut world, 1).name.clone();
+    assert_eq!(
+        blockage(&mut world),
+        Some((BlockedReason::WorkerNotReported, name))
+    );
+    world.set_phase(1, Phase::Running);
+    assert_eq!(blockage(&mut world), None);
+}
+
+#[test]
+fn a_container_that_ended_says_nothing_of_the_one_after_it_that_has_no_agent() {
+    let mut world = World::running(2, 3);
+    let name = unreport(&mut world, 1);
+    blockage(&mut world);
+    world.tick(60_000);
+    let named = Some((BlockedReason::WorkerNotReported, name));
+    assert_eq!(blockage(&mut world), named);
+    let incarnation = Incarnation {
+        pod_uid: pod(&mut world, 1).uid.clone(),
+        container_id: "without-agent".into(),
+    };
+    let failed = Exit { code: 1, signal: 0 };
+    world.report(&incarnation, 1, Phase::Lost(failed), Generation(0));
+    assert_eq!(blockage(&mut world), named);
 }
 
 #[test]
