@@ -23,6 +23,8 @@ pub use link::GroupLink;
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
 const WORKERS_PER_NODE: usize = 4096;
+/// Containers of one worker that have ended in one pod, kept at most.
+const ENDED: usize = 16;
 
 /// All groups and nodes that this replica knows of.
 pub struct Registry {
@@ -146,6 +148,24 @@ impl Inner {
             self.reports.insert(key, kept);
         }
         is_news
+    }
+
+    /// Containers that have ended, but for the latest ones of each worker in its pod.
+    fn outlived(&self) -> BTreeSet<(String, Incarnation)> {
+        let mut ended: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (key, kept) in &self.reports {
+            // Work that is done stays so.
+            if matches!(kept.report.phase, Phase::Lost(exit) if exit.code != 0) {
+                let worker = (&key.1.pod_uid, &kept.report.identity);
+                ended.entry(worker).or_default().push((kept.report.since, key));
+            }
+        }
+        let mut outlived = BTreeSet::new();
+        for mut of_worker in ended.into_values().filter(|ended| ended.len() > ENDED) {
+            of_worker.sort_unstable_by_key(|(since, _)| std::cmp::Reverse(*since));
+            outlived.extend(of_worker.drain(ENDED..).map(|(_, key)| key.clone()));
+        }
+        outlived
     }
 
     /// Incarnations, by the nodes that have reported them.
@@ -277,16 +297,17 @@ impl Registry {
         snapshot: Vec<pb::WorkerState>,
     ) -> u64 {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        let known = {
+        let mut touched: BTreeSet<String> = {
+            // Held until all are out of sight, so that a stream that replaces this one at the same time has the last word.
             let mut entry = self.nodes.entry(node.to_owned()).or_default();
             if let Some((_, old)) = entry.session.replace((session, Arc::clone(outbox))) {
                 old.close();
             }
             entry.protocol = protocol;
-            std::mem::take(&mut entry.workers)
+            let known = std::mem::take(&mut entry.workers);
+            self.unlink(node, &known, Revisions::StartOver);
+            known.into_values().collect()
         };
-        let mut touched: BTreeSet<String> = known.values().cloned().collect();
-        self.unlink(node, &known, Revisions::StartOver);
         touched.extend(self.store(node, session, snapshot));
         for group in self.groups.iter() {
             let mut inner = group.lock();

@@ -435,6 +435,29 @@ async fn reports_of_pods_that_are_gone_are_dropped_but_early_ones_are_kept() {
 }
 
 #[tokio::test]
+async fn of_containers_that_ended_in_a_pod_that_lives_on_the_latest_are_kept() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    for ended in 0..100_u64 {
+        let state = pb::WorkerState {
+            incarnation: Some(pb::Incarnation {
+                pod_uid: "pod".to_owned(),
+                container_id: format!("c-{ended}"),
+            }),
+            since_unix_nanos: i64::try_from(ended).unwrap(),
+            exit: Some(pb::Exit { code: 137, signal: 9 }),
+            ..worker(pb::Phase::Lost, 0, ended)
+        };
+        hub.says("n1", state);
+    }
+    let lives = std::collections::BTreeMap::from([("pod".to_owned(), ())]);
+    link.forget_pods(&lives, Duration::ZERO);
+    let kept: Vec<i64> = link.reports().iter().map(|(_, report)| report.since.0).collect();
+    assert_eq!(kept.len(), 16);
+    assert!(kept.iter().all(|since| *since >= 84), "{kept:?}");
+}
+
+#[tokio::test]
 async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);

@@ -90,12 +90,16 @@ impl GroupLink {
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. A report may come before its pod does.
+    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`: a report may come before its pod does. Of the
+    /// containers of one worker that have ended in its pod the latest [`ENDED`] are kept.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
         let mut dropped = Vec::new();
         let mut inner = self.state.lock();
-        inner.reports.retain(|(node, incarnation), kept| {
-            let keep = pods.contains_key(&incarnation.pod_uid) || kept.at.elapsed() < silence;
+        let outlived = inner.outlived();
+        inner.reports.retain(|key, kept| {
+            let (node, incarnation) = key;
+            let keep = (pods.contains_key(&incarnation.pod_uid) || kept.at.elapsed() < silence)
+                && !outlived.contains(key);
             if !keep {
                 dropped.push((node.clone(), incarnation.clone()));
             }
