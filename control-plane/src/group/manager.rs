@@ -24,6 +24,9 @@ use crate::watch::notify::Notified;
 /// Reports of JobSets that never became groups are dropped after this long.
 const SWEEP: Duration = Duration::from_secs(600);
 
+/// A group that was given up, because its status could not be kept, is looked at again after this long.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+
 /// How long a new leader waits for all groups to be taken over, and how often it looks.
 const TAKEOVER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
@@ -35,7 +38,7 @@ pub struct Manager {
     context: Context,
     registry: Arc<Registry>,
     groups: HashMap<ObjectRef<JobSet>, Group>,
-    tasks: JoinSet<()>,
+    tasks: JoinSet<(ObjectRef<JobSet>, String)>,
     shutdown: CancellationToken,
 }
 
@@ -96,11 +99,10 @@ impl Manager {
                     Some(key) => self.look(key),
                     None => break,
                 },
-                Some(ended) = self.tasks.join_next() => {
-                    if let Err(error) = ended {
-                        tracing::error!(%error, "a group task ended badly");
-                    }
-                }
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Ok((key, uid)) => self.ended(key, &uid),
+                    Err(error) => tracing::error!(%error, "a group task ended badly"),
+                },
                 _ = sweep.tick() => self.registry.sweep(SWEEP),
             }
         }
@@ -133,9 +135,29 @@ impl Manager {
             changed: Arc::clone(&changed),
         };
         let span = tracing::info_span!("group", namespace = jobset.ns(), jobset = jobset.name());
-        self.tasks
-            .spawn(task.run(stop.clone(), self.shutdown.clone()).instrument(span));
+        let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
+        let (of, its) = (key.clone(), uid.clone());
+        let looked_after = async move {
+            task.run(stopped.clone(), shutdown.clone()).await;
+            // One that gave up by itself is taken up again, should there be reason to.
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(GIVEN_UP) => {}
+            }
+            (of, its)
+        };
+        self.tasks.spawn(looked_after.instrument(span));
         self.groups.insert(key, Group { uid, changed, stop });
+    }
+
+    /// The task of this JobSet has ended. Where nobody has ended it, the JobSet is looked at anew.
+    fn ended(&mut self, key: ObjectRef<JobSet>, uid: &str) {
+        let own = self.groups.get(&key).filter(|group| group.uid == uid);
+        if own.is_some_and(|group| !group.stop.is_cancelled()) {
+            self.end(&key);
+            self.look(key);
+        }
     }
 
     fn end(&mut self, key: &ObjectRef<JobSet>) {
