@@ -1,14 +1,28 @@
 //! The connection to the API server.
 
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{self, Poll};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use http::{Method, Request};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use thiserror::Error;
 use tower::util::MapRequestLayer;
+use tower::{BoxError, Service, layer};
 
 use crate::metrics::Metrics;
+
+/// How long the API server may take until it begins to answer, retries included. Connections die without a word, and whoever waits for an answer
+/// on one keeps others waiting: a group cannot be released before its status is written. A request that was in time after all is found out by
+/// the next one.
+const READ: Duration = Duration::from_secs(30);
+const WRITE: Duration = Duration::from_secs(15);
+/// How long nothing may come on a connection that is being read. Watches bring a bookmark every minute, and end after five.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// How to reach the API server: as the file says, or else the environment.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
@@ -22,12 +36,86 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> 
         .with_context(wrong)
 }
 
-/// A client whose requests are counted.
-pub(crate) fn connect(config: Config, metrics: &Metrics) -> kube::Result<Client> {
+/// A client whose requests are counted, and given up where the API server does not answer.
+pub(crate) fn connect(mut config: Config, metrics: &Metrics) -> kube::Result<Client> {
+    config.read_timeout.get_or_insert(SILENCE);
     let requests = metrics.requests();
-    let count = MapRequestLayer::new(move |request: http::Request<Body>| {
+    let count = MapRequestLayer::new(move |request: Request<Body>| {
         requests.sent(request.method());
         request
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
+    let client = ClientBuilder::try_from(config)?.with_layer(&layer::layer_fn(Bounded));
+    Ok(client.with_layer(&count).build())
+}
+
+/// Gives up requests that are not answered in time.
+#[derive(Clone, Debug)]
+struct Bounded<S>(S);
+
+/// The API server, or the way to it, is silent.
+#[derive(Clone, Copy, Debug, Error)]
+#[error("no answer from the API server within {0:?}")]
+struct NoAnswer(Duration);
+
+impl<S> Service<Request<Body>> for Bounded<S>
+where
+    S: Service<Request<Body>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let limit = if request.method() == Method::GET {
+            READ
+        } else {
+            WRITE
+        };
+        let answer = self.0.call(request);
+        Box::pin(async move {
+            let answer = tokio::time::timeout(limit, answer).await;
+            answer.map_err(|_| NoAnswer(limit))?.map_err(Into::into)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+
+    fn request(method: Method) -> Request<Body> {
+        let request = Request::builder().method(method).body(Body::empty());
+        request.expect("a request")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_nobody_answers_is_given_up() {
+        for (method, limit) in [(Method::GET, READ), (Method::PATCH, WRITE)] {
+            let silent = Bounded(service_fn(|_| pending::<Result<(), Infallible>>()));
+            let asked = tokio::time::Instant::now();
+            let refused = silent.oneshot(request(method)).await.expect_err("no answer");
+            assert_eq!(asked.elapsed(), limit);
+            assert_eq!(
+                refused.to_string(),
+                format!("no answer from the API server within {limit:?}")
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_passed_on() {
+        let server = Bounded(service_fn(|_| ready(Ok::<_, Infallible>(7))));
+        assert_eq!(server.oneshot(request(Method::POST)).await.expect("an answer"), 7);
+    }
 }
