@@ -2,8 +2,8 @@
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
 use lockstep_api::events::ACTION;
 use lockstep_core::plan::{self, Severity};
 use tokio::sync::mpsc;
@@ -78,6 +78,14 @@ pub fn recorder(client: Client) -> Recorder {
 /// A recorder for the events of this controller.
 pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
     Recorder::new(client, Reporter::from(controller))
+}
+
+/// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
+pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    ObjectReference {
+        resource_version: object.meta().resource_version.clone(),
+        ..object.object_ref(&())
+    }
 }
 
 /// As much of a note as an event takes.

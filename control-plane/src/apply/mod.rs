@@ -10,10 +10,9 @@ mod told;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Client, Resource};
 use lockstep_api::{JobSet, events as reasons};
 use lockstep_core::plan::{self, Plan, Severity};
 use thiserror::Error;
@@ -164,12 +163,7 @@ impl Applier {
 
     /// Publishes an event about a JobSet.
     pub(crate) fn tell(&self, jobset: &JobSet, event: plan::Event) {
-        // As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
-        let regarding = ObjectReference {
-            resource_version: jobset.metadata.resource_version.clone(),
-            ..jobset.object_ref(&())
-        };
-        self.news.add(regarding, event);
+        self.news.add(events::regarding(jobset), event);
     }
 
     /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.

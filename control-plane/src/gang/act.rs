@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Client, Resource};
 use lockstep_api::{GangStatus, JobSet, labels};
 use lockstep_core::gang::{Announcement, PodGroupRef, PodRef, Word, Write};
 use lockstep_core::plan;
@@ -16,7 +16,7 @@ use super::groups;
 use super::metrics::GangMetrics;
 use super::seen::SeenPod;
 use super::watch::Watched;
-use crate::apply::events::Queue;
+use crate::apply::events::{self, Queue};
 use crate::apply::is_status;
 use crate::metrics::Metrics;
 use crate::watch::Stores;
@@ -158,7 +158,7 @@ impl Hand {
             reason: reason.to_owned(),
             message: message.clone(),
         };
-        self.news.add(jobset.object_ref(&()), event);
+        self.news.add(events::regarding(jobset), event);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the object.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use futures::{Stream, StreamExt};
 use kube::runtime::WatchStreamExt;
@@ -25,22 +25,20 @@ pub(super) fn jobsets(
 ) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
     let api = Api::<PackedJobSet>::all(client.clone());
     let recorder = events::recorder(client.clone());
-    let mut reported = HashSet::new();
+    let mut reported = Reported::default();
     watcher(api, watcher::Config::default())
         .backoff(backoff())
         .filter_map(move |event| {
             let (event, unreadable) = match event {
                 Ok(event) => {
+                    reported.follow(&event);
                     let (event, unreadable) = split(event);
                     (event.map(Ok), unreadable)
                 }
                 Err(error) => (Some(Err(error)), None),
             };
             // A new list brings the same objects again.
-            let is_news = |(object, _): &(PackedJobSet, Unreadable)| {
-                reported.insert((object.meta().uid.clone(), object.meta().generation))
-            };
-            let news = unreadable.filter(is_news);
+            let news = unreadable.filter(|(object, _)| reported.is_news(object));
             let recorder = recorder.clone();
             async move {
                 if let Some((object, error)) = news {
@@ -50,6 +48,39 @@ pub(super) fn jobsets(
                 event
             }
         })
+}
+
+/// The unreadable objects that were reported, and at which generation. What is gone is forgotten.
+#[derive(Default)]
+struct Reported {
+    by_uid: HashMap<String, Option<i64>>,
+    /// What a list that is under way has brought of them.
+    listed: HashSet<String>,
+}
+
+impl Reported {
+    fn follow(&mut self, event: &Event<PackedJobSet>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => self.listed.extend(object.meta().uid.clone()),
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.by_uid.retain(|uid, _| listed.contains(uid));
+            }
+            Event::Apply(_) => {}
+            Event::Delete(object) => {
+                let uid = object.meta().uid.as_ref();
+                uid.and_then(|uid| self.by_uid.remove(uid));
+            }
+        }
+    }
+
+    /// Whether nothing was said of this version of it yet.
+    fn is_news(&mut self, object: &PackedJobSet) -> bool {
+        let meta = object.meta();
+        let uid = meta.uid.clone().unwrap_or_default();
+        self.by_uid.insert(uid, meta.generation) != Some(meta.generation)
+    }
 }
 
 /// Tells readable from unreadable objects.
@@ -72,7 +103,7 @@ pub(crate) async fn report<K>(recorder: &Recorder, object: &K, reason: &str, why
 where
     K: Resource<DynamicType = ()>,
 {
-    let regarding = object.object_ref(&());
+    let regarding = events::regarding(object);
     tracing::error!(
         kind = regarding.kind,
         namespace = regarding.namespace,

@@ -3,10 +3,14 @@ use serde_json::json;
 use super::*;
 
 fn read(spec: serde_json::Value) -> PackedJobSet {
+    read_at(1, spec)
+}
+
+fn read_at(generation: i64, spec: serde_json::Value) -> PackedJobSet {
     serde_json::from_value(json!({
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": "js", "namespace": "ns", "uid": "u"},
+        "metadata": {"name": "js", "namespace": "ns", "uid": "u", "generation": generation},
         "spec": spec,
     }))
     .unwrap()
@@ -53,4 +57,25 @@ fn what_can_be_read_passes_unchanged() {
     ));
     assert!(matches!(split(Event::Init), (Some(Event::Init), None)));
     assert!(matches!(split(Event::InitDone), (Some(Event::InitDone), None)));
+}
+
+#[test]
+fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
+    let mut reported = Reported::default();
+    let version = |generation| read_at(generation, json!({"replicatedJobs": "none"}));
+    for (generation, news) in [(1, true), (1, false), (2, true)] {
+        assert_eq!(reported.is_news(&version(generation)), news, "{generation}");
+    }
+    // A list that brings it again.
+    for event in [Event::Init, Event::InitApply(version(2)), Event::InitDone] {
+        reported.follow(&event);
+    }
+    assert!(!reported.is_news(&version(2)));
+    reported.follow(&Event::Delete(version(2)));
+    assert!(reported.by_uid.is_empty());
+    reported.is_news(&version(2));
+    for event in [Event::Init, Event::InitDone] {
+        reported.follow(&event);
+    }
+    assert!(reported.by_uid.is_empty());
 }
