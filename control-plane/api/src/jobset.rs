@@ -107,10 +107,16 @@ impl JobSet {
     }
 
     /// Whether the set is to be restarted in place: by its restart strategy, or by the annotation
-    /// [`IN_PLACE_TIMEOUT`].
+    /// [`IN_PLACE_TIMEOUT`]. Once it has a coordinator it stays so, also where the annotation is taken away: its workers
+    /// wait for nobody else.
     pub fn in_place(&self) -> bool {
+        let status = self
+            .status
+            .as_ref()
+            .and_then(|status| status.in_place_restart.as_ref());
         self.restart_strategy() == RestartStrategy::InPlaceRestart
             || self.annotation(IN_PLACE_TIMEOUT).is_some()
+            || status.is_some_and(|status| status.phase.is_some())
     }
 
     /// Whether replicatedJobs start one after the other.

@@ -116,11 +116,13 @@ fn is_started_again(pod: &PodSpec) -> bool {
         })
 }
 
-/// What kubelet does once per container start, and would not do again when only the process restarts. Who lists the container in
-/// `lockstep.dev/supervise` accepts that.
+/// What kubelet does once per container start, and would not do again when only the process restarts; or what counts against a worker that waits
+/// at the barrier. Who lists the container in `lockstep.dev/supervise` accepts that.
 fn obstacle(container: &Container) -> Option<&'static str> {
     if container.liveness_probe.is_some() {
         Some("livenessProbe")
+    } else if container.startup_probe.is_some() {
+        Some("startupProbe")
     } else if container
         .lifecycle
         .as_ref()

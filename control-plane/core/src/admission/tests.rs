@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PodSchedulingGate, Toleration, VolumeMount};
 use lockstep_api::{
-    ExecutionPolicy, FailurePolicyAction as Action, ReplicatedJob, RestartStrategy, RetentionPolicy,
-    VolumeClaimPolicy, VolumeClaimTemplate, annotations,
+    ExecutionPolicy, FailurePolicyAction as Action, InPlacePhase, ReplicatedJob, RestartStrategy,
+    RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, annotations,
 };
 
 use super::*;
@@ -405,4 +405,22 @@ fn who_asks_for_restarts_in_place_later_is_told_where_the_jobs_are_not_made_for_
     );
     let other = asks.clone().annotated(annotations::MAX_BACKOFF, "1s");
     assert_eq!(refused(&asks, &other), [""; 0]);
+}
+
+#[test]
+fn who_is_supervised_does_not_change_once_workers_run() {
+    let old = changed(|_| {}).restarting(RestartStrategy::InPlaceRestart, 1);
+    let new = old.clone().annotated(annotations::SUPERVISE, "none");
+    assert_eq!(refused(&old, &new), [""; 0]);
+    let runs = |mut js: JobSet| {
+        let status = js.status.get_or_insert_default();
+        status.in_place_restart.get_or_insert_default().phase = Some(InPlacePhase::InSync);
+        js
+    };
+    assert_eq!(
+        refused(&runs(old), &runs(new)),
+        [
+            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once workers run"
+        ]
+    );
 }

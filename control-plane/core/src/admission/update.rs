@@ -3,7 +3,7 @@
 //! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the pod templates that Kueue and others
 //! set (KEP-2926). The schema guards the policies; this guards the rest.
 
-use lockstep_api::{JobSet, JobSetSpec, ReplicatedJob};
+use lockstep_api::{JobSet, JobSetSpec, ReplicatedJob, annotations::SUPERVISE};
 use serde_json::Value;
 
 use crate::{
@@ -42,6 +42,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
             "field is immutable unless the JobSet is suspended",
         ));
     }
+    violations.extend(supervision(old, new));
     // What was wrong before is no reason to refuse what is right.
     let open = |jobset: &JobSet| {
         let mut open = validation::in_place::annotations(jobset, features);
@@ -69,6 +70,19 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
             .map(|(field, _)| Violation::new(field, IMMUTABLE)),
     );
     violations
+}
+
+/// Who is supervised is decided when the pods are made.
+fn supervision(old: &JobSet, new: &JobSet) -> Option<Violation> {
+    let status = old.status.as_ref()?.in_place_restart.as_ref()?;
+    let changed = old.annotation(SUPERVISE) != new.annotation(SUPERVISE);
+    (status.phase.is_some() && changed).then(|| {
+        Violation::with_value(
+            format!("metadata.annotations[{SUPERVISE}]"),
+            new.annotation(SUPERVISE).unwrap_or_default(),
+            "field is immutable once workers run",
+        )
+    })
 }
 
 /// ElasticJobSet (KEP-463): Indexed Jobs may change their number of pods.

@@ -1,5 +1,5 @@
 use k8s_openapi::api::core::v1::{ContainerRestartRule, EnvVar, Lifecycle, LifecycleHandler, PodSpec, Probe};
-use lockstep_api::{RestartStrategy, annotations};
+use lockstep_api::{InPlacePhase, InPlaceRestartStatus, RestartStrategy, annotations};
 
 use super::*;
 use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
@@ -35,6 +35,16 @@ fn only_jobsets_that_ask_for_it_are_groups() {
 }
 
 #[test]
+fn workers_that_wait_for_their_group_go_on_to_do_so_when_the_annotation_is_taken_away() {
+    let mut js = jobset([replicated_job("a", 1)]);
+    js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus::default());
+    assert_eq!(kind(&js), None, "it has no coordinator yet");
+    let status = js.status.get_or_insert_default();
+    status.in_place_restart.get_or_insert_default().phase = Some(InPlacePhase::InSync);
+    assert_eq!(kind(&js), SUPERVISED);
+}
+
+#[test]
 fn what_kubelet_does_once_per_container_makes_the_group_plain_unless_the_user_opts_in() {
     let probed = in_place(|pod| pod.containers[0].liveness_probe = Some(Probe::default()));
     assert_eq!(
@@ -44,6 +54,12 @@ fn what_kubelet_does_once_per_container_makes_the_group_plain_unless_the_user_op
     assert_eq!(
         kind(&probed.annotated(annotations::SUPERVISE, "worker")),
         SUPERVISED
+    );
+
+    let slow = in_place(|pod| pod.containers[0].startup_probe = Some(Probe::default()));
+    assert_eq!(
+        kind(&slow),
+        plain("container worker of replicatedJob b has a startupProbe")
     );
 
     let hooked = in_place(|pod| {
