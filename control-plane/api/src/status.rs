@@ -172,8 +172,8 @@ pub struct InPlaceRestartStatus {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub started: Vec<String>,
 
-    /// The pods above the minimum of their gang that have joined the set, as `<Job>/<completion index>`. Those that never
-    /// came are not waited for.
+    /// The pods above the minimum of their gang, and of a RayCluster's worker groups, that have joined the set, as
+    /// `<Job>/<completion index>`. Those that never came are not waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub joined: Vec<String>,

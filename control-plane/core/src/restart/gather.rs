@@ -7,10 +7,14 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 
-use super::{EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalAction, TerminalRule, Worker};
+use super::{
+    EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalAction, TerminalRule, UnixNanos, Worker,
+};
+use crate::elastic;
 use crate::gang;
 use crate::in_place;
 use crate::pod::PodSummary;
+use crate::ray::names as ray;
 
 /// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
 const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
@@ -132,6 +136,8 @@ fn stage(
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
     let rung = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
+    // Their number changes: who is new has not been lost.
+    let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
     for (job_index, name) in (0_i64..).zip(&names) {
         let job = current.get(name.as_str());
         let ending =
@@ -140,7 +146,11 @@ fn stage(
             .and_then(|job| job.status.as_ref()?.completed_indexes.as_deref())
             .map(indexes)
             .unwrap_or_default();
+        // By its own successPolicy it may be so before all of its pods are.
+        let succeeded =
+            job.is_some_and(|job| has_condition(job, "SuccessCriteriaMet") || has_condition(job, "Complete"));
         let back_off_ms = job.map_or(0, |job| back_off_ms(job));
+        let ends_at = job.and_then(|job| ends_at(job, spec.active_deadline_seconds?));
         // Its pods are what they were made as, whatever the JobSet says now.
         let rung = job.and_then(|job| mark(job)).unwrap_or(rung);
         // Without an agent nobody starts one worker alone.
@@ -150,7 +160,7 @@ fn stage(
         };
         for index in 0..u32::try_from(width).unwrap_or(0) {
             let seat = job_index * i64::from(width) + i64::from(index);
-            let done = completed.iter().any(|range| range.contains(&index));
+            let done = succeeded || completed.iter().any(|range| range.contains(&index));
             for container in &containers {
                 let identity = Identity {
                     job: name.clone(),
@@ -162,8 +172,10 @@ fn stage(
                     pods: Vec::new(),
                     completed: done,
                     ending,
+                    ends_early: spec.success_policy.is_some(),
+                    ends_at,
                     back_off_ms,
-                    extra: minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
+                    extra: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
                     rung,
                     scope,
                 };
@@ -201,6 +213,15 @@ fn back_off_ms(job: &Job) -> u64 {
         .0
         .saturating_mul(2_u64.saturating_pow(doublings))
         .min(BACK_OFF_MS.1)
+}
+
+/// When a Job that may be active for so many seconds has been.
+fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
+    let started = job.status.as_ref()?.start_time.as_ref()?.0;
+    let nanos = i64::try_from(started.as_nanosecond()).ok()?;
+    Some(UnixNanos(
+        nanos.saturating_add(seconds.saturating_mul(1_000_000_000)),
+    ))
 }
 
 /// Puts one pod where it belongs.

@@ -41,9 +41,13 @@ pub struct Worker {
     pub completed: bool,
     /// Whether the Job has failed, or its controller is about to fail it and ends its pods.
     pub ending: bool,
+    /// Whether the Job may succeed before all of its workers have: its pods are then ended.
+    pub ends_early: bool,
+    /// When the Job controller fails the Job because its time is over, and ends its pods.
+    pub ends_at: Option<UnixNanos>,
     /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.
     pub back_off_ms: u64,
-    /// Whether it is above the minimum of its gang: it may never come, and joins when it does.
+    /// Whether it is above the minimum of its gang, or of a set whose size changes: it may never come, and joins when it does.
     pub extra: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
     pub rung: Rung,

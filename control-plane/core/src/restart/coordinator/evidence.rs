@@ -6,6 +6,9 @@ use super::super::view::{Slot, View};
 use super::super::{Cause, Exit, Identity, Observed, Phase, Reason, Rung, TerminalAction, UnixNanos};
 use super::Coordinator;
 
+/// How much later than this clock that of the Job controller may be, milliseconds.
+const CLOCKS_APART_MS: u64 = 2_000;
+
 pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
 
 impl Coordinator {
@@ -23,6 +26,8 @@ impl Coordinator {
                 causes.push(((*identity).clone(), cause));
             }
         }
+        self.held
+            .retain(|identity, _| view.slots.get(identity).is_some_and(Slot::counts));
         let deadline = now.plus_millis(observed.policy.timeout_ms);
         let mut found: Vec<Cause> = Vec::new();
         for (identity, cause) in causes {
@@ -38,7 +43,11 @@ impl Coordinator {
                 Some(TerminalAction::FailJob) => {
                     self.held.entry(identity).or_insert(deadline);
                 }
-                Some(TerminalAction::Replace) | None => {}
+                Some(TerminalAction::Replace) | None => {
+                    if Self::is_being_ended(&identity, view, now) {
+                        self.held.entry(identity).or_insert(deadline);
+                    }
+                }
             }
             found.push(cause);
         }
@@ -49,6 +58,17 @@ impl Coordinator {
             return Vec::new();
         }
         found
+    }
+
+    /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so.
+    fn is_being_ended(identity: &Identity, view: &View<'_>, now: UnixNanos) -> bool {
+        let Some(slot) = view.slots.get(identity) else {
+            return false;
+        };
+        let mut slots = view.slots.iter();
+        let early = |(of, slot): (&&Identity, &Slot<'_>)| of.job == identity.job && slot.done;
+        let over = |at: UnixNanos| now.plus_millis(CLOCKS_APART_MS) >= at;
+        slot.worker.ends_at.is_some_and(over) || slot.worker.ends_early && slots.any(early)
     }
 
     fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{Gang, GangPhase, GangStatus, JobSet, RestartStrategy, annotations};
+
+use serde_json::json;
 
 use crate::features::Features;
 use crate::in_place::Agents;
 use crate::jobset::Jobs;
-use crate::restart::{Rung, Scope, gather};
+use crate::restart::{Rung, Scope, UnixNanos, gather};
 use crate::testing::{JobSetBuild, jobset, replicated_job};
 
 #[test]
@@ -85,4 +88,65 @@ fn nobody_works_before_the_gang_is_bound() {
         let expected: &[bool] = if works { &[false, false, true] } else { &[] };
         assert_eq!(workers(&js), expected);
     }
+}
+
+#[test]
+fn a_job_that_has_succeeded_by_its_own_policy_has_no_worker_to_wait_for() {
+    let js = jobset([replicated_job("a", 1)])
+        .restarting(RestartStrategy::InPlaceRestart, 3)
+        .with(|js| {
+            let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+            job.success_policy = Some(Default::default());
+            (job.completions, job.parallelism) = (Some(2), Some(2));
+        });
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
+    let workers = |job: &Job| gather(&js, &[Arc::new(job.clone())], [], 0).workers;
+    assert!(
+        workers(&job)
+            .values()
+            .all(|worker| worker.ends_early && !worker.completed)
+    );
+    let said =
+        json!({"completedIndexes": "0", "conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]});
+    job.status = Some(serde_json::from_value(said).unwrap());
+    assert!(workers(&job).values().all(|worker| worker.completed));
+}
+
+#[test]
+fn a_job_ends_when_it_has_been_active_for_as_long_as_it_may() {
+    let js = jobset([replicated_job("a", 1)])
+        .restarting(RestartStrategy::InPlaceRestart, 3)
+        .with(|js| {
+            let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+            job.active_deadline_seconds = Some(60);
+        });
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
+    let ends_at = |job: &Job| {
+        let workers = gather(&js, &[Arc::new(job.clone())], [], 0).workers;
+        workers.into_values().next().unwrap().ends_at
+    };
+    assert_eq!(ends_at(&job), None, "it has not started");
+    job.status = Some(serde_json::from_value(json!({"startTime": "1970-01-01T00:01:00Z"})).unwrap());
+    assert_eq!(ends_at(&job), Some(UnixNanos(120_000_000_000)));
+}
+
+#[test]
+fn workers_of_a_ray_cluster_come_and_go_but_its_head_is_there_from_the_start() {
+    let js = jobset([replicated_job("head", 1), replicated_job("workers", 1)])
+        .restarting(RestartStrategy::InPlaceRestart, 3);
+    let extras = |js: &JobSet| -> Vec<bool> {
+        let jobs = Jobs::new(js, Features::default(), &Agents::ByNode);
+        let made = js.spec.replicated_jobs.iter();
+        let made: Vec<_> = made.map(|job| Arc::new(jobs.make(job, 0))).collect();
+        let workers = gather(js, &made, [], 0).workers;
+        workers.values().map(|worker| worker.extra).collect()
+    };
+    assert_eq!(extras(&js), [false, false]);
+    let of_ray = js.with(|js| {
+        let owner = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": "u", "controller": true}]);
+        js.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+    });
+    assert_eq!(extras(&of_ray), [false, true]);
 }

@@ -484,3 +484,74 @@ fn who_parked_in_time_may_go_out_of_sight_while_the_release_waits() {
     world.settle();
     assert_eq!((world.coordinator.state_name(), world.recreations), ("InSync", 0));
 }
+
+/// The last two of three workers are ended from outside, a moment after each other.
+fn ended_from_outside(world: &mut World) {
+    for index in 1..3 {
+        let (incarnation, report) = world.current(index);
+        let ended = Exit {
+            code: 143,
+            signal: 15,
+        };
+        world.report(&incarnation, index, Phase::Lost(ended), report.generation);
+        world.settle();
+    }
+}
+
+#[test]
+fn a_job_that_succeeds_before_all_of_its_workers_have_ends_them_without_a_restart() {
+    let mut world = World::running(3, 0);
+    for worker in world.observed.workers.values_mut() {
+        worker.ends_early = true;
+    }
+    world.set_phase(0, Phase::Done);
+    ended_from_outside(&mut world);
+    assert_eq!(world.coordinator.state_name(), "InSync", "the Job will say why");
+    assert!(!world.replace);
+    for worker in world.observed.workers.values_mut() {
+        worker.completed = true;
+        worker.pods.clear();
+    }
+    world.tick(600_000);
+    world.settle();
+    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 0));
+}
+
+#[test]
+fn a_job_whose_time_is_over_ends_its_workers_without_a_restart() {
+    let mut world = World::running(3, 3);
+    let now = world.now;
+    for worker in world.observed.workers.values_mut() {
+        worker.ends_at = Some(now.plus_millis(1_500));
+    }
+    ended_from_outside(&mut world);
+    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 0));
+    for worker in world.observed.workers.values_mut() {
+        worker.ending = true;
+    }
+    world.tick(600_000);
+    world.settle();
+    assert_eq!(world.restarts(), 0, "the failure policy decides");
+}
+
+#[test]
+fn that_a_job_ends_its_workers_is_not_believed_for_ever() {
+    let mut world = World::running(3, 3);
+    let later = world.now.plus_millis(3_600_000);
+    for worker in world.observed.workers.values_mut() {
+        worker.ends_at = Some(later);
+    }
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.restarts(), 1, "it has time left");
+    let now = world.now;
+    for worker in world.observed.workers.values_mut() {
+        worker.ends_at = Some(now);
+    }
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.restarts(), 1);
+    world.tick(60_000);
+    world.settle();
+    assert_eq!(world.restarts(), 2);
+}
