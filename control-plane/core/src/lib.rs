@@ -22,6 +22,7 @@ pub mod ray;
 pub mod reconcile;
 pub mod restart;
 mod resume;
+mod semantic;
 mod startup;
 mod status;
 mod success_policy;

@@ -4,6 +4,7 @@ mod annotations;
 mod certificates;
 mod permissions;
 pub(crate) mod setup;
+mod typed;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Binding, Node, Pod};
@@ -25,12 +26,14 @@ use certificates::{
 };
 use permissions::the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations;
 use setup::DENIED;
+use typed::a_client_that_writes_zero_values_out_resumes_a_jobset;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_jobset_is_stored_with_its_defaults_and_runs),
         case!(what_cannot_be_is_refused_with_its_reason),
         case!(an_update_may_change_what_a_suspended_jobset_lets_it),
+        case!(a_client_that_writes_zero_values_out_resumes_a_jobset),
         case!(kubectl_applies_through_the_webhooks),
         case!(an_annotation_that_does_nothing_is_named_and_the_jobset_taken),
         case!(an_annotation_that_cannot_be_is_refused),

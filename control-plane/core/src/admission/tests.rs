@@ -132,6 +132,42 @@ fn around_a_suspension_the_pod_templates_may_change_as_far_as_kueue_needs_it() {
 }
 
 #[test]
+fn a_client_that_writes_zero_values_out_changes_nothing() {
+    let asking = |amount: &str, zeroes: bool| {
+        changed(|job| {
+            let mut container = serde_json::json!({
+                "name": "c", "env": [{"name": "E"}], "resources": {"requests": {"cpu": amount}},
+            });
+            if zeroes {
+                container["env"][0]["value"] = "".into();
+                container["resources"]["limits"] = serde_json::json!({});
+                job.template.metadata = Some(Default::default());
+            }
+            let template = &mut job.template.spec.as_mut().unwrap().template;
+            template.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container).unwrap()];
+            if zeroes {
+                template.metadata = Some(Default::default());
+                template.spec.as_mut().unwrap().host_network = Some(false);
+            }
+        })
+    };
+    let (as_written, as_typed) = (asking("1000m", false), asking("1", true));
+    for (old, new) in [(&as_written, &as_typed), (&as_typed, &as_written)] {
+        assert_eq!(refused(old, new), [""; 0]);
+        assert_eq!(refused(&old.clone().suspended(true), new), [""; 0]);
+        assert_eq!(refused(old, &new.clone().suspended(true)), [""; 0]);
+    }
+    // Nothing hides what is a change.
+    let more = asking("1001m", true);
+    let expected = [
+        "spec.replicatedJobs: Invalid value: \"replicatedJobs[1].template.spec.template.spec.containers[0].resources.requests.cpu\": \
+         field is immutable",
+    ];
+    assert_eq!(refused(&as_written, &more), expected);
+    assert_eq!(refused(&as_written.suspended(true), &more), expected);
+}
+
+#[test]
 fn elastic_jobsets_change_their_number_of_pods_and_nothing_else() {
     let indexed = |pods: (i32, i32)| {
         changed(|job| {

@@ -1,14 +1,14 @@
 //! What may change in a JobSet.
 //!
 //! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the pod templates that Kueue and others
-//! set (KEP-2926). The schema guards the policies; this guards the rest.
+//! set (KEP-2926). The schema guards the policies; this guards the rest. What only reads otherwise and means the same is no change.
 
-use lockstep_api::{JobSet, JobSetSpec, ReplicatedJob, annotations::SUPERVISE};
-use serde_json::Value;
+use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
 use crate::{
     elastic,
     features::Features,
+    semantic,
     validation::{self, Kind, Violation, path},
 };
 
@@ -23,8 +23,12 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     if old.is_suspended() || new.is_suspended() {
         mask_what_suspension_allows(&old.spec, &mut masked);
     }
-    if masked.replicated_jobs != old.spec.replicated_jobs {
-        let changed = changes(&old.spec.replicated_jobs, &masked.replicated_jobs);
+    let changed = semantic::changes(
+        "replicatedJobs",
+        &old.spec.replicated_jobs,
+        &masked.replicated_jobs,
+    );
+    if !changed.is_empty() {
         violations.push(Violation::with_value(
             "spec.replicatedJobs",
             changed.join(", "),
@@ -153,9 +157,6 @@ fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
         let meta = new.template.metadata.get_or_insert_default();
         meta.annotations = old_meta.annotations;
         meta.labels = old_meta.labels;
-        if old.template.metadata.is_none() && *meta == Default::default() {
-            new.template.metadata = None;
-        }
         if let (Some(old), Some(new)) = (&old.template.spec, &mut new.template.spec) {
             new.node_selector.clone_from(&old.node_selector);
             new.tolerations.clone_from(&old.tolerations);
@@ -167,45 +168,4 @@ fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
 fn job_spec<'a>(spec: &'a JobSetSpec, name: &str) -> Option<&'a k8s_openapi::api::batch::v1::JobSpec> {
     let job = spec.replicated_jobs.iter().find(|job| job.name == name)?;
     job.template.spec.as_ref()
-}
-
-/// The paths at which two lists of replicatedJobs differ, those of additions and removals included.
-fn changes(old: &[ReplicatedJob], new: &[ReplicatedJob]) -> Vec<String> {
-    let as_value = |jobs: &[ReplicatedJob]| serde_json::to_value(jobs).unwrap_or_default();
-    let mut found = Vec::new();
-    differing(
-        "replicatedJobs".to_owned(),
-        &as_value(old),
-        &as_value(new),
-        &mut found,
-    );
-    found
-}
-
-fn differing(path: String, old: &Value, new: &Value, found: &mut Vec<String>) {
-    /// More than this would be no help.
-    const MOST: usize = 5;
-    if old == new || found.len() >= MOST {
-        return;
-    }
-    match (old, new) {
-        (Value::Object(old), Value::Object(new)) => {
-            let added = new.keys().filter(|key| !old.contains_key(*key));
-            for key in old.keys().chain(added) {
-                let (old, new) = (old.get(key), new.get(key));
-                differing(
-                    format!("{path}.{key}"),
-                    old.unwrap_or(&Value::Null),
-                    new.unwrap_or(&Value::Null),
-                    found,
-                );
-            }
-        }
-        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
-            for (index, (old, new)) in old.iter().zip(new).enumerate() {
-                differing(format!("{path}[{index}]"), old, new, found);
-            }
-        }
-        _ => found.push(path),
-    }
 }

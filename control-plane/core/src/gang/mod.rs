@@ -37,6 +37,7 @@ pub(crate) use marks::Marks;
 pub use marks::{backend, mutate};
 pub use members::members;
 pub use needs::{Exclusive, Needs};
+pub(crate) use quantity::billionths;
 pub use quantity::{Resources, quantity};
 pub use reached::GangPod;
 pub(crate) use reached::{phase, reached, report, stopped};

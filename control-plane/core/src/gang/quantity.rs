@@ -86,6 +86,16 @@ impl Resources {
 /// Reads a quantity, in thousandths, rounded up; `None`: it is none.
 #[must_use]
 pub fn quantity(text: &str) -> Option<i128> {
+    parts(text, 1_000)
+}
+
+/// Reads a quantity, in billionths, which is as exact as Kubernetes is; `None`: it is none, or too large to tell.
+pub(crate) fn billionths(text: &str) -> Option<i128> {
+    parts(text, 1_000_000_000)
+}
+
+/// Reads a quantity, in parts of which so many make one, rounded up.
+fn parts(text: &str, in_one: i128) -> Option<i128> {
     let text = text.trim();
     let end = text
         .char_indices()
@@ -101,8 +111,8 @@ pub fn quantity(text: &str) -> Option<i128> {
         return None;
     }
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    // As a fraction of whole numbers, in thousandths.
-    let mut above = digits.checked_mul(1000)?;
+    // As a fraction of whole numbers.
+    let mut above = digits.checked_mul(in_one)?;
     let mut below = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     match scale(suffix)? {
         Scale::Times(factor) => above = above.checked_mul(factor)?,
