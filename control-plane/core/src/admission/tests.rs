@@ -342,6 +342,10 @@ fn claims_need_a_mount_a_name_of_their_own_and_room() {
     assert!(found(&clashing)[0].contains("volume name conflicts with VolumeClaimPolicy template name: data"));
 }
 
+fn source() -> serde_json::Value {
+    serde_json::json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"})
+}
+
 #[test]
 fn a_claim_that_exists_must_fit_and_be_retained() {
     let js = claiming("1Gi");
@@ -372,7 +376,22 @@ fn a_claim_that_exists_must_fit_and_be_retained() {
             when_deleted: Some(RetentionPolicy::Retain),
         });
     });
-    assert_eq!(validate_claims(&retained, &[claim("1Gi")]), []);
+    for size in ["1Gi", "1024Mi"] {
+        assert_eq!(validate_claims(&retained, &[claim(size)]), []);
+    }
+    let sourced = retained.clone().with(|js| {
+        let spec = js.spec.volume_claim_policies[0].templates[0]
+            .spec
+            .as_mut()
+            .unwrap();
+        spec.data_source = Some(serde_json::from_value(source()).unwrap());
+    });
+    let mut filled_in = claim("1Gi");
+    assert_eq!(validate_claims(&sourced, &[filled_in.clone()]).len(), 1);
+    let spec = filled_in.spec.as_mut().unwrap();
+    spec.data_source = Some(serde_json::from_value(source()).unwrap());
+    spec.data_source_ref = Some(serde_json::from_value(source()).unwrap());
+    assert_eq!(validate_claims(&sourced, &[filled_in]), []);
     let found = messages(&validate_claims(&retained, &[claim("2Gi")]));
     assert!(
         found[0].contains("spec does not match existing PVC data-js in namespace ns"),

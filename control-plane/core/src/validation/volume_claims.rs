@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use lockstep_api::{JobSet, RetentionPolicy, VolumeClaimTemplate, naming};
 
 use super::{Violation, path, syntax};
-use crate::volume_claims::mounts;
+use crate::{semantic, volume_claims::mounts};
 
 const LONGEST_CLAIM: usize = 63;
 
@@ -138,5 +138,11 @@ fn asks_for(template: Option<&PersistentVolumeClaimSpec>, claim: Option<&Persist
     if template.volume_mode.is_none() {
         template.volume_mode.clone_from(&claim.volume_mode);
     }
-    template == *claim
+    // The API server states each source in both fields.
+    match (&template.data_source, &template.data_source_ref) {
+        (Some(_), None) => template.data_source_ref.clone_from(&claim.data_source_ref),
+        (None, Some(_)) => template.data_source.clone_from(&claim.data_source),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    semantic::changes("spec", &template, claim).is_empty()
 }
