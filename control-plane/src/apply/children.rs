@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::watch::lean::Lean;
 
-use super::{Applier, ApplyError, PARALLELISM, is_status};
+use super::{Applier, ApplyError, PARALLELISM, is_status, said};
 
 #[cfg(test)]
 mod tests;
@@ -79,14 +79,12 @@ impl Applier {
     pub(super) async fn create_service(&self, key: &Key, service: Service) -> Result<(), ApplyError> {
         let api: Api<Lean<Service>> = Api::namespaced(self.client.clone(), namespace(key));
         self.metrics.wrote("Service", "create");
+        let name = service.metadata.name.clone().unwrap_or_default();
         let service = Lean(service);
         match api.create(&PostParams::default(), &service).await {
             Ok(created) => self.stores.wrote_service(key, created),
             Err(error) if is_status(&error, 409) => self.stores.wrote_service(key, service),
-            Err(error) => {
-                let name = service.0.metadata.name.unwrap_or_default();
-                return Err(ApplyError::CreateService { name, error });
-            }
+            Err(error) => return Err(ApplyError::CreateService { name, error }),
         }
         Ok(())
     }
@@ -111,14 +109,12 @@ impl Applier {
         claim: PersistentVolumeClaim,
     ) -> Result<(), ApplyError> {
         self.metrics.wrote("PersistentVolumeClaim", "create");
+        let name = claim.metadata.name.clone().unwrap_or_default();
         let claim = Lean(claim);
         match api.create(&PostParams::default(), &claim).await {
             Ok(created) => self.stores.wrote_claim(key, created),
             Err(error) if is_status(&error, 409) => self.stores.wrote_claim(key, claim),
-            Err(error) => {
-                let name = claim.0.metadata.name.unwrap_or_default();
-                return Err(ApplyError::CreateClaim { name, error });
-            }
+            Err(error) => return Err(ApplyError::CreateClaim { name, error }),
         }
         Ok(())
     }
@@ -150,9 +146,10 @@ impl Applier {
         job: Job,
     ) -> Result<(), ApplyError> {
         let name = job.metadata.name.clone().unwrap_or_default();
-        let failed = |error: &dyn std::fmt::Display| {
+        let failed = |error: &kube::Error| {
             Err(ApplyError::CreateJobs(format!(
-                "job \"{name}\" creation failed with error: {error}"
+                "job \"{name}\" creation failed with error: {}",
+                said(error)
             )))
         };
         self.metrics.wrote("Job", "create");

@@ -22,6 +22,9 @@ use crate::metrics::Metrics;
 use crate::watch::Stores;
 pub(crate) use told::Told;
 
+#[cfg(test)]
+mod tests;
+
 /// Child objects that are written at the same time, over all JobSets.
 const PARALLELISM: usize = 50;
 
@@ -35,7 +38,7 @@ pub enum ApplyError {
     #[error("{0}")]
     CreateJobs(String),
     /// The headless Service could not be created.
-    #[error("headless service {name:?} creation failed with error: {error}")]
+    #[error("headless service {name:?} creation failed with error: {}", said(error))]
     CreateService {
         /// Name of the Service.
         name: String,
@@ -43,7 +46,10 @@ pub enum ApplyError {
         error: kube::Error,
     },
     /// A persistent volume claim could not be created.
-    #[error("persistent volume claim {name:?} creation failed with error: {error}")]
+    #[error(
+        "persistent volume claim {name:?} creation failed with error: {}",
+        said(error)
+    )]
     CreateClaim {
         /// Name of the claim.
         name: String,
@@ -51,7 +57,7 @@ pub enum ApplyError {
         error: kube::Error,
     },
     /// Another write failed.
-    #[error("{what}: {error}")]
+    #[error("{what}: {}", said(error))]
     Write {
         /// What was to be written.
         what: String,
@@ -68,6 +74,22 @@ impl ApplyError {
         } else {
             Self::Write { what, error }
         }
+    }
+
+    /// What an event tells of it, which is what upstream's events tell.
+    fn told(&self) -> String {
+        match self {
+            Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => said(error),
+            Self::Conflict(_) | Self::CreateJobs(_) | Self::Write { .. } => self.to_string(),
+        }
+    }
+}
+
+/// An error in words for people: of an answer of the API server its message alone.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
     }
 }
 
@@ -154,7 +176,7 @@ impl Applier {
         let event = plan::Event {
             severity: Severity::Warning,
             reason: reason.to_owned(),
-            message: error.to_string(),
+            message: error.told(),
         };
         for event in self.failures.news(jobset, vec![event]) {
             self.tell(jobset, event);

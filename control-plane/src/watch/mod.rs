@@ -221,6 +221,25 @@ impl Stores {
     }
 }
 
+#[cfg(test)]
+impl Stores {
+    /// Caches that nothing fills.
+    pub(crate) fn empty() -> Self {
+        let jobsets = Cache::new().0;
+        Self {
+            jobsets: jobsets.store.clone(),
+            caches: Arc::new(Caches {
+                jobsets,
+                jobs: Cache::new().0,
+                pods: Cache::new().0,
+                services: Cache::new().0,
+                claims: Cache::new().0,
+                members: Arc::default(),
+            }),
+        }
+    }
+}
+
 fn unpacked(jobs: Vec<Arc<PackedJob>>) -> Vec<Arc<Job>> {
     let unpack = |job: &Arc<PackedJob>| {
         let unpacked = job.unpack();

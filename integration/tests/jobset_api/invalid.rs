@@ -101,7 +101,10 @@ async fn a_name_that_somebody_else_holds_is_told_of(scene: Scene) -> Result<()> 
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
         .await?;
     let note = scene.until_event("JobCreationFailed").await?;
-    ensure!(note.contains("already exists"), "{note}");
+    ensure!(
+        note == "job \"js-a-0\" creation failed with error: jobs.batch \"js-a-0\" already exists",
+        "{note}"
+    );
     // Once the name is free the JobSet gets its Job.
     jobs.delete("js-a-0", &kube::api::DeleteParams::background())
         .await?;

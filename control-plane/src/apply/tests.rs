@@ -1,0 +1,140 @@
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+const QUOTA: &str = "services \"js\" is forbidden: exceeded quota: q, requested: services=1, used: services=1, limited: services=1";
+
+/// An answer of the API server to a method on a path, or to the last part of one.
+type Answer = (Method, &'static str, u16, Value);
+
+fn status(code: u16, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+        "reason": if code == 409 { "AlreadyExists" } else { "Forbidden" },
+    })
+}
+
+fn object(kind: &str, name: &str) -> Value {
+    json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "ns"}})
+}
+
+/// An API server that answers so, and takes every event. Returns the notes of the events too.
+fn api_server(answers: Vec<Answer>) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let notes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (answers, told) = (Arc::new(answers), Arc::clone(&notes));
+    let service = service_fn(move |request: Request<kube::client::Body>| {
+        let (answers, told) = (Arc::clone(&answers), Arc::clone(&told));
+        async move {
+            let (parts, body) = request.into_parts();
+            let (code, answer) = if parts.uri.path().ends_with("/events") {
+                let body = body.collect().await.unwrap().to_bytes();
+                let event: Value = serde_json::from_slice(&body).unwrap();
+                told.lock()
+                    .unwrap()
+                    .push(event["note"].as_str().unwrap_or_default().to_owned());
+                (201, event)
+            } else {
+                answers
+                    .iter()
+                    .find(|(method, path, ..)| *method == parts.method && parts.uri.path().ends_with(path))
+                    .map_or((404, status(404, "not found")), |(_, _, code, answer)| {
+                        (*code, answer.clone())
+                    })
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string()));
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    (Client::new(service, "default"), notes)
+}
+
+fn jobset() -> JobSet {
+    let mut jobset = JobSet::default();
+    jobset.metadata.name = Some("js".to_owned());
+    jobset.metadata.namespace = Some("ns".to_owned());
+    jobset.metadata.uid = Some("u".to_owned());
+    jobset
+}
+
+fn named<K: Resource + Default>(name: &str) -> K {
+    let mut object = K::default();
+    object.meta_mut().name = Some(name.to_owned());
+    object
+}
+
+fn with_service() -> Plan {
+    Plan {
+        create_service: Some(Box::new(named::<Service>("js"))),
+        ..Plan::default()
+    }
+}
+
+fn with_claim() -> Plan {
+    Plan {
+        create_claims: vec![named::<PersistentVolumeClaim>("data-js")],
+        ..Plan::default()
+    }
+}
+
+fn with_jobs() -> Plan {
+    Plan {
+        create_jobs: vec![named::<Job>("js-a-0")],
+        ..Plan::default()
+    }
+}
+
+/// What becomes of a plan, and the notes of the events about it.
+async fn carried_out(plan: Plan, answers: Vec<Answer>) -> (Result<(), ApplyError>, Vec<String>) {
+    let (client, notes) = api_server(answers);
+    let (applier, publisher) = Applier::new(client, Stores::empty(), Arc::default());
+    let result = applier.apply(&jobset(), plan).await;
+    drop(applier);
+    publisher.run().await;
+    let notes = notes.lock().unwrap().clone();
+    (result, notes)
+}
+
+#[tokio::test]
+async fn events_say_what_the_api_server_says_and_no_more() {
+    let exists = "jobs.batch \"js-a-0\" already exists";
+    let foreign = object("Job", "js-a-0");
+    let (result, notes) = carried_out(
+        with_jobs(),
+        vec![
+            (Method::POST, "/jobs", 409, status(409, exists)),
+            (Method::GET, "/jobs/js-a-0", 200, foreign),
+        ],
+    )
+    .await;
+    let expected = format!("job \"js-a-0\" creation failed with error: {exists}");
+    assert_eq!(notes, [expected.as_str()]);
+    assert_eq!(result.unwrap_err().to_string(), expected);
+
+    let refused = vec![(Method::POST, "/services", 403, status(403, QUOTA))];
+    let (result, notes) = carried_out(with_service(), refused).await;
+    assert_eq!(notes, [QUOTA]);
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        format!("headless service \"js\" creation failed with error: {QUOTA}")
+    );
+
+    let path = "/persistentvolumeclaims";
+    let refused = vec![(Method::POST, path, 403, status(403, "no"))];
+    let (result, notes) = carried_out(with_claim(), refused).await;
+    assert_eq!(notes, ["no"]);
+    assert!(
+        matches!(result, Err(ApplyError::CreateClaim { .. })),
+        "{result:?}"
+    );
+}
