@@ -73,6 +73,16 @@ impl Violation {
         Self { kind, ..self }
     }
 
+    /// What is wrong, without the field, as the API server words it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match (&self.value, self.kind) {
+            (Some(value), _) => format!("Invalid value: {value}: {}", self.message),
+            (None, Kind::Forbidden) => format!("Forbidden: {}", self.message),
+            (None, Kind::Invalid | Kind::Required | Kind::TooLong | Kind::Internal) => self.message.clone(),
+        }
+    }
+
     pub(crate) fn with_value(
         field: impl Into<String>,
         value: impl fmt::Debug,
@@ -89,10 +99,7 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.value {
-            Some(value) => write!(f, "{}: Invalid value: {value}: {}", self.field, self.message),
-            None => write!(f, "{}: {}", self.field, self.message),
-        }
+        write!(f, "{}: {}", self.field, self.sentence())
     }
 }
 

@@ -64,10 +64,6 @@ impl Refusal {
 }
 
 fn cause(violation: &Violation) -> StatusCause {
-    let message = match &violation.value {
-        Some(value) => format!("Invalid value: {value}: {}", violation.message),
-        None => violation.message.clone(),
-    };
     let reason = match violation.kind {
         Kind::Invalid => "FieldValueInvalid",
         Kind::Required => "FieldValueRequired",
@@ -77,7 +73,7 @@ fn cause(violation: &Violation) -> StatusCause {
     };
     StatusCause {
         field: Some(violation.field.clone()),
-        message: Some(message),
+        message: Some(violation.sentence()),
         reason: Some(reason.to_owned()),
     }
 }

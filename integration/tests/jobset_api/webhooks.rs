@@ -177,6 +177,10 @@ fn mistakes() -> Vec<(Value, &'static str)> {
             "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path",
         ),
         (
+            with("/managedBy", json!("acme.io/")),
+            "spec.managedBy: Invalid value: \"acme.io/\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ),
+        (
             with("/network", json!({"subdomain": "Not A Name"})),
             "spec.network.subdomain: Invalid value: \"Not A Name\": a lowercase RFC 1123 subdomain must consist of",
         ),
@@ -259,6 +263,10 @@ async fn an_update_may_change_what_a_suspended_jobset_lets_it(scene: Scene) -> R
         immutable,
     )?;
     ensure_invalid(change("/spec/managedBy", json!("acme.io/third")).await, immutable)?;
+    ensure_invalid(
+        change("/spec/managedBy", Value::Null).await,
+        "spec.managedBy: Invalid value: null: field is immutable",
+    )?;
 
     change("/spec/suspend", json!(false)).await?;
     ensure_invalid(

@@ -97,6 +97,10 @@ fn replicated_jobs_are_immutable_and_the_change_is_named() {
         refused(&base(), &managed),
         ["spec.managedBy: Invalid value: \"acme.io/x\": field is immutable"]
     );
+    assert_eq!(
+        refused(&managed, &base()),
+        ["spec.managedBy: Invalid value: null: field is immutable"]
+    );
     let ordered = base().with(|js| js.spec.execution_policy = Some(ExecutionPolicy::default()));
     assert_eq!(
         refused(&base(), &ordered),
@@ -193,7 +197,13 @@ fn elastic_jobsets_change_their_number_of_pods_and_nothing_else() {
         draft.complete();
         *status = draft.status;
     });
-    assert!(scale(&finished, (3, 3))[0].contains("Cannot mutate parallelism or completions"));
+    assert_eq!(
+        scale(&finished, (3, 3)),
+        [
+            "spec.replicatedJobs[1].template.spec: Forbidden: Cannot mutate parallelism or completions when JobSet is in a terminal \
+             state (Completed or Failed)"
+        ]
+    );
     let violations = validate_update(&finished, &indexed((3, 3)), &elastic());
     assert_eq!(violations[0].kind, Kind::Forbidden);
 }
@@ -250,8 +260,14 @@ fn managed_by_is_a_domain_prefixed_path() {
         messages(&validate_create(&js, &Features::default()))
     };
     assert_eq!(managed("acme.io/foo"), [""; 0]);
-    assert!(managed("foo")[0].contains("must be a domain-prefixed path (such as \"acme.io/foo\")"));
-    for bad in ["", "/foo", "acme.io/", "ACME/foo", "acme.io/a b"] {
+    for incomplete in ["foo", "/foo", "acme.io/", "/"] {
+        let expected = format!(
+            "spec.managedBy: Invalid value: \"{incomplete}\": must be a domain-prefixed path (such as \"acme.io/foo\")"
+        );
+        assert_eq!(managed(incomplete), [expected]);
+    }
+    assert_eq!(managed(""), ["spec.managedBy: Required value"]);
+    for bad in ["ACME/foo", "acme.io/a b"] {
         assert_eq!(managed(bad).len(), 1, "{bad}");
     }
     assert!(managed(&format!("acme.io/{}", "x".repeat(60)))[0].contains("Too long"));

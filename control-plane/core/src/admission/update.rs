@@ -36,8 +36,11 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
         ));
     }
     if new.spec.managed_by != old.spec.managed_by {
-        let value = new.spec.managed_by.as_deref().unwrap_or_default();
-        violations.push(Violation::with_value("spec.managedBy", value, IMMUTABLE));
+        let field = "spec.managedBy";
+        violations.push(match &new.spec.managed_by {
+            Some(manager) => Violation::with_value(field, manager, IMMUTABLE),
+            None => Violation::with_value(field, format_args!("null"), IMMUTABLE),
+        });
     }
     let stands_still = !(old.is_suspended() || new.is_suspended());
     if new.spec.gang != old.spec.gang && stands_still {

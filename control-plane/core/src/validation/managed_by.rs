@@ -15,19 +15,13 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
         _ if manager.is_empty() => {
             violations.push(Violation::new(FIELD, "Required value").of(Kind::Required))
         }
-        None => violations.push(invalid(
+        None | Some(("", _) | (_, "")) => violations.push(invalid(
             manager,
             "must be a domain-prefixed path (such as \"acme.io/foo\")",
         )),
         Some((domain, path)) => {
-            if domain.is_empty() {
-                violations.push(invalid(domain, "prefix is empty"));
-            } else {
-                violations.extend(syntax::dns1123_subdomain(domain).map(|error| invalid(domain, error)));
-            }
-            if path.is_empty() {
-                violations.push(invalid(path, "path is empty"));
-            } else if !syntax::is_http_path(path) {
+            violations.extend(syntax::dns1123_subdomain(domain).map(|error| invalid(domain, error)));
+            if !syntax::is_http_path(path) {
                 violations.push(invalid(
                     path,
                     "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
