@@ -27,7 +27,9 @@ const GENERATED: (&str, usize) = ("abcde", 58);
 /// Everything that is wrong with a JobSet that is being created.
 #[must_use]
 pub fn validate_create(jobset: &JobSet, features: &Features) -> Vec<Violation> {
-    validation::validate(&named(jobset), features)
+    let mut violations = validation::validate(&named(jobset), features);
+    violations.extend(validation::nameless_groups(jobset));
+    violations
 }
 
 /// Everything that is wrong with the change of a JobSet.

@@ -207,13 +207,21 @@ fn size(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Viola
     }
 }
 
-fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
-    let group = replicated_job.group_name();
+/// Groups that are stated to have no name. A JobSet that has come past the webhooks with such a one runs, as in the default group.
+pub(crate) fn nameless_groups(jobset: &JobSet) -> impl Iterator<Item = Violation> {
+    let jobs = jobset.spec.replicated_jobs.iter().enumerate();
+    jobs.filter(|(_, job)| job.group_name.as_deref() == Some(""))
+        .flat_map(|(index, _)| group_name(index, ""))
+}
+
+fn group_name(index: usize, group: &str) -> impl Iterator<Item = Violation> {
     let too_long = ".spec.replicatedJob[].groupName is too long, must be less than 63 characters";
-    violations.extend(
-        dns1035_label(group, too_long)
-            .map(|error| Violation::with_value(path(index, ".groupName"), group, error)),
-    );
+    dns1035_label(group, too_long)
+        .map(move |error| Violation::with_value(path(index, ".groupName"), group, error))
+}
+
+fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
+    violations.extend(group_name(index, replicated_job.group_name()));
     // The highest index makes the longest name.
     let job = jobset.job_name(&replicated_job.name, i64::from(replicated_job.replicas()) - 1);
     let too_long = "JobSet name is too long, job names generated for this JobSet will exceed 63 characters";

@@ -197,6 +197,10 @@ fn mistakes() -> Vec<(Value, &'static str)> {
             "spec.replicatedJobs[0].groupName: Invalid value: \"Not-A-Name\"",
         ),
         (
+            with("/replicatedJobs/0/groupName", json!("")),
+            "spec.replicatedJobs[0].groupName: Invalid value: \"\": a DNS-1035 label must consist of",
+        ),
+        (
             with("/failurePolicy", json!({"restartStrategy": "InPlaceRestart"})),
             "must be set to 2147483647 (MaxInt32) when in-place restart is enabled",
         ),

@@ -274,6 +274,20 @@ fn managed_by_is_a_domain_prefixed_path() {
 }
 
 #[test]
+fn a_group_without_a_name_is_refused_where_it_is_stated_and_runs_where_it_is_there() {
+    let stated = |name: Option<&str>| changed(|job| job.group_name = name.map(str::to_owned));
+    let created = |js: &JobSet| messages(&validate_create(js, &Features::default()));
+    assert_eq!(created(&stated(None)), [""; 0]);
+    let refusals = created(&stated(Some("")));
+    let expected = "spec.replicatedJobs[1].groupName: Invalid value: \"\": a DNS-1035 label must consist of";
+    assert!(
+        refusals.len() == 1 && refusals[0].starts_with(expected),
+        "{refusals:?}"
+    );
+    assert_eq!(validation::validate(&stated(Some("")), &Features::default()), []);
+}
+
+#[test]
 fn execution_policy_excludes_other_orders() {
     let in_order = base().with(|js| {
         js.spec.execution_policy = Some(ExecutionPolicy {
