@@ -83,7 +83,7 @@ impl Applier {
         let service = Lean(service);
         match api.create(&PostParams::default(), &service).await {
             Ok(created) => self.stores.wrote_service(key, created),
-            Err(error) if is_status(&error, 409) => self.stores.wrote_service(key, service),
+            Err(error) if is_there(&api, &name, &error).await => self.stores.wrote_service(key, service),
             Err(error) => return Err(ApplyError::CreateService { name, error }),
         }
         Ok(())
@@ -113,7 +113,7 @@ impl Applier {
         let claim = Lean(claim);
         match api.create(&PostParams::default(), &claim).await {
             Ok(created) => self.stores.wrote_claim(key, created),
-            Err(error) if is_status(&error, 409) => self.stores.wrote_claim(key, claim),
+            Err(error) if is_there(api, &name, &error).await => self.stores.wrote_claim(key, claim),
             Err(error) => return Err(ApplyError::CreateClaim { name, error }),
         }
         Ok(())
@@ -217,6 +217,14 @@ impl Applier {
             Err(error) => Err(ApplyError::write(format!("job {}", job.name), error)),
         }
     }
+}
+
+/// Whether what could not be created is there already. Where a quota is used up, that is said before the name is looked at.
+async fn is_there<K>(api: &Api<K>, name: &str, error: &kube::Error) -> bool
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    is_status(error, 409) || is_status(error, 403) && matches!(api.get_opt(name).await, Ok(Some(_)))
 }
 
 fn suspend(job: &JobRef) -> Value {

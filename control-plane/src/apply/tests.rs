@@ -138,3 +138,30 @@ async fn events_say_what_the_api_server_says_and_no_more() {
         "{result:?}"
     );
 }
+
+#[tokio::test]
+async fn what_is_there_will_do_even_where_nothing_new_may_come() {
+    for code in [403, 409] {
+        let there = vec![
+            (Method::POST, "/services", code, status(code, QUOTA)),
+            (Method::GET, "/services/js", 200, object("Service", "js")),
+        ];
+        let (result, notes) = carried_out(with_service(), there).await;
+        assert!(result.is_ok(), "{code}: {result:?}");
+        assert_eq!(notes, [""; 0]);
+
+        let claim = object("PersistentVolumeClaim", "data-js");
+        let there = vec![
+            (
+                Method::POST,
+                "/persistentvolumeclaims",
+                code,
+                status(code, "exceeded quota"),
+            ),
+            (Method::GET, "/persistentvolumeclaims/data-js", 200, claim),
+        ];
+        let (result, notes) = carried_out(with_claim(), there).await;
+        assert!(result.is_ok(), "{code}: {result:?}");
+        assert_eq!(notes, [""; 0]);
+    }
+}

@@ -1,10 +1,13 @@
 //! Input that cannot work, and what is said about it.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ResourceQuota, Service};
+use kube::api::{DeleteParams, PostParams};
+use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
-use crate::scene::{Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -13,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(an_annotation_that_is_no_duration_is_named),
         case!(a_job_that_the_api_server_refuses_is_told_of_and_does_not_stop_the_others),
         case!(a_name_that_somebody_else_holds_is_told_of),
+        case!(a_service_that_is_there_will_do_where_a_quota_forbids_another),
     ]
 }
 
@@ -95,7 +99,7 @@ async fn a_name_that_somebody_else_holds_is_told_of(scene: Scene) -> Result<()> 
         "spec": replicated_job("a", 1)["template"]["spec"],
     });
     let jobs = scene.api::<k8s_openapi::api::batch::v1::Job>();
-    jobs.create(&kube::api::PostParams::default(), &serde_json::from_value(job)?)
+    jobs.create(&PostParams::default(), &serde_json::from_value(job)?)
         .await?;
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
@@ -106,8 +110,39 @@ async fn a_name_that_somebody_else_holds_is_told_of(scene: Scene) -> Result<()> 
         "{note}"
     );
     // Once the name is free the JobSet gets its Job.
-    jobs.delete("js-a-0", &kube::api::DeleteParams::background())
-        .await?;
+    jobs.delete("js-a-0", &DeleteParams::background()).await?;
     scene.until_jobs(&["js-a-0"], 0).await?;
     Ok(())
+}
+
+/// As where upstream has made the Service, without our label.
+async fn a_service_that_is_there_will_do_where_a_quota_forbids_another(scene: Scene) -> Result<()> {
+    let headless = |name: &str| {
+        let spec = json!({"clusterIP": "None", "selector": {"jobset.sigs.k8s.io/jobset-name": "js"}});
+        serde_json::from_value::<Service>(json!({"metadata": {"name": name}, "spec": spec}))
+    };
+    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"services": "1"}}});
+    let services = scene.api::<Service>();
+    services.create(&PostParams::default(), &headless("js")?).await?;
+    scene
+        .api::<ResourceQuota>()
+        .create(&PostParams::default(), &serde_json::from_value(quota)?)
+        .await?;
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually("the quota holds", PATIENCE, async || {
+        let more = services.create(&dry_run, &headless("more")?).await;
+        ensure!(
+            matches!(&more, Err(kube::Error::Api(status)) if status.code == 403),
+            "{more:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    scene
+        .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
+        .await?;
+    scene.until_jobs(&["js-a-0"], 0).await.map(drop)
 }
