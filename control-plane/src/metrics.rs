@@ -13,6 +13,8 @@ use prometheus_client::registry::Registry;
 
 use crate::apply::ApplyError;
 
+mod upstream;
+
 #[cfg(test)]
 mod tests;
 
@@ -88,6 +90,7 @@ pub struct Metrics {
     requests: Requests,
     reconciles: Family<OutcomeLabels, Counter>,
     reconcile_seconds: Histogram,
+    upstream: upstream::Reconciles,
 }
 
 impl Default for Metrics {
@@ -101,6 +104,7 @@ impl Default for Metrics {
             requests: Requests::default(),
             reconciles: Family::default(),
             reconcile_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+            upstream: upstream::Reconciles::register(&mut registry),
         };
         registry.register(
             "jobset_failed",
@@ -168,8 +172,9 @@ impl Metrics {
         self.writes.get_or_create(&WriteLabels { kind, verb }).inc();
     }
 
-    /// One look at a JobSet has ended.
-    pub(crate) fn reconciled(&self, result: Outcome, took: Duration) {
+    /// One look at a JobSet has ended. `again`: another follows after a while.
+    pub(crate) fn reconciled(&self, result: Outcome, again: bool, took: Duration) {
+        self.upstream.add(result, again, took);
         self.reconciles.get_or_create(&OutcomeLabels { result }).inc();
         self.reconcile_seconds.observe(took.as_secs_f64());
     }

@@ -100,12 +100,13 @@ impl Reconcile for Reconciler {
         } else {
             self.applier.apply(&observed.jobset, plan).await
         };
-        self.metrics.reconciled(Outcome::of(&result), started.elapsed());
+        let look_again = if unconfirmed { Some(BELIEVED) } else { None };
+        let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
+        self.metrics
+            .reconciled(Outcome::of(&result), requeue_after.is_some(), started.elapsed());
         result?;
         self.failures.forget(key);
         self.applier.succeeded(key);
-        let look_again = if unconfirmed { Some(BELIEVED) } else { None };
-        let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
         Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
     }
 
