@@ -119,8 +119,9 @@ unit: deps ## Run the tests that need no cluster (random cases are the same each
 	$(CARGO) test --locked -p lockstep-integration --lib --bins --quiet
 
 .PHONY: examples
-examples: ## Run the example program without a cluster
+examples: ## Run the example programs without a cluster
 	python3 examples/ring_test.py
+	python3 examples/pytorch-ddp/train_test.py
 
 .PHONY: docs
 docs: ## Check the links of the documentation
