@@ -11,6 +11,7 @@ mod python;
 mod ray;
 #[cfg(test)]
 mod tests;
+mod torch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +22,7 @@ pub use base::{PAUSE, busybox, pause};
 pub use product::{control_plane, node_daemon};
 pub use python::python;
 pub use ray::ray;
+pub use torch::torch;
 
 use crate::command::CommandError;
 

@@ -40,7 +40,7 @@ enum Action {
     },
     /// Makes the images of Lockstep and of the examples, and puts them on every node
     LoadImages {
-        /// Which; all when none is named
+        /// Which; when none is named, all but those of Ray and PyTorch
         #[arg(value_enum)]
         images: Vec<Named>,
         #[command(flatten)]
@@ -89,6 +89,7 @@ enum Named {
     NodeDaemon,
     Python,
     Ray,
+    Torch,
 }
 
 impl Named {
@@ -161,6 +162,7 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
             Named::NodeDaemon => image::node_daemon()?,
             Named::Python => image::python().await?,
             Named::Ray => image::ray().await?,
+            Named::Torch => image::torch().await?,
         };
         cluster.load_image(&image).await?;
         progress.say(format_args!("{} is on every node", image.name));
