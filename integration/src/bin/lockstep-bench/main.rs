@@ -1,6 +1,7 @@
 //! `lockstep-bench`: measures the product.
 
 mod controller;
+mod ddp;
 mod gang;
 mod pods;
 mod process;
@@ -36,6 +37,9 @@ enum Action {
     /// RayJobs of real Ray: from the creation to the driver's first line, and retries in place and on a new cluster. Writes
     /// target/bench/ray.json
     Ray(ray::Args),
+    /// Training with PyTorch's DistributedDataParallel: a rank is killed, and the time until every rank has done a step again, in place and with
+    /// Recreate. Writes target/bench/ddp.json
+    Ddp(ddp::Args),
 }
 
 #[tokio::main]
@@ -45,6 +49,7 @@ async fn main() -> Result<()> {
         Action::Controller(args) => controller::run(args).await,
         Action::Gang(args) => gang::run(args).await,
         Action::Ray(args) => ray::run(args).await,
+        Action::Ddp(args) => ddp::run(args).await,
     }
 }
 

@@ -1,0 +1,163 @@
+//! Training with PyTorch's DistributedDataParallel, `examples/pytorch-ddp`: a rank is killed, and the time until every rank has done a step again,
+//! in place and with Recreate.
+
+mod job;
+mod log;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use lockstep_integration::cluster::Cluster;
+use lockstep_integration::harness::{Access, Namespace, stopwatch};
+use lockstep_integration::image;
+use lockstep_integration::progress::Progress;
+use serde_json::{Value, json};
+
+use self::job::{Restart, Training, WORKERS};
+use crate::write;
+
+/// As the manifest says.
+const STEPS: u64 = 1500;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Restarts of each kind, at steps that lie evenly
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10))]
+    rounds: u64,
+    /// Where the manifests are
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"))]
+    examples: PathBuf,
+}
+
+/// A job from its first step to its last.
+struct Run {
+    restarts: Vec<Restart>,
+    /// Steps that were done more than once.
+    again: usize,
+    /// For the results: time, step and loss, and the times of the kills, in seconds since the first step.
+    curve: Vec<[f64; 3]>,
+    kills: Vec<f64>,
+}
+
+/// Measures training in the shared cluster, where the product is installed.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let cluster = Cluster::shared(1).await?;
+    cluster.load_image(&image::torch().await?).await?;
+    let access = Access {
+        client: cluster.client().await?,
+        kubectl: cluster.tools().path("kubectl")?.to_owned(),
+        kubeconfig: cluster.kubeconfig(),
+    };
+    let namespace = access.namespace("bench").await?;
+    let measured = measure(&namespace, &args).await;
+    if measured.is_err() {
+        eprintln!("{}", namespace.dump().await);
+    }
+    namespace.delete().await?;
+    write("ddp", &measured?)
+}
+
+async fn measure(namespace: &Namespace, args: &Args) -> Result<Value> {
+    let in_place = train(namespace, args, "pytorch-ddp").await?;
+    for restart in &in_place.restarts {
+        ensure!(
+            (restart.new_pods, restart.new_containers) == (0, 0),
+            "pods or containers are new"
+        );
+    }
+    let recreated = train(namespace, args, "pytorch-ddp-recreate").await?;
+    println!("\nA rank of {WORKERS} is killed while it trains, in seconds (median, least, most)");
+    println!("{:<44}{:>24}{:>24}", "", "in place", "Recreate");
+    row(
+        "until every rank's program runs again",
+        &in_place,
+        &recreated,
+        |restart| restart.started,
+    );
+    row(
+        "until every rank has done a step",
+        &in_place,
+        &recreated,
+        |restart| restart.stepped,
+    );
+    let most = |run: &Run, count: fn(&Restart) -> usize| {
+        let most = run.restarts.iter().map(count).max().unwrap_or_default();
+        format!("{most} of {WORKERS}")
+    };
+    let pods = |run| most(run, |restart| restart.new_pods);
+    println!(
+        "{:<44}{:>24}{:>24}",
+        "new pods",
+        pods(&in_place),
+        pods(&recreated)
+    );
+    println!(
+        "{:<44}{:>24}{:>24}",
+        "steps done again, each with the same loss", in_place.again, recreated.again
+    );
+    Ok(json!({"workers": WORKERS, "inPlace": in_place.json(), "recreate": recreated.json()}))
+}
+
+/// Trains from the first step to the last, with restarts in between.
+async fn train(namespace: &Namespace, args: &Args, name: &str) -> Result<Run> {
+    let progress = Progress::new();
+    let mut training = Training::start(namespace, &args.examples, name).await?;
+    let mut restarts = Vec::new();
+    for round in 1..=args.rounds {
+        training.reaches(STEPS * round / (args.rounds + 1)).await?;
+        let restart = training.restart(usize::try_from(round)? % WORKERS).await?;
+        progress.say(format_args!(
+            "{name}: rank {} killed after step {}; after {:.1?} all run, after {:.1?} all do steps, from step {} on",
+            restart.rank, restart.step_before, restart.started, restart.stepped, restart.resumed
+        ));
+        restarts.push(restart);
+    }
+    training.ends().await?;
+    let again = log::done_again(training.lines())?;
+    let start = log::first_step(training.lines()).map_or(0.0, |line| line.time);
+    let point = |line: &log::Line| Some([line.time - start, line.step? as f64, line.loss?]);
+    let run = Run {
+        kills: restarts.iter().map(|restart| restart.killed - start).collect(),
+        curve: training.lines().iter().filter_map(point).collect(),
+        restarts,
+        again,
+    };
+    training.remove().await?;
+    Ok(run)
+}
+
+impl Run {
+    fn times(&self, time: fn(&Restart) -> Duration) -> Vec<Duration> {
+        self.restarts.iter().map(time).collect()
+    }
+
+    fn json(&self) -> Value {
+        let seconds = |times: Vec<Duration>| times.iter().map(Duration::as_secs_f64).collect::<Vec<_>>();
+        let steps = |step: fn(&Restart) -> u64| self.restarts.iter().map(step).collect::<Vec<_>>();
+        json!({
+            "started": seconds(self.times(|restart| restart.started)),
+            "stepped": seconds(self.times(|restart| restart.stepped)),
+            "stepBefore": steps(|restart| restart.step_before),
+            "resumed": steps(|restart| restart.resumed),
+            "newPods": steps(|restart| restart.new_pods as u64),
+            "again": self.again,
+            "kills": self.kills,
+            "curve": self.curve,
+        })
+    }
+}
+
+fn row(what: &str, in_place: &Run, recreated: &Run, time: fn(&Restart) -> Duration) {
+    let shown = |run: &Run| {
+        let times = run.times(time);
+        let [median, least, most] = [
+            stopwatch::median(&times),
+            times.iter().min().copied().unwrap_or_default(),
+            times.iter().max().copied().unwrap_or_default(),
+        ]
+        .map(|time| time.as_secs_f64());
+        format!("{median:.2} ({least:.2} to {most:.2})")
+    };
+    println!("{what:<44}{:>24}{:>24}", shown(in_place), shown(recreated));
+}

@@ -1,0 +1,219 @@
+//! The training job in the cluster.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::group::container_id;
+use lockstep_integration::harness::manifest::CONTAINER;
+use lockstep_integration::harness::process;
+use lockstep_integration::harness::{Group, Namespace, eventually};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::log::{self, Event, Line};
+
+/// Workers of the job.
+pub(super) const WORKERS: usize = 4;
+/// The command of a worker.
+const COMMAND: [&str; 2] = ["python3", "/app/train.py"];
+/// How long a start or a restart may take: four ranks that import PyTorch on a busy machine.
+const LIMIT: Duration = Duration::from_secs(180);
+/// Of the node, where checkpoints outlive pods.
+const VOLUMES: &str = "/var/lib/lockstep-bench";
+
+/// The job, and what its rank 0 has printed so far.
+pub(super) struct Training {
+    group: Group,
+    lines: Vec<Line>,
+}
+
+/// A restart, as it was seen.
+pub(super) struct Restart {
+    /// The rank that was killed, and when, in seconds since the Unix epoch.
+    pub(super) rank: usize,
+    pub(super) killed: f64,
+    /// From then until every rank's program ran again, and until every rank had done a step.
+    pub(super) started: Duration,
+    pub(super) stepped: Duration,
+    /// The last step that was seen before, and how many were done according to the checkpoint.
+    pub(super) step_before: u64,
+    pub(super) resumed: u64,
+    /// Pods and containers that are not those of before.
+    pub(super) new_pods: usize,
+    pub(super) new_containers: usize,
+}
+
+impl Training {
+    /// Applies the example in `folder`, with a volume of the node for its claim.
+    pub(super) async fn start(namespace: &Namespace, folder: &Path, name: &str) -> Result<Self> {
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume(namespace, name)},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteMany"],
+                "claimRef": {"namespace": namespace.name, "name": format!("checkpoints-{name}")},
+                "hostPath": {"path": format!("{VOLUMES}/{}/{name}", namespace.name), "type": "DirectoryOrCreate"},
+            },
+        });
+        namespace
+            .kubectl_with(&["create", "--filename", "-"], &volume.to_string())
+            .await?;
+        let folder = folder.join(name);
+        let folder = folder.to_str().context("a path that is not UTF-8")?;
+        namespace.kubectl(&["apply", "--kustomize", folder]).await?;
+        let group = Group {
+            namespace: namespace.clone(),
+            name: name.to_owned(),
+        };
+        Ok(Self {
+            group,
+            lines: Vec::new(),
+        })
+    }
+
+    /// All that rank 0 has printed, as far as it was looked at.
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// Waits until rank 0 has done this step.
+    pub(super) async fn reaches(&mut self, step: u64) -> Result<()> {
+        self.until(&format!("step {step}"), |lines| {
+            log::last_step(lines).is_some_and(|last| last >= step)
+        })
+        .await
+    }
+
+    /// Waits until all steps are done, and the JobSet is complete.
+    pub(super) async fn ends(&mut self) -> Result<()> {
+        self.until("the end", |lines| {
+            log::steps_of(lines, Event::Done).next().is_some()
+        })
+        .await?;
+        self.group.condition("Completed", LIMIT).await.map(drop)
+    }
+
+    async fn until(&mut self, what: &str, is_there: impl Fn(&[Line]) -> bool) -> Result<()> {
+        let what = format!("rank 0 of {} comes to {what}", self.group.name);
+        let lines = eventually(&what, LIMIT, async || {
+            let lines = self.log(0).await?;
+            ensure!(is_there(&lines), "it is at {:?}", lines.last());
+            Ok(lines)
+        })
+        .await?;
+        self.note(lines);
+        Ok(())
+    }
+
+    /// Adds what is new. The log of a new pod begins anew.
+    fn note(&mut self, lines: Vec<Line>) {
+        let last = self.lines.last().map_or(0.0, |line| line.time);
+        self.lines
+            .extend(lines.into_iter().filter(|line| line.time > last));
+    }
+
+    /// Kills a rank, and watches until every rank has done a step again.
+    pub(super) async fn restart(&mut self, rank: usize) -> Result<Restart> {
+        let before = self.place().await?;
+        let old = process::running(&COMMAND);
+        let victim = old
+            .iter()
+            .find(|process| process.env("RANK") == Some(rank.to_string()))
+            .with_context(|| format!("no process of rank {rank}"))?;
+        self.note(self.log(0).await?);
+        let killed = now()?;
+        victim.signal(Signal::SIGKILL)?;
+
+        let (mut started, mut stepped) = (killed, killed);
+        for rank in 0..WORKERS {
+            let what = format!("rank {rank} of {} does a step again", self.group.name);
+            let [start, step] = eventually(&what, LIMIT, async || {
+                let lines = self.log(rank).await?;
+                let run = log::started_after(&lines, killed).context("it was not started again")?;
+                let first = log::first_step(run).context("no step yet")?;
+                Ok([run.first().context("no start")?.time, first.time])
+            })
+            .await?;
+            (started, stepped) = (started.max(start), stepped.max(step));
+        }
+
+        let step_before = log::last_step(&self.lines).context("no step before the kill")?;
+        let saved = log::steps_of(&self.lines, Event::Checkpoint)
+            .last()
+            .unwrap_or_default();
+        self.note(self.log(0).await?);
+        let run = log::started_after(&self.lines, killed).context("rank 0 was not started again")?;
+        let resumed = log::steps_of(run, Event::Resumed)
+            .next()
+            .context("rank 0 began anew")?;
+        // More may have been done and saved between the last look and the kill.
+        ensure!(
+            resumed >= saved && saved > 0,
+            "resumed at {resumed}; {saved} was saved"
+        );
+        let after = self.place().await?;
+        let new = |after: &BTreeSet<String>, before: &BTreeSet<String>| after.difference(before).count();
+        Ok(Restart {
+            rank,
+            killed,
+            started: Duration::try_from_secs_f64(started - killed)?,
+            stepped: Duration::try_from_secs_f64(stepped - killed)?,
+            step_before,
+            resumed,
+            new_pods: new(&after.0, &before.0),
+            new_containers: new(&after.1, &before.1),
+        })
+    }
+
+    /// Removes the job and its volume.
+    pub(super) async fn remove(&self) -> Result<()> {
+        let namespace = &self.group.namespace;
+        let jobset = ["delete", "jobset", &self.group.name, "--cascade=foreground"];
+        namespace.kubectl(&jobset).await?;
+        let volume = volume(namespace, &self.group.name);
+        namespace
+            .access
+            .kubectl(&["delete", "persistentvolume", &volume, "--wait=false"], "")
+            .await?;
+        Ok(())
+    }
+
+    /// What a rank's pod has printed: the one that is not failed or being deleted.
+    async fn log(&self, rank: usize) -> Result<Vec<Line>> {
+        let pod = self.group.pods().await?.into_iter().find_map(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let counts =
+                pod.metadata.deletion_timestamp.is_none() && matches!(phase, Some("Running" | "Succeeded"));
+            let labels = pod.metadata.labels.unwrap_or_default();
+            let index = labels.get("batch.kubernetes.io/job-completion-index")?;
+            (counts && *index == rank.to_string()).then_some(pod.metadata.name?)
+        });
+        let pod = pod.with_context(|| format!("no pod of rank {rank} runs"))?;
+        Ok(log::parse(&self.group.logs(&pod).await?))
+    }
+
+    /// UIDs of the pods, and ids of their containers.
+    async fn place(&self) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+        let pods = self.group.pods().await?;
+        let containers = pods.iter().map(|pod| container_id(pod, CONTAINER));
+        let containers = containers.collect::<Result<_>>()?;
+        Ok((
+            pods.into_iter().filter_map(|pod| pod.metadata.uid).collect(),
+            containers,
+        ))
+    }
+}
+
+/// The volume for the claim of a job.
+fn volume(namespace: &Namespace, name: &str) -> String {
+    format!("{}-{name}", namespace.name)
+}
+
+/// Seconds since the Unix epoch, as the program prints them.
+fn now() -> Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
+}
