@@ -77,6 +77,11 @@ tools: testbed ## Build what the cluster is made of: Kubernetes, containerd, etc
 demo: install ## Kill a worker of a running job, in place and with Recreate, and show what happens
 	$(TARGET)/debug/lockstep-demo
 
+.PHONY: demo-ddp
+demo-ddp: install ## Train with PyTorch, kill ranks, in place and with Recreate; draws the loss curves to docs/images/pytorch-ddp.svg
+	$(TARGET)/debug/lockstep-bench ddp
+	python3 examples/pytorch-ddp/plot.py $(TARGET)/bench/ddp.json docs/images/pytorch-ddp.svg
+
 .PHONY: cluster-up
 cluster-up: testbed ## Bring a real cluster up on this machine (NODES=1), or use the one that is up
 	@$(TESTBED) up --nodes $(NODES)

@@ -11,7 +11,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 860, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 48, 48  # around the plot
-GAP = 1.0  # seconds without a step that are shown as a gap
+GAP = 2.0  # seconds without a step that are shown as a gap
 POINTS = 400  # of a curve at most
 CURVES = (("inPlace", "in place", "#1668c4"), ("recreate", "Recreate", "#d1622b"))
 

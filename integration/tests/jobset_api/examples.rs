@@ -93,6 +93,12 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Each folder to be applied with kustomize, and its Jobs.
+const KUSTOMIZED: &[(&str, &[&str])] = &[
+    ("pytorch-ddp", &["pytorch-ddp-workers-0"]),
+    ("pytorch-ddp-recreate", &["pytorch-ddp-recreate-workers-0"]),
+];
+
 async fn every_example_applies_and_begins_as_it_says(scene: Scene) -> Result<()> {
     let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"));
     let files: BTreeSet<String> = std::fs::read_dir(dir)?
@@ -110,8 +116,23 @@ async fn every_example_applies_and_begins_as_it_says(scene: Scene) -> Result<()>
         .access
         .kubectl(&["--namespace", namespace, "apply", "--filename", dir], "")
         .await?;
+    let folders: BTreeSet<String> = std::fs::read_dir(dir)?
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().join("kustomization.yaml").exists())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let known: BTreeSet<String> = KUSTOMIZED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    ensure!(folders == known, "examples/ has {folders:?}");
+    for folder in folders {
+        let folder = format!("{dir}/{folder}");
+        scene
+            .namespace
+            .kubectl(&["apply", "--kustomize", &folder])
+            .await?;
+    }
     let expected: BTreeSet<String> = EXAMPLES
         .iter()
+        .chain(KUSTOMIZED)
         .flat_map(|(_, jobs)| jobs.iter().map(|job| (*job).to_owned()))
         .collect();
     eventually("the jobs of all examples", PATIENCE, async || {
