@@ -127,6 +127,7 @@ unit: deps ## Run the tests that need no cluster (random cases are the same each
 examples: ## Run the example programs without a cluster
 	python3 examples/ring_test.py
 	python3 examples/pytorch-ddp/train_test.py
+	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
 
 .PHONY: docs
 docs: ## Check the links of the documentation

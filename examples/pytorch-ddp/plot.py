@@ -36,10 +36,10 @@ class Axes:
         for tick in range(0, int(self.seconds) + 1, 10):
             x = self.x(tick)
             parts.append(f'<path class="grid" d="M{x} {TOP}V{bottom}"/><text x="{x}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
-        for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
-            if self.low <= math.log10(tick) <= self.high:
-                y = self.y(tick)
-                parts.append(f'<path class="grid" d="M{LEFT} {y}H{right}"/><text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{tick:g}</text>')
+        for loss in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
+            if self.low <= math.log10(loss) <= self.high:
+                y = self.y(loss)
+                parts.append(f'<path class="grid" d="M{LEFT} {y}H{right}"/><text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{loss:g}</text>')
         parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 10}" text-anchor="middle">seconds since the first step</text>')
         parts.append(f'<text transform="translate(16 {(TOP + bottom) / 2}) rotate(-90)" text-anchor="middle">loss of a step</text>')
         return parts
@@ -87,8 +87,8 @@ def draw(results: dict[str, Any]) -> str:
         kills = results[key]["kills"]
         times = sorted(results[key]["stepped"])
         legend = f"{name}: {curves[key][-1][0]:.0f} s in all, {times[len(times) // 2]:.1f} s from a kill to the next step of all ranks (median)"
-        y = 16 + 17 * place
-        parts.append(f'<path class="curve" stroke="{colour}" d="M{LEFT} {y - 4}h22"/><text x="{LEFT + 30}" y="{y}">{legend}</text>')
+        line = 16 + 17 * place
+        parts.append(f'<path class="curve" stroke="{colour}" d="M{LEFT} {line - 4}h22"/><text x="{LEFT + 30}" y="{line}">{legend}</text>')
         drawn, gaps = path(axes, smooth(curves[key]), GAP)
         parts.append(f'<path class="curve" stroke="{colour}" d="{drawn}"/><path class="gap" stroke="{colour}" d="{gaps}"/>')
         for kill in kills:

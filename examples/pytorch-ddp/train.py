@@ -4,7 +4,7 @@ Every rank learns from its own share of synthetic data; gloo adds up the gradien
 connections, so all of them end, and all of them have to start again, together. Rank 0 then reads the last checkpoint and hands it to the
 others. What a step sees depends on its number alone: steps that are done a second time give the same losses as the first time.
 
-Standard output has one JSON object on each line: "event" (start, resumed, checkpoint, done), or "step" with its "loss".
+Standard output has one JSON object on each line: "event" (start, imported, resumed, checkpoint, done), or "step" with its "loss".
 
 Settings (environment):
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  as PyTorch knows them
@@ -52,6 +52,8 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+say(event="imported")
 
 
 def network(hidden: int, seed: int) -> nn.Sequential:

@@ -114,7 +114,7 @@ class TrainTest(unittest.TestCase):
             self.assertEqual({(line["rank"], line["attempt"]) for line in lines}, {(rank, 1)})
         # As if nothing had happened.
         whole = self.finish(self.start(steps=steps, attempt=0, checkpoints="whole"))
-        self.assertEqual([line["event"] for line in whole[1] if "event" in line], ["start", "done"])
+        self.assertEqual([line["event"] for line in whole[1] if "event" in line], ["start", "imported", "done"])
         unbroken = losses(whole[0])
         self.assertEqual(list(unbroken), list(range(steps)))
         self.assertLess(unbroken[steps - 1], 0.9 * unbroken[0])

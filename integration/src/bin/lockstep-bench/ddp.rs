@@ -20,6 +20,15 @@ use crate::write;
 /// As the manifest says.
 const STEPS: u64 = 1500;
 
+/// What is waited for after a kill, and how long that took.
+const MOMENTS: [(&str, fn(&Restart) -> Duration); 3] = [
+    ("until every rank's program runs again", |restart| restart.started),
+    ("until every rank has imported PyTorch", |restart| {
+        restart.imported
+    }),
+    ("until every rank has done a step", |restart| restart.stepped),
+];
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Restarts of each kind, at steps that lie evenly
@@ -69,18 +78,9 @@ async fn measure(namespace: &Namespace, args: &Args) -> Result<Value> {
     let recreated = train(namespace, args, "pytorch-ddp-recreate").await?;
     println!("\nA rank of {WORKERS} is killed while it trains, in seconds (median, least, most)");
     println!("{:<44}{:>24}{:>24}", "", "in place", "Recreate");
-    row(
-        "until every rank's program runs again",
-        &in_place,
-        &recreated,
-        |restart| restart.started,
-    );
-    row(
-        "until every rank has done a step",
-        &in_place,
-        &recreated,
-        |restart| restart.stepped,
-    );
+    for (what, time) in MOMENTS {
+        row(what, &in_place, &recreated, time);
+    }
     let most = |run: &Run, count: fn(&Restart) -> usize| {
         let most = run.restarts.iter().map(count).max().unwrap_or_default();
         format!("{most} of {WORKERS}")
@@ -106,7 +106,7 @@ async fn train(namespace: &Namespace, args: &Args, name: &str) -> Result<Run> {
     let mut restarts = Vec::new();
     for round in 1..=args.rounds {
         training.reaches(STEPS * round / (args.rounds + 1)).await?;
-        let restart = training.restart(usize::try_from(round)? % WORKERS).await?;
+        let restart = training.restart(usize::try_from(round - 1)? % WORKERS).await?;
         progress.say(format_args!(
             "{name}: rank {} killed after step {}; after {:.1?} all run, after {:.1?} all do steps, from step {} on",
             restart.rank, restart.step_before, restart.started, restart.stepped, restart.resumed
@@ -137,6 +137,7 @@ impl Run {
         let steps = |step: fn(&Restart) -> u64| self.restarts.iter().map(step).collect::<Vec<_>>();
         json!({
             "started": seconds(self.times(|restart| restart.started)),
+            "imported": seconds(self.times(|restart| restart.imported)),
             "stepped": seconds(self.times(|restart| restart.stepped)),
             "stepBefore": steps(|restart| restart.step_before),
             "resumed": steps(|restart| restart.resumed),

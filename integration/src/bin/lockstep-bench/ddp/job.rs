@@ -34,8 +34,9 @@ pub(super) struct Restart {
     /// The rank that was killed, and when, in seconds since the Unix epoch.
     pub(super) rank: usize,
     pub(super) killed: f64,
-    /// From then until every rank's program ran again, and until every rank had done a step.
+    /// From then until every rank's program ran again, until it had PyTorch, and until every rank had done a step.
     pub(super) started: Duration,
+    pub(super) imported: Duration,
     pub(super) stepped: Duration,
     /// The last step that was seen before, and how many were done according to the checkpoint.
     pub(super) step_before: u64,
@@ -128,17 +129,20 @@ impl Training {
         let killed = now()?;
         victim.signal(Signal::SIGKILL)?;
 
-        let (mut started, mut stepped) = (killed, killed);
+        let (mut started, mut imported, mut stepped) = (killed, killed, killed);
         for rank in 0..WORKERS {
             let what = format!("rank {rank} of {} does a step again", self.group.name);
-            let [start, step] = eventually(&what, LIMIT, async || {
+            let [start, import, step] = eventually(&what, LIMIT, async || {
                 let lines = self.log(rank).await?;
                 let run = log::started_after(&lines, killed).context("it was not started again")?;
                 let first = log::first_step(run).context("no step yet")?;
-                Ok([run.first().context("no start")?.time, first.time])
+                let time = |event| log::time_of(run, event).context("an event is missing");
+                Ok([time(Event::Start)?, time(Event::Imported)?, first.time])
             })
             .await?;
-            (started, stepped) = (started.max(start), stepped.max(step));
+            started = started.max(start);
+            imported = imported.max(import);
+            stepped = stepped.max(step);
         }
 
         let step_before = log::last_step(&self.lines).context("no step before the kill")?;
@@ -161,6 +165,7 @@ impl Training {
             rank,
             killed,
             started: Duration::try_from_secs_f64(started - killed)?,
+            imported: Duration::try_from_secs_f64(imported - killed)?,
             stepped: Duration::try_from_secs_f64(stepped - killed)?,
             step_before,
             resumed,

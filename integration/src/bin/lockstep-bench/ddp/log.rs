@@ -21,6 +21,8 @@ pub(super) struct Line {
 pub(super) enum Event {
     /// The program runs.
     Start,
+    /// It has PyTorch.
+    Imported,
     /// The state after so many steps was read.
     Resumed,
     /// The state after so many steps is on the disk.
@@ -47,6 +49,13 @@ pub(super) fn started_after(lines: &[Line], time: f64) -> Option<&[Line]> {
 /// The first line about a step that is done.
 pub(super) fn first_step(run: &[Line]) -> Option<&Line> {
     run.iter().find(|line| line.loss.is_some())
+}
+
+/// When this event was said first.
+pub(super) fn time_of(run: &[Line], event: Event) -> Option<f64> {
+    run.iter()
+        .find(|line| line.event == Some(event))
+        .map(|line| line.time)
 }
 
 /// The last step that was done.
@@ -121,6 +130,8 @@ Traceback (most recent call last):
         assert_eq!(steps_of(&lines, Event::Resumed).collect::<Vec<_>>(), [1]);
         assert_eq!(steps_of(&lines, Event::Checkpoint).collect::<Vec<_>>(), [1]);
         assert_eq!(steps_of(&lines, Event::Done).next(), None);
+        assert_eq!(time_of(&lines, Event::Start), Some(1.0));
+        assert_eq!(time_of(&lines, Event::Imported), None);
     }
 
     #[test]
