@@ -20,8 +20,11 @@ use crate::write;
 /// As the manifest says.
 const STEPS: u64 = 1500;
 
-/// What is waited for after a kill, and how long that took.
-const MOMENTS: [(&str, fn(&Restart) -> Duration); 3] = [
+/// How long something took in a restart.
+type Time = fn(&Restart) -> Duration;
+
+/// What is waited for after a kill.
+const MOMENTS: [(&str, Time); 3] = [
     ("until every rank's program runs again", |restart| restart.started),
     ("until every rank has imported PyTorch", |restart| {
         restart.imported
@@ -128,7 +131,7 @@ async fn train(namespace: &Namespace, args: &Args, name: &str) -> Result<Run> {
 }
 
 impl Run {
-    fn times(&self, time: fn(&Restart) -> Duration) -> Vec<Duration> {
+    fn times(&self, time: Time) -> Vec<Duration> {
         self.restarts.iter().map(time).collect()
     }
 
@@ -149,7 +152,7 @@ impl Run {
     }
 }
 
-fn row(what: &str, in_place: &Run, recreated: &Run, time: fn(&Restart) -> Duration) {
+fn row(what: &str, in_place: &Run, recreated: &Run, time: Time) {
     let shown = |run: &Run| {
         let times = run.times(time);
         let [median, least, most] = [
