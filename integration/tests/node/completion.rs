@@ -13,6 +13,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(exit_0_completes),
         case!(done_after_a_restart_completes),
+        case!(a_job_that_succeeds_early_ends_its_other_workers_without_a_restart),
         case!(exit_code_reaches_the_failure_policy),
     ]
 }
@@ -42,6 +43,21 @@ async fn done_after_a_restart_completes(scene: Scene) -> Result<()> {
     }
     completes(&group, 2).await?;
     group.status_has("/inPlaceRestart/restarts", 1).await
+}
+
+async fn a_job_that_succeeds_early_ends_its_other_workers_without_a_restart(scene: Scene) -> Result<()> {
+    let manifest = Manifest::new(3, OBEDIENT)
+        .job(json!({"successPolicy": {"rules": [{"succeededIndexes": "0"}]}}))
+        .max_restarts(0);
+    let group = scene.apply(&manifest).await?;
+    let workers = group.running(3).await?;
+    workers[0].signal(Signal::SIGUSR1)?;
+    let (reason, message) = group.condition("Completed", START).await?;
+    ensure!(reason == "AllJobsCompleted", "{reason}: {message}");
+    group.status_has("/inPlaceRestart/restarts", 0).await?;
+    let told = group.events("RestartedInPlace").await?;
+    ensure!(told.is_empty(), "{told:?}");
+    Ok(())
 }
 
 async fn completes(group: &Group, workers: i32) -> Result<()> {

@@ -7,7 +7,7 @@ use lockstep_integration::harness::group::places;
 use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::{Manifest, stopwatch};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Case, Scene, case};
 
@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(one_death_restarts_all_in_place),
         case!(simultaneous_deaths_are_one_restart),
         case!(twenty_in_a_row alone),
+        case!(workers_that_wait_for_their_group_are_not_forgotten_with_the_annotation),
     ]
 }
 
@@ -120,4 +121,20 @@ async fn twenty_in_a_row(scene: Scene) -> Result<()> {
     );
     ensure!(median < Duration::from_millis(100), "the median is {median:?}");
     Ok(())
+}
+
+async fn workers_that_wait_for_their_group_are_not_forgotten_with_the_annotation(scene: Scene) -> Result<()> {
+    const TIMEOUT: &str = "alpha.jobset.sigs.k8s.io/inplace-timeout";
+    let manifest = Manifest::new(2, IDLE)
+        .strategy("Recreate")
+        .annotated(TIMEOUT, "30s");
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(2).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group
+        .patch(json!({"metadata": {"annotations": {TIMEOUT: null}}}))
+        .await?;
+    before[0].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&before, 1).await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await
 }
