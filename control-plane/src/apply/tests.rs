@@ -6,6 +6,7 @@ use axum::http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::Resource;
 use serde_json::{Value, json};
 use tower::service_fn;
 
