@@ -1,6 +1,9 @@
 //! Compiles the `.proto` files with protox, so that no `protoc` is needed on the machine.
 
 use std::error::Error;
+use std::path::Path;
+
+use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=lockstep");
@@ -23,6 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_transport(false)
         .compile_fds(node)?;
     let platform = protox::compile(["lockstep/platform/v1/platform.proto"], ["."])?;
+    // Served to those who ask what the API has, comments included.
+    let described = Path::new(&std::env::var("OUT_DIR")?).join("platform.binpb");
+    std::fs::write(described, platform.encode_to_vec())?;
     tonic_prost_build::configure()
         .build_transport(false)
         .compile_fds(platform)?;

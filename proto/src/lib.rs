@@ -45,6 +45,9 @@ pub mod node {
 pub mod platform {
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/lockstep.platform.v1.rs"));
+
+        /// The .proto with its comments, as an encoded `google.protobuf.FileDescriptorSet`.
+        pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/platform.binpb"));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockstep_api::JobSet;
@@ -39,7 +38,7 @@ pub struct Snapshot {
 
 /// The groups that this replica looks after.
 pub struct Board {
-    leads: AtomicBool,
+    leads: watch::Sender<bool>,
     inner: Mutex<Inner>,
     changed: watch::Sender<u64>,
 }
@@ -82,7 +81,7 @@ impl Board {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            leads: AtomicBool::new(false),
+            leads: watch::Sender::new(false),
             inner: Mutex::default(),
             changed: watch::Sender::new(0),
         })
@@ -90,11 +89,16 @@ impl Board {
 
     /// This replica leads, until it ends.
     pub fn lead(&self) {
-        self.leads.store(true, Ordering::Release);
+        self.leads.send_replace(true);
     }
 
     pub(super) fn leads(&self) -> bool {
-        self.leads.load(Ordering::Acquire)
+        *self.leads.borrow()
+    }
+
+    /// Tells when this replica begins to lead.
+    pub(super) fn leading(&self) -> watch::Receiver<bool> {
+        self.leads.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

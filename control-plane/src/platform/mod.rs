@@ -9,13 +9,15 @@
 //! group, or nothing, and nothing queues up for it; nothing is said to anybody whom the API server does not allow it; a request for a
 //! restart is durable before it is answered, and is acted upon by the one coordinator of the group.
 //!
-//! Every replica serves it. One that does not lead says so.
+//! Every replica serves it. One that does not lead says so. Beside it are health and reflection (`open`), which ask for no token: they
+//! tell which replica leads, and what the public .proto says.
 
 mod authorize;
 mod board;
 mod convert;
 mod fields;
 mod follow;
+mod open;
 mod service;
 
 pub use authorize::{Authorizer, ClusterAuthorizer};

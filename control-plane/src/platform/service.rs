@@ -23,11 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
+use tonic_health::pb::health_server::HealthServer;
 
 use super::authorize::{self, Authorizer};
 use super::board::{Board, Filter, Key, Snapshot};
 use super::follow::Follower;
-use super::{convert, fields};
+use super::{convert, fields, open};
 use crate::group;
 use crate::tls::{self, HubIdentity};
 use crate::watch::{self, PackedJobSet};
@@ -37,11 +38,13 @@ const MAX_WATCHES: usize = 256;
 /// Calls and watches at the same time on one connection.
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
-const MAX_REQUEST: usize = 16 * 1024;
+pub(super) const MAX_REQUEST: usize = 16 * 1024;
 /// A page ends with the group that makes it larger than this, in bytes.
 const FULL_PAGE: usize = 2 * 1024 * 1024;
 /// How long a call may take. The API server may have to be asked.
 const CALL: Duration = Duration::from_secs(30);
+/// How long the server waits for its callers when it ends. Who reads nothing may hold a stream open for as long as they like.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Who watches is asked after this time again whether they still may.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -321,13 +324,25 @@ pub(super) async fn serve_on(
     service: PlatformService,
 ) -> anyhow::Result<()> {
     let shutdown = service.shutdown.clone();
-    Server::builder()
+    let health = open::Health::new(Arc::clone(&service.board), shutdown.clone());
+    let (reflection, reflection_alpha) = open::reflection(&shutdown)?;
+    let served = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .max_concurrent_streams(Some(MAX_STREAMS))
         .timeout(CALL)
         .add_service(PlatformServer::new(service).max_decoding_message_size(MAX_REQUEST))
-        .serve_with_incoming_shutdown(tls::accept(listener, tls), shutdown.cancelled_owned())
-        .await?;
+        .add_service(HealthServer::new(health).max_decoding_message_size(MAX_REQUEST))
+        .add_service(reflection)
+        .add_service(reflection_alpha)
+        .serve_with_incoming_shutdown(tls::accept(listener, tls), shutdown.clone().cancelled_owned());
+    let farewell = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(FAREWELL).await;
+    };
+    tokio::select! {
+        served = served => served?,
+        () = farewell => tracing::info!("callers of the platform API did not end in time"),
+    }
     Ok(())
 }

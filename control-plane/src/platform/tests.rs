@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tower::service_fn;
 
@@ -33,6 +33,7 @@ use super::*;
 use crate::tls;
 use crate::watch::PackedJobSet;
 
+mod open;
 mod refusals;
 mod watches;
 
@@ -73,6 +74,7 @@ struct Api {
     board: Arc<Board>,
     jobsets: Writer<PackedJobSet>,
     patches: Arc<Mutex<Vec<Value>>>,
+    endpoint: Endpoint,
     channel: Channel,
     shutdown: CancellationToken,
     server: JoinHandle<anyhow::Result<()>>,
@@ -102,17 +104,16 @@ impl Api {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(ca))
             .domain_name(tls::SERVER_NAME);
-        let channel = Channel::from_shared(format!("https://{address}"))
+        let endpoint = Channel::from_shared(format!("https://{address}"))
             .unwrap()
             .tls_config(tls)
-            .unwrap()
-            .connect()
-            .await
             .unwrap();
+        let channel = endpoint.connect().await.unwrap();
         Self {
             board,
             jobsets,
             patches,
+            endpoint,
             channel,
             shutdown,
             server,

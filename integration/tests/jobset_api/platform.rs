@@ -2,6 +2,7 @@
 
 pub(crate) mod caller;
 pub(crate) mod daemon;
+mod open;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,6 +13,7 @@ use lockstep_integration::harness::eventually;
 use lockstep_proto::platform::v1 as pb;
 use serde_json::{Value, json};
 use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
@@ -78,11 +80,17 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
             Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
         })
         .await?;
+        eventually("the leader serves", PATIENCE, async || {
+            open::health_is(platform, &ca, ServingStatus::Serving).await
+        })
+        .await?;
+        open::it_describes_itself(platform, &ca).await?;
         let platform = Caller::new(&scene, platform, &ca);
         Box::pin(groups_are_shown_and_restarted(&scene, &platform, hub, &ca)).await?;
         access_follows_rbac(&scene, &platform).await?;
         follower.start().await?;
         follower.until_ready().await?;
+        open::health_is(of_follower, &ca, ServingStatus::NotServing).await?;
         a_follower_says_what_it_is(&scene, &Caller::new(&scene, of_follower, &ca)).await
     })
     .await;
