@@ -238,6 +238,7 @@ impl Platform {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             token: token.to_owned(),
+            dry_run: false,
         };
         Ok(self
             .client

@@ -85,7 +85,7 @@ impl Task {
         let mut pause = RETRY.0;
         let mut state = "";
         let mut pushed = (durable.generation, UnixNanos::default());
-        let post = self.context.board.post(known.ns(), known.name());
+        let mut post = self.context.board.post(known.ns(), known.name());
         let mut shown: Option<(Instant, &str, Generation)> = None;
         // What is still good of the last look.
         let mut kept: Option<Sight> = None;
@@ -197,6 +197,11 @@ impl Task {
                     }
                 }
                 () = executor.progress() => {}
+                question = post.asked() => {
+                    let preview = coordinator.preview(observed, question.token(), self.context.clock.now());
+                    question.answer(preview, Arc::clone(observed));
+                    kept = Some(sight);
+                }
                 () = self.changed.notified() => {}
                 () = sleep_until(wake_at) => {}
                 () = sleep_until(show_at) => kept = Some(sight),

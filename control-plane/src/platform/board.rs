@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Cause, Generation, Observed, Rung};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+
+use super::dry_run::{self, Asks, Question};
 
 /// Namespace and name of a JobSet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +58,7 @@ struct Inner {
 struct Posted {
     /// Which [`Post`] shows it.
     owner: u64,
+    asks: Asks,
     change: u64,
     state: Arc<Snapshot>,
 }
@@ -113,8 +116,11 @@ impl Board {
         inner.latest += 1;
         let owner = inner.latest;
         drop(inner);
+        let (asks, questions) = dry_run::channel();
         Post {
             board: Arc::clone(self),
+            asks,
+            questions,
             key: Key {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
@@ -135,6 +141,11 @@ impl Board {
 
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Snapshot>> {
         Some(Arc::clone(&self.lock().groups.get(key)?.state))
+    }
+
+    /// The way to the task that looks after a group.
+    pub(super) fn asks(&self, key: &Key) -> Option<Asks> {
+        Some(self.lock().groups.get(key)?.asks.clone())
     }
 
     /// Up to `most` groups that the filter takes, by namespace and name, those after `after`; and whether there are more.
@@ -205,9 +216,20 @@ pub struct Post {
     board: Arc<Board>,
     key: Key,
     owner: u64,
+    asks: Asks,
+    questions: mpsc::Receiver<Question>,
 }
 
 impl Post {
+    /// The next question about this group. Cancel-safe.
+    pub async fn asked(&mut self) -> Question {
+        match self.questions.recv().await {
+            Some(question) => question,
+            // Not as long as this keeps a way to itself.
+            None => std::future::pending().await,
+        }
+    }
+
     /// Shows this state instead of the one before.
     pub fn show(&self, state: Snapshot) {
         let state = Arc::new(state);
@@ -221,6 +243,7 @@ impl Post {
         let change = inner.latest;
         let posted = Posted {
             owner: self.owner,
+            asks: self.asks.clone(),
             change,
             state,
         };

@@ -2,15 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_core::restart::{Cause, Exit, Heartbeat, Identity, Incarnation, Phase, Report, Rung, Worker};
+use lockstep_core::restart::{
+    Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, Rung, Worker,
+};
 use lockstep_proto::platform::v1 as pb;
 
 use super::board::{Key, Snapshot};
 use crate::group::sentence;
 
+mod dry_run;
+
+pub(super) use dry_run::dry_run;
+
 /// The whole state of a group.
 pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Group {
-    let newest = newest_reports(state);
+    let newest = newest_reports(&state.observed);
     let workers: Vec<pb::Worker> = state
         .observed
         .workers
@@ -82,9 +88,9 @@ fn phase(state: &str) -> pb::GroupPhase {
 type Newest<'s> = BTreeMap<&'s Identity, (&'s Incarnation, &'s Report)>;
 
 /// The newest report of each worker, those of living pods before all others.
-fn newest_reports(state: &Snapshot) -> Newest<'_> {
+fn newest_reports(observed: &Observed) -> Newest<'_> {
     let lives = |incarnation: &Incarnation, report: &Report| {
-        let worker = state.observed.workers.get(&report.identity);
+        let worker = observed.workers.get(&report.identity);
         worker.is_some_and(|worker| worker.pods.iter().any(|pod| pod.uid == incarnation.pod_uid))
     };
     let rank = |(incarnation, report): (&Incarnation, &Report)| {
@@ -92,7 +98,7 @@ fn newest_reports(state: &Snapshot) -> Newest<'_> {
         (lives(incarnation, report), !ended, report.since)
     };
     let mut newest = Newest::new();
-    for candidate in &state.observed.reports {
+    for candidate in &observed.reports {
         let known = newest.entry(&candidate.1.identity).or_insert(candidate);
         if rank(candidate) > rank(*known) {
             *known = candidate;

@@ -3,6 +3,7 @@
 //! ```text
 //! group tasks ──> Board (the newest state of each group) ──> List, Watch
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
+//!                           RestartGroup, dry_run ──> question ──> group task ──> answer
 //! ```
 //!
 //! Promises: group tasks never wait for a reader, and hand over what they have without a copy; a reader is sent the newest state of a
@@ -15,6 +16,7 @@
 mod authorize;
 mod board;
 mod convert;
+mod dry_run;
 mod fields;
 mod follow;
 mod open;
@@ -22,6 +24,7 @@ mod service;
 
 pub use authorize::{Authorizer, ClusterAuthorizer};
 pub use board::{Board, Post, Snapshot};
+pub use dry_run::Question;
 pub use service::PlatformService;
 
 pub(crate) use service::run;

@@ -28,7 +28,7 @@ use tonic_health::pb::health_server::HealthServer;
 use super::authorize::{self, Authorizer};
 use super::board::{Board, Filter, Key, Snapshot};
 use super::follow::Follower;
-use super::{convert, fields, open};
+use super::{convert, dry_run, fields, open};
 use crate::group;
 use crate::tls::{self, HubIdentity};
 use crate::watch::{self, PackedJobSet};
@@ -165,6 +165,16 @@ impl PlatformService {
             ))),
         }
     }
+
+    /// What the request would do.
+    async fn try_out(&self, key: &Key, token: String) -> Result<pb::DryRun, Status> {
+        let asks = self
+            .board
+            .asks(key)
+            .ok_or_else(|| Status::aborted("the JobSet is not looked after any more"))?;
+        let answer = dry_run::ask(&asks, token).await?;
+        Ok(convert::dry_run(&answer.preview, &answer.observed))
+    }
 }
 
 fn is_handled(state: &Snapshot, token: &str) -> bool {
@@ -244,8 +254,14 @@ impl Platform for PlatformService {
         let token = fields::token(restart.token)?;
         self.may(&metadata, "patch", &key.namespace, &key.name).await?;
         let state = self.group(&key)?;
-        self.request(&key, &state, &token).await?;
+        let dry_run = if restart.dry_run {
+            Some(self.try_out(&key, token.clone()).await?)
+        } else {
+            self.request(&key, &state, &token).await?;
+            None
+        };
         Ok(Response::new(pb::RestartGroupResponse {
+            dry_run,
             uid: state.jobset.uid_str().to_owned(),
             generation: state.generation.0,
             handled: is_handled(&state, &token),

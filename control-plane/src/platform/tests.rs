@@ -33,6 +33,7 @@ use super::*;
 use crate::tls;
 use crate::watch::PackedJobSet;
 
+mod dry_run;
 mod open;
 mod refusals;
 mod watches;
@@ -267,6 +268,7 @@ fn restart(name: &str, token: &str) -> pb::RestartGroupRequest {
         namespace: "ours".into(),
         name: name.into(),
         token: token.into(),
+        dry_run: false,
     }
 }
 

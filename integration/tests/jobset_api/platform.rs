@@ -131,6 +131,19 @@ async fn groups_are_shown_and_restarted(
     ensure!(group == listed, "{group:?} is not {listed:?}");
     watch.until_synced().await?;
 
+    // What it would do, and nothing more.
+    let tried = admin.dry_run(namespace, "js", "night-shift").await?;
+    ensure!(
+        tried.effect() == pb::RestartEffect::InPlace && tried.generation == 1 && tried.rung == "Process",
+        "{tried:?}"
+    );
+    ensure!(
+        tried.stopped == listed.workers && tried.left_alone.is_empty(),
+        "{tried:?}"
+    );
+    let object = scene.api::<JobSet>().get("js").await?;
+    ensure!(object.annotation(annotations::RESTART_REQUEST).is_none());
+
     // By request: uncounted, once per token.
     let answer = admin.restart(namespace, "js", "night-shift").await?;
     ensure!(answer.uid == listed.uid && answer.token == "night-shift");
@@ -154,6 +167,11 @@ async fn groups_are_shown_and_restarted(
     })
     .await?;
     ensure!(again.generation == 1, "{again:?}");
+    let tried = admin.dry_run(namespace, "js", "night-shift").await?;
+    ensure!(
+        tried.effect() == pb::RestartEffect::Nothing && tried.reason == "Handled",
+        "{tried:?}"
+    );
 
     // By failure: counted, with its cause.
     daemon.exit(1, 3).await?;
@@ -247,6 +265,11 @@ async fn access_follows_rbac(scene: &Scene, platform: &Caller) -> Result<()> {
         Code::InvalidArgument,
         "token: ",
         restarter.restart(namespace, "js", "\n").await,
+    )?;
+    refused(
+        Code::PermissionDenied,
+        "may not patch",
+        reader.dry_run(namespace, "js", "t").await,
     )
 }
 

@@ -21,9 +21,12 @@ mod escalation;
 mod evidence;
 mod extras;
 mod pods;
+mod preview;
 mod ready;
 mod seats;
 mod takeover;
+
+pub use preview::{Effect, Fate, Preview, Unmoved};
 
 /// The coordinator of one group.
 #[derive(Debug, Clone)]

@@ -111,10 +111,34 @@ impl Caller {
         name: &str,
         token: &str,
     ) -> Result<pb::RestartGroupResponse, Status> {
+        self.ask(namespace, name, token, false).await
+    }
+
+    /// What a restart would do.
+    pub(super) async fn dry_run(
+        &self,
+        namespace: &str,
+        name: &str,
+        token: &str,
+    ) -> Result<pb::DryRun, Status> {
+        let answer = self.ask(namespace, name, token, true).await?;
+        answer
+            .dry_run
+            .ok_or_else(|| Status::internal("it was no dry run"))
+    }
+
+    async fn ask(
+        &self,
+        namespace: &str,
+        name: &str,
+        token: &str,
+        dry_run: bool,
+    ) -> Result<pb::RestartGroupResponse, Status> {
         let restart = pb::RestartGroupRequest {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             token: token.to_owned(),
+            dry_run,
         };
         let answer = self.client().restart_group(self.request(restart)).await?;
         Ok(answer.into_inner())

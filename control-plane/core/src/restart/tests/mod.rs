@@ -8,6 +8,7 @@ mod gather;
 mod histories;
 mod nodes;
 mod pods;
+mod preview;
 mod random;
 mod restarts;
 mod takeover;

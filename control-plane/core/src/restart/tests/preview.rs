@@ -1,0 +1,125 @@
+//! What a request for a restart would do is what it does.
+
+use super::world::{World, id};
+use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Rung, Unmoved};
+
+fn preview(world: &World, token: &str) -> Preview {
+    world.coordinator.preview(&world.observed, token, world.now)
+}
+
+fn nothing(why: Unmoved) -> Preview {
+    Preview {
+        effect: Effect::Nothing(why),
+        workers: [].into(),
+    }
+}
+
+fn request(world: &mut World, token: &str) {
+    world.observed.manual_request = Some(token.to_owned());
+}
+
+#[test]
+fn it_names_who_would_be_stopped_and_changes_nothing() {
+    let mut world = World::running(3, 3);
+    let before = format!("{:?}", world.coordinator);
+    let said = preview(&world, "t");
+    assert_eq!(
+        said.effect,
+        Effect::InPlace {
+            generation: Generation(1),
+            rung: Rung::Process
+        }
+    );
+    assert!(said.workers.values().all(|fate| *fate == Fate::Stopped));
+    assert_eq!(said.workers.len(), 3);
+    assert_eq!(format!("{:?}", world.coordinator), before);
+
+    request(&mut world, "t");
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::Handled));
+    assert!(matches!(preview(&world, "u").effect, Effect::InPlace { .. }));
+}
+
+#[test]
+fn who_is_done_or_has_not_started_is_left_alone() {
+    let mut world = World::created(4, 3);
+    for (index, stage) in [(0, "early"), (1, "early"), (3, "late")] {
+        world.observed.workers.get_mut(&id(index)).unwrap().stage = stage.into();
+    }
+    for index in 0..3 {
+        world.pod(index);
+    }
+    world.settle();
+    // The stage `early` has finished: one worker of it is done, the other one was not needed. That of `late` has no pod yet.
+    world.observed.workers.get_mut(&id(0)).unwrap().completed = true;
+    world.observed.finished_stages.insert("early".into());
+    world.settle();
+    let said = preview(&world, "t");
+    let fates: Vec<Fate> = said.workers.into_values().collect();
+    assert_eq!(
+        fates,
+        [Fate::Done, Fate::Finished, Fate::Stopped, Fate::NotStarted]
+    );
+}
+
+#[test]
+fn what_is_done_in_an_unfinished_stage_is_made_anew() {
+    let mut world = World::running(2, 3);
+    world.set_phase(1, Phase::Done);
+    let said = preview(&world, "t");
+    assert_eq!(
+        said.effect,
+        Effect::Recreate {
+            generation: Generation(1)
+        }
+    );
+    assert!(said.workers.values().all(|fate| *fate == Fate::Stopped));
+    request(&mut world, "t");
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+}
+
+#[test]
+fn where_nothing_would_be_done_it_says_why() {
+    let mut world = World::created(2, 0);
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::NoneRuns));
+    world.new_leader(2);
+    world.pod(0);
+    world.observed.heard_nodes.clear();
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::Recovering));
+
+    let mut world = World::running(2, 1);
+    world.fail(0);
+    // It has not been looked at yet: the request would be fulfilled by the restart for the failure.
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::UnderWay));
+    world.step();
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::UnderWay));
+    world.settle();
+    world.observed.suspended = true;
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::Suspended));
+
+    let mut world = World::running(2, 0);
+    world.set_phase(0, Phase::Exited(Exit { code: 1, signal: 0 }));
+    world.step();
+    assert_eq!(preview(&world, "t"), nothing(Unmoved::Failed));
+}
+
+#[test]
+fn containers_without_an_agent_are_stopped_by_container() {
+    let mut world = World::running(2, 3);
+    for worker in world.observed.workers.values_mut() {
+        worker.rung = Rung::Container;
+    }
+    let said = preview(&world, "t");
+    assert!(
+        matches!(
+            said.effect,
+            Effect::InPlace {
+                rung: Rung::Container,
+                ..
+            }
+        ),
+        "{said:?}"
+    );
+}

@@ -1,0 +1,63 @@
+//! Questions to group tasks: what a restart would do.
+//!
+//! The task that owns the coordinator answers between two of its steps, with what it sees. A few questions wait for it, and no more.
+
+use std::sync::Arc;
+
+use lockstep_core::restart::{Observed, Preview};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+/// Questions that wait for one group's task.
+const WAITING: usize = 8;
+
+/// What a restart would do, for somebody who waits for the answer.
+pub struct Question {
+    token: String,
+    asker: oneshot::Sender<Answer>,
+}
+
+/// What it would do, and what that was seen in.
+pub(super) struct Answer {
+    pub(super) preview: Preview,
+    pub(super) observed: Arc<Observed>,
+}
+
+impl Question {
+    /// The request that would be made.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Answers it. Who has gone is not waited for.
+    pub fn answer(self, preview: Preview, observed: Arc<Observed>) {
+        let _ = self.asker.send(Answer { preview, observed });
+    }
+}
+
+/// The way to a group's task.
+pub(super) type Asks = mpsc::Sender<Question>;
+
+pub(super) fn channel() -> (Asks, mpsc::Receiver<Question>) {
+    mpsc::channel(WAITING)
+}
+
+/// Asks, and waits for the answer.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED where too many wait; ABORTED where the group is given up meanwhile.
+pub(super) async fn ask(asks: &Asks, token: String) -> Result<Answer, Status> {
+    let given_up = || Status::aborted("the JobSet is not looked after any more");
+    let (asker, answer) = oneshot::channel();
+    match asks.try_send(Question { token, asker }) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => {
+            let message = format!("more than {WAITING} dry runs of this group at once");
+            return Err(Status::resource_exhausted(message));
+        }
+        Err(TrySendError::Closed(_)) => return Err(given_up()),
+    }
+    answer.await.map_err(|_| given_up())
+}
