@@ -4,6 +4,7 @@
 //! group tasks ──> Board (the newest state of each group) ──> List, Watch
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
 //!                           RestartGroup, dry_run ──> question ──> group task ──> answer
+//!                                      SetSuspended ──> spec.suspend ──> watch ──> reconciler, group task
 //! ```
 //!
 //! Promises: group tasks never wait for a reader, and hand over what they have without a copy; a reader is sent the newest state of a
@@ -21,6 +22,7 @@ mod fields;
 mod follow;
 mod open;
 mod service;
+mod suspend;
 
 pub use authorize::{Authorizer, ClusterAuthorizer};
 pub use board::{Board, Post, Snapshot};

@@ -28,6 +28,7 @@ use tonic_health::pb::health_server::HealthServer;
 use super::authorize::{self, Authorizer};
 use super::board::{Board, Filter, Key, Snapshot};
 use super::follow::Follower;
+use super::suspend::{self, Done};
 use super::{convert, dry_run, fields, open};
 use crate::group;
 use crate::tls::{self, HubIdentity};
@@ -117,18 +118,26 @@ impl PlatformService {
         let place = authorize::place(&key.namespace, &key.name);
         let of = ObjectRef::new(&key.name).within(&key.namespace);
         let jobset = self.jobsets.get(&watch::packed(&of));
-        match jobset.and_then(|jobset| jobset.unpack().ok()) {
-            None => Err(Status::not_found(format!("name: there is no JobSet{place}"))),
-            Some(jobset) if group::is_group(&jobset, &self.agents) => Err(Status::unavailable(format!(
-                "the JobSet{place} is only just being taken over; try again"
-            ))),
-            Some(jobset) if jobset.is_finished() => Err(Status::failed_precondition(format!(
-                "name: the JobSet{place} has ended"
-            ))),
-            Some(_) => Err(Status::failed_precondition(format!(
-                "name: the JobSet{place} is not restarted in place by Lockstep"
-            ))),
+        let Some(jobset) = jobset.and_then(|jobset| jobset.unpack().ok()) else {
+            return Err(Status::not_found(format!("name: there is no JobSet{place}")));
+        };
+        self.is_group(&jobset)?;
+        Err(Status::unavailable(format!(
+            "the JobSet{place} is only just being taken over; try again"
+        )))
+    }
+
+    /// Whether Lockstep restarts the JobSet in place, or why it does not.
+    fn is_group(&self, jobset: &JobSet) -> Result<(), Status> {
+        if group::is_group(jobset, &self.agents) {
+            return Ok(());
         }
+        let place = authorize::place(jobset.ns(), jobset.name());
+        Err(Status::failed_precondition(if jobset.is_finished() {
+            format!("name: the JobSet{place} has ended")
+        } else {
+            format!("name: the JobSet{place} is not restarted in place by Lockstep")
+        }))
     }
 
     /// Writes the annotation that asks for a restart, unless it is there or has been acted upon.
@@ -267,6 +276,19 @@ impl Platform for PlatformService {
             handled: is_handled(&state, &token),
             token,
         }))
+    }
+
+    async fn set_suspended(
+        &self,
+        request: Request<pb::SetSuspendedRequest>,
+    ) -> Result<Response<pb::SetSuspendedResponse>, Status> {
+        self.leads()?;
+        let (metadata, _, wish) = request.into_parts();
+        let key = fields::key(wish.namespace, wish.name)?;
+        self.may(&metadata, "patch", &key.namespace, &key.name).await?;
+        let fits = |jobset: &JobSet| self.is_group(jobset);
+        let Done { uid, changed } = suspend::set(self.client.clone(), &key, wish.suspended, fits).await?;
+        Ok(Response::new(pb::SetSuspendedResponse { uid, changed }))
     }
 }
 

@@ -36,6 +36,7 @@ use crate::watch::PackedJobSet;
 mod dry_run;
 mod open;
 mod refusals;
+mod suspended;
 mod watches;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -83,6 +84,14 @@ struct Api {
 
 impl Api {
     async fn start() -> Self {
+        let patches = Arc::default();
+        let mut api = Self::start_with(api_server(Arc::clone(&patches))).await;
+        api.patches = patches;
+        api
+    }
+
+    /// With this API server.
+    async fn start_with(client: kube::Client) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let certificate = tls::from_dir(dir.path()).unwrap();
@@ -92,11 +101,10 @@ impl Api {
         let address = listener.local_addr().unwrap();
         let (board, shutdown) = (Board::new(), CancellationToken::new());
         let (reader, jobsets) = store::<PackedJobSet>();
-        let patches = Arc::new(Mutex::new(Vec::new()));
         let service = PlatformService::new(
             Arc::clone(&board),
             reader,
-            api_server(Arc::clone(&patches)),
+            client,
             Arc::new(Tokens),
             Agents::ByNode,
             shutdown.clone(),
@@ -113,7 +121,7 @@ impl Api {
         Self {
             board,
             jobsets,
-            patches,
+            patches: Arc::default(),
             endpoint,
             channel,
             shutdown,

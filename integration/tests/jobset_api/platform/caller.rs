@@ -144,6 +144,21 @@ impl Caller {
         Ok(answer.into_inner())
     }
 
+    pub(super) async fn set_suspended(
+        &self,
+        namespace: &str,
+        name: &str,
+        suspended: bool,
+    ) -> Result<pb::SetSuspendedResponse, Status> {
+        let wish = pb::SetSuspendedRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            suspended,
+        };
+        let answer = self.client().set_suspended(self.request(wish)).await?;
+        Ok(answer.into_inner())
+    }
+
     pub(super) async fn watch(&self, namespace: &str) -> Result<Watch> {
         let watch = pb::WatchGroupsRequest {
             namespace: namespace.to_owned(),
