@@ -23,6 +23,7 @@ pub mod reconcile;
 pub mod restart;
 mod resume;
 mod semantic;
+pub mod stages;
 mod startup;
 mod status;
 mod success_policy;

@@ -32,7 +32,7 @@ pub(crate) struct Graph<'a> {
 /// One replicatedJob.
 pub(crate) struct Stage<'a> {
     pub(crate) replicated_job: &'a ReplicatedJob,
-    gates: Vec<Gate<'a>>,
+    pub(crate) gates: Vec<Gate<'a>>,
 }
 
 /// What must hold of another replicatedJob.
@@ -47,7 +47,7 @@ pub(crate) struct Gate<'a> {
 
 /// What a replicatedJob can have reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Milestone {
+pub enum Milestone {
     /// Each of its Jobs is ready, has succeeded or has failed.
     Ready,
     /// Each of its Jobs has succeeded.
@@ -99,7 +99,7 @@ impl Stage<'_> {
 }
 
 impl Gate<'_> {
-    fn is_open(&self, counts: &[ReplicatedJobStatus]) -> bool {
+    pub(crate) fn is_open(&self, counts: &[ReplicatedJobStatus]) -> bool {
         self.on
             .is_some_and(|replicated_job| has_reached(replicated_job, self.until, counts))
     }

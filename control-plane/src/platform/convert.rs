@@ -11,8 +11,10 @@ use super::board::{Key, Snapshot};
 use crate::group::sentence;
 
 mod dry_run;
+mod stages;
 
 pub(super) use dry_run::dry_run;
+use stages::stages;
 
 /// The whole state of a group.
 pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Group {
@@ -44,6 +46,7 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
             .rung
             .map(|rung| rung.as_str().to_owned())
             .unwrap_or_default(),
+        stages: stages(&state.jobset),
     }
 }
 
