@@ -29,3 +29,4 @@ pub use sight::Sight;
 pub use write::{Change, patch};
 
 pub(crate) use convert::sentence;
+pub(crate) use phases::{Phase, phases};

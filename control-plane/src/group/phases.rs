@@ -1,17 +1,17 @@
-//! The phases of a restart, as metrics and traces both tell them.
+//! The phases of a restart, as metrics, traces and the platform API tell them.
 
 use lockstep_core::restart::{Timeline, UnixNanos};
 
 /// One phase of a restart. It ends no earlier than it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Phase {
-    pub(super) name: &'static str,
-    pub(super) from: UnixNanos,
-    pub(super) to: UnixNanos,
+pub(crate) struct Phase {
+    pub(crate) name: &'static str,
+    pub(crate) from: UnixNanos,
+    pub(crate) to: UnixNanos,
 }
 
 /// The phases whose beginning and end are known.
-pub(super) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<> {
+pub(crate) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<> {
     let Timeline {
         failed_at: failed,
         detected_at: detected,

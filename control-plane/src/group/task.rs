@@ -85,7 +85,10 @@ impl Task {
         let mut pause = RETRY.0;
         let mut state = "";
         let mut pushed = (durable.generation, UnixNanos::default());
-        let mut post = self.context.board.post(known.ns(), known.name());
+        let mut post = self
+            .context
+            .board
+            .post(known.ns(), known.name(), self.context.clock.now());
         let mut shown: Option<(Instant, &str, Generation)> = None;
         // What is still good of the last look.
         let mut kept: Option<Sight> = None;
@@ -119,6 +122,7 @@ impl Task {
                 {
                     timeline.pushed_at = pushed.1;
                 }
+                post.note(&announcement, now);
                 self.context.announcer.announce(&known, announcement);
             }
             let change = Change {

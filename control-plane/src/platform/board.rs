@@ -5,10 +5,11 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Cause, Generation, Observed, Rung};
+use lockstep_core::restart::{Announcement, Cause, Generation, Observed, Rung, UnixNanos};
 use tokio::sync::{mpsc, watch};
 
 use super::dry_run::{self, Asks, Question};
+use super::history::History;
 
 /// Namespace and name of a JobSet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,10 +56,14 @@ struct Inner {
     by_change: BTreeMap<u64, Key>,
 }
 
+/// The last restarts of a group: its task writes, callers read.
+type Shared = Arc<Mutex<History>>;
+
 struct Posted {
     /// Which [`Post`] shows it.
     owner: u64,
     asks: Asks,
+    history: Shared,
     change: u64,
     state: Arc<Snapshot>,
 }
@@ -109,9 +114,9 @@ impl Board {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the state of this JobSet's group. It is taken away when the post is dropped.
+    /// A place for the state of this JobSet's group, which is taken over `now`. It is taken away when the post is dropped.
     #[must_use]
-    pub fn post(self: &Arc<Self>, namespace: &str, name: &str) -> Post {
+    pub fn post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
         let mut inner = self.lock();
         inner.latest += 1;
         let owner = inner.latest;
@@ -121,6 +126,7 @@ impl Board {
             board: Arc::clone(self),
             asks,
             questions,
+            history: Arc::new(Mutex::new(History::new(now))),
             key: Key {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
@@ -146,6 +152,17 @@ impl Board {
     /// The way to the task that looks after a group.
     pub(super) fn asks(&self, key: &Key) -> Option<Asks> {
         Some(self.lock().groups.get(key)?.asks.clone())
+    }
+
+    /// The state of a group, with its last restarts.
+    pub(super) fn history(&self, key: &Key) -> Option<(Arc<Snapshot>, History)> {
+        let (state, history) = {
+            let inner = self.lock();
+            let posted = inner.groups.get(key)?;
+            (Arc::clone(&posted.state), Arc::clone(&posted.history))
+        };
+        let history = history.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some((state, history))
     }
 
     /// Up to `most` groups that the filter takes, by namespace and name, those after `after`; and whether there are more.
@@ -218,9 +235,19 @@ pub struct Post {
     owner: u64,
     asks: Asks,
     questions: mpsc::Receiver<Question>,
+    history: Shared,
 }
 
 impl Post {
+    /// Takes in what was announced of the group.
+    pub fn note(&self, announcement: &Announcement, now: UnixNanos) {
+        self.history().note(announcement, now);
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The next question about this group. Cancel-safe.
     pub async fn asked(&mut self) -> Question {
         match self.questions.recv().await {
@@ -232,6 +259,9 @@ impl Post {
 
     /// Shows this state instead of the one before.
     pub fn show(&self, state: Snapshot) {
+        if state.observed.suspended {
+            self.history().supersede();
+        }
         let state = Arc::new(state);
         let mut inner = self.board.lock();
         // Another task may look after a JobSet of the same name by now.
@@ -244,6 +274,7 @@ impl Post {
         let posted = Posted {
             owner: self.owner,
             asks: self.asks.clone(),
+            history: Arc::clone(&self.history),
             change,
             state,
         };

@@ -11,9 +11,11 @@ use super::board::{Key, Snapshot};
 use crate::group::sentence;
 
 mod dry_run;
+mod history;
 mod stages;
 
 pub(super) use dry_run::dry_run;
+pub(super) use history::restart;
 use stages::stages;
 
 /// The whole state of a group.

@@ -1,7 +1,8 @@
 //! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep.
 //!
 //! ```text
-//! group tasks ──> Board (the newest state of each group) ──> List, Watch
+//! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
+//!         └── announcements ──> its last restarts ──> ListRestarts
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
 //!                           RestartGroup, dry_run ──> question ──> group task ──> answer
 //!                                      SetSuspended ──> spec.suspend ──> watch ──> reconciler, group task
@@ -20,6 +21,7 @@ mod convert;
 mod dry_run;
 mod fields;
 mod follow;
+mod history;
 mod open;
 mod service;
 mod suspend;

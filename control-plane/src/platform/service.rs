@@ -112,19 +112,22 @@ impl PlatformService {
 
     /// The group, or why there is none.
     fn group(&self, key: &Key) -> Result<Arc<Snapshot>, Status> {
-        if let Some(state) = self.board.get(key) {
-            return Ok(state);
-        }
+        self.board.get(key).ok_or_else(|| self.no_group(key))
+    }
+
+    fn no_group(&self, key: &Key) -> Status {
         let place = authorize::place(&key.namespace, &key.name);
         let of = ObjectRef::new(&key.name).within(&key.namespace);
         let jobset = self.jobsets.get(&watch::packed(&of));
         let Some(jobset) = jobset.and_then(|jobset| jobset.unpack().ok()) else {
-            return Err(Status::not_found(format!("name: there is no JobSet{place}")));
+            return Status::not_found(format!("name: there is no JobSet{place}"));
         };
-        self.is_group(&jobset)?;
-        Err(Status::unavailable(format!(
-            "the JobSet{place} is only just being taken over; try again"
-        )))
+        let taken_over = || {
+            Status::unavailable(format!(
+                "the JobSet{place} is only just being taken over; try again"
+            ))
+        };
+        self.is_group(&jobset).err().unwrap_or_else(taken_over)
     }
 
     /// Whether Lockstep restarts the JobSet in place, or why it does not.
@@ -289,6 +292,24 @@ impl Platform for PlatformService {
         let fits = |jobset: &JobSet| self.is_group(jobset);
         let Done { uid, changed } = suspend::set(self.client.clone(), &key, wish.suspended, fits).await?;
         Ok(Response::new(pb::SetSuspendedResponse { uid, changed }))
+    }
+
+    async fn list_restarts(
+        &self,
+        request: Request<pb::ListRestartsRequest>,
+    ) -> Result<Response<pb::ListRestartsResponse>, Status> {
+        self.leads()?;
+        let (metadata, _, list) = request.into_parts();
+        let key = fields::key(list.namespace, list.name)?;
+        self.may(&metadata, "list", &key.namespace, &key.name).await?;
+        let Some((state, history)) = self.board.history(&key) else {
+            return Err(self.no_group(&key));
+        };
+        Ok(Response::new(pb::ListRestartsResponse {
+            uid: state.jobset.uid_str().to_owned(),
+            restarts: history.entries().map(convert::restart).collect(),
+            since_unix_nanos: history.since.0,
+        }))
     }
 }
 

@@ -34,6 +34,7 @@ use crate::tls;
 use crate::watch::PackedJobSet;
 
 mod dry_run;
+mod looked_up;
 mod open;
 mod refusals;
 mod suspended;
@@ -283,7 +284,7 @@ fn restart(name: &str, token: &str) -> pb::RestartGroupRequest {
 #[tokio::test]
 async fn a_group_is_listed_with_its_workers_and_its_last_cause() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     let mut state = running("ours", "js", 4);
     state.cause = Some(Cause {
         reason: Reason::WorkerExited,
@@ -337,7 +338,7 @@ async fn pages_hold_every_group_once() {
     let posts: Vec<_> = [("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")]
         .into_iter()
         .map(|(namespace, name)| {
-            let post = api.board.post(namespace, name);
+            let post = api.board.post(namespace, name, UnixNanos(1));
             post.show(running(namespace, name, 0));
             post
         })
@@ -378,7 +379,7 @@ async fn pages_hold_every_group_once() {
 #[tokio::test]
 async fn a_restart_is_asked_for_once_per_token() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
     let answer = api.restart("patch:ours", restart("js", "t-1")).await.unwrap();
     assert_eq!((answer.token.as_str(), answer.uid.as_str()), ("t-1", "uid-js"));

@@ -3,6 +3,7 @@
 pub(crate) mod caller;
 pub(crate) mod daemon;
 mod open;
+mod operations;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -194,6 +195,9 @@ async fn groups_are_shown_and_restarted(
             .is_some_and(|cause| cause.reason == "HeartbeatMissed")
     );
 
+    operations::restarts_are_told(scene, &admin).await?;
+    operations::stages_are_shown(scene, &admin).await?;
+    operations::it_is_suspended_and_resumed(scene, &admin, &mut watch).await?;
     scene.api::<JobSet>().delete("js", &Default::default()).await?;
     watch.until_removed("js").await
 }
@@ -270,6 +274,21 @@ async fn access_follows_rbac(scene: &Scene, platform: &Caller) -> Result<()> {
         Code::PermissionDenied,
         "may not patch",
         reader.dry_run(namespace, "js", "t").await,
+    )?;
+    refused(
+        Code::PermissionDenied,
+        "may not patch",
+        reader.set_suspended(namespace, "js", true).await,
+    )?;
+    refused(
+        Code::NotFound,
+        "name: ",
+        restarter.set_suspended(namespace, "other", true).await,
+    )?;
+    refused(
+        Code::PermissionDenied,
+        "may not list",
+        restarter.restarts(namespace, "js").await,
     )
 }
 

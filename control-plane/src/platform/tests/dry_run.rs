@@ -26,7 +26,7 @@ fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
 #[tokio::test]
 async fn it_says_who_would_be_stopped_and_writes_nothing() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
     let task = answering(
         post,
@@ -78,7 +78,7 @@ async fn it_says_who_would_be_stopped_and_writes_nothing() {
 #[tokio::test]
 async fn who_may_not_restart_may_not_try_it_either() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
     for name in ["js", "other"] {
         let status = api.restart("list:*", dry(name, "t")).await.unwrap_err();
@@ -91,7 +91,7 @@ async fn who_may_not_restart_may_not_try_it_either() {
 #[tokio::test]
 async fn a_few_wait_for_the_groups_task_and_no_more() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
     let mut calls: FuturesUnordered<_> = (0..9)
         .map(|_| api.restart("patch:ours", dry("js", "t")))

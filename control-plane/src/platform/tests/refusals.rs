@@ -36,7 +36,7 @@ async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
 #[tokio::test]
 async fn nothing_is_said_to_those_who_may_not() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 0));
     for (token, code) in [
         ("nobody", Code::Unauthenticated),

@@ -18,8 +18,13 @@ struct Kept {
 type Server = Arc<Mutex<Kept>>;
 
 fn status(code: u16, message: &str) -> (u16, Vec<u8>) {
+    let reason = match code {
+        404 => "NotFound",
+        409 => "Conflict",
+        _ => "Forbidden",
+    };
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-        "message": message, "reason": ""});
+        "message": message, "reason": reason});
     (code, serde_json::to_vec(&status).unwrap())
 }
 

@@ -5,7 +5,10 @@ use super::*;
 #[tokio::test]
 async fn a_watch_shows_all_that_is_then_what_changes() {
     let api = Api::leading().await;
-    let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
+    let (one, two) = (
+        api.board.post("ours", "one", UnixNanos(1)),
+        api.board.post("ours", "two", UnixNanos(1)),
+    );
     one.show(running("ours", "one", 0));
     two.show(running("ours", "two", 0));
     let mut watch = api.watch("watch:*", Default::default()).await.unwrap();
@@ -26,7 +29,7 @@ async fn a_watch_shows_all_that_is_then_what_changes() {
         uid: "uid-one".into(),
     };
     assert_eq!(watch.next().await, Event::Removed(removed));
-    let again = api.board.post("ours", "one");
+    let again = api.board.post("ours", "one", UnixNanos(1));
     again.show(running("ours", "one", 9));
     assert_eq!(watch.changed().await.generation, 9);
 }
@@ -34,13 +37,13 @@ async fn a_watch_shows_all_that_is_then_what_changes() {
 #[tokio::test]
 async fn a_jobset_that_is_made_anew_under_its_name_is_another_one() {
     let api = Api::leading().await;
-    let before = api.board.post("ours", "js");
+    let before = api.board.post("ours", "js", UnixNanos(1));
     before.show(running("ours", "js", 3));
     let mut watch = api.watch("watch:*", Default::default()).await.unwrap();
     assert_eq!(watch.changed().await.generation, 3);
     assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
 
-    let after = api.board.post("ours", "js");
+    let after = api.board.post("ours", "js", UnixNanos(1));
     let mut anew = running("ours", "js", 0);
     Arc::make_mut(&mut anew.jobset).metadata.uid = Some("uid-anew".to_owned());
     after.show(anew);
@@ -61,7 +64,10 @@ async fn a_jobset_that_is_made_anew_under_its_name_is_another_one() {
 #[tokio::test]
 async fn a_watch_of_one_group_sees_no_other() {
     let api = Api::leading().await;
-    let (one, two) = (api.board.post("ours", "one"), api.board.post("ours", "two"));
+    let (one, two) = (
+        api.board.post("ours", "one", UnixNanos(1)),
+        api.board.post("ours", "two", UnixNanos(1)),
+    );
     one.show(running("ours", "one", 0));
     let watch = pb::WatchGroupsRequest {
         namespace: "ours".into(),
@@ -78,7 +84,7 @@ async fn a_watch_of_one_group_sees_no_other() {
 #[tokio::test]
 async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js");
+    let post = api.board.post("ours", "js", UnixNanos(1));
     let filter = board::Filter::default();
     let mut follower = follow::Follower::new(Arc::clone(&api.board), filter, false);
     for generation in 0..1000 {
@@ -98,9 +104,9 @@ async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() 
 #[tokio::test]
 async fn a_new_group_of_the_same_name_outlives_the_post_of_the_one_before() {
     let board = Board::new();
-    let old = board.post("ours", "js");
+    let old = board.post("ours", "js", UnixNanos(1));
     old.show(running("ours", "js", 1));
-    let new = board.post("ours", "js");
+    let new = board.post("ours", "js", UnixNanos(1));
     new.show(running("ours", "js", 2));
     drop(old);
     let (found, _) = board.list(&board::Filter::default(), None, 10);

@@ -159,6 +159,19 @@ impl Caller {
         Ok(answer.into_inner())
     }
 
+    pub(super) async fn restarts(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<pb::ListRestartsResponse, Status> {
+        let list = pb::ListRestartsRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let answer = self.client().list_restarts(self.request(list)).await?;
+        Ok(answer.into_inner())
+    }
+
     pub(super) async fn watch(&self, namespace: &str) -> Result<Watch> {
         let watch = pb::WatchGroupsRequest {
             namespace: namespace.to_owned(),
