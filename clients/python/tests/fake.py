@@ -19,6 +19,13 @@ from lockstep import Client
 from lockstep.platform.v1 import platform_pb2 as pb
 from lockstep.platform.v1 import platform_pb2_grpc
 
+Request = (
+    pb.ListGroupsRequest
+    | pb.WatchGroupsRequest
+    | pb.RestartGroupRequest
+    | pb.SetSuspendedRequest
+    | pb.ListRestartsRequest
+)
 # What a stream of a watch may be told to do: send, or end with a code.
 Step = pb.WatchGroupsResponse | grpc.StatusCode
 
@@ -49,7 +56,10 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self.groups: list[pb.Group] = []
         self._steps: deque[Step] = deque()
         self._turn = threading.Condition()
-        self.requests: list[pb.ListGroupsRequest | pb.WatchGroupsRequest | pb.RestartGroupRequest] = []
+        self.requests: list[Request] = []
+        self.suspended = False
+        # A platform of before dry runs does not see that it is asked for one.
+        self.old = False
         # How many calls that are no watches a replica answers that does not lead.
         self.following = 0
         # Who called, one after the other.
@@ -104,7 +114,29 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._lead(context)
         if request.name != "js":
             context.abort(grpc.StatusCode.NOT_FOUND, f"name: there is no JobSet {request.name} in namespace team")
-        return pb.RestartGroupResponse(token=request.token, uid="uid-js", generation=3)
+        answer = pb.RestartGroupResponse(token=request.token, uid="uid-js", generation=3)
+        if request.dry_run and not self.old:
+            stopped = pb.Worker(pod="js-0", phase=pb.WORKER_PHASE_RUNNING)
+            left = pb.LeftAlone(worker=pb.Worker(pod="js-1"), reason=pb.LEFT_ALONE_REASON_DONE)
+            tried = pb.DryRun(effect=pb.RESTART_EFFECT_IN_PLACE, generation=4, stopped=[stopped], left_alone=[left])
+            answer.dry_run.CopyFrom(tried)
+        return answer
+
+    def SetSuspended(self, request: pb.SetSuspendedRequest, context: grpc.ServicerContext) -> pb.SetSuspendedResponse:
+        self._check(context, writes=True)
+        self.requests.append(request)
+        self._lead(context)
+        changed = self.suspended != request.suspended
+        self.suspended = request.suspended
+        return pb.SetSuspendedResponse(uid="uid-js", changed=changed)
+
+    def ListRestarts(self, request: pb.ListRestartsRequest, context: grpc.ServicerContext) -> pb.ListRestartsResponse:
+        self._check(context)
+        self.requests.append(request)
+        self._lead(context)
+        phase = pb.RestartPhase(name="stop", begin_ms=1.0, duration_ms=2.5)
+        last = pb.Restart(generation=3, outcome=pb.RESTART_OUTCOME_DONE, rung="Process", phases=[phase])
+        return pb.ListRestartsResponse(uid="uid-js", restarts=[last], since_unix_nanos=7)
 
     def _next(self, context: grpc.ServicerContext) -> Step | None:
         """The next step, unless nobody listens any more."""

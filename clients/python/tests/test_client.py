@@ -56,6 +56,45 @@ class Calls(ClientTest):
         self.assertEqual((answer.token, answer.generation, answer.handled), ("t-1", 3, False))
         self.assertEqual(self.platform.requests, [pb.RestartGroupRequest(namespace="team", name="js", token="t-1")])
 
+    def test_a_dry_run_says_who_would_be_stopped(self) -> None:
+        tried = self.client.dry_run_restart("team", "js", token="t-1")
+        self.assertEqual((tried.effect, tried.generation), (lockstep.RestartEffect.RESTART_EFFECT_IN_PLACE, 4))
+        self.assertEqual([worker.pod for worker in tried.stopped], ["js-0"])
+        self.assertEqual(
+            [(left.worker.pod, left.reason) for left in tried.left_alone],
+            [("js-1", lockstep.LeftAloneReason.LEFT_ALONE_REASON_DONE)],
+        )
+        asked = pb.RestartGroupRequest(namespace="team", name="js", token="t-1", dry_run=True)
+        self.assertEqual(self.platform.requests, [asked])
+        with self.assertRaises(lockstep.NotFound):
+            self.client.dry_run_restart("team", "other")
+
+    def test_an_old_platform_takes_a_dry_run_for_a_restart_which_is_said(self) -> None:
+        self.platform.old = True
+        with self.assertRaisesRegex(lockstep.LockstepError, "too old for dry runs") as raised:
+            self.client.dry_run_restart("team", "js")
+        self.assertEqual(raised.exception.code, grpc.StatusCode.UNIMPLEMENTED)
+
+    def test_a_group_is_suspended_and_resumed(self) -> None:
+        self.platform.following = 1
+        done = [self.client.suspend_group("team", "js"), self.client.suspend_group("team", "js")]
+        done += [self.client.resume_group("team", "js")]
+        self.assertEqual([one.changed for one in done], [True, False, True])
+        self.assertFalse(self.platform.suspended)
+        asked = pb.SetSuspendedRequest(namespace="team", name="js", suspended=True)
+        self.assertEqual(self.platform.requests[0], asked)
+        self.token.write_text("reader", encoding="ascii")
+        with self.assertRaises(lockstep.PermissionDenied):
+            self.client.suspend_group("team", "js")
+
+    def test_the_last_restarts_are_listed(self) -> None:
+        self.platform.following = 1
+        told = self.client.list_restarts("team", "js")
+        self.assertEqual((told.uid, told.since_unix_nanos), ("uid-js", 7))
+        self.assertEqual([(one.generation, one.rung) for one in told.restarts], [(3, "Process")])
+        self.assertEqual([(phase.name, phase.duration_ms) for phase in told.restarts[0].phases], [("stop", 2.5)])
+        self.assertEqual(self.platform.requests, [pb.ListRestartsRequest(namespace="team", name="js")] * 2)
+
     def test_a_replica_that_does_not_lead_is_not_the_last_word(self) -> None:
         self.platform.groups = [group("a"), group("b")]
         self.platform.following = 2

@@ -1,4 +1,4 @@
-"""A client of Lockstep's platform API (`lockstep.platform.v1`): list, watch and restart groups of workers.
+"""A client of Lockstep's platform API (`lockstep.platform.v1`): list, watch, restart and suspend groups of workers.
 
 Messages are those of the .proto, in `lockstep.platform.v1.platform_pb2`; those that are met most are here as well.
 """
@@ -16,7 +16,24 @@ from lockstep.errors import (
     Unauthenticated,
     Unavailable,
 )
-from lockstep.platform.v1.platform_pb2 import Cause, Group, GroupPhase, Kind, RestartGroupResponse, Worker, WorkerPhase
+from lockstep.platform.v1.platform_pb2 import (
+    Cause,
+    DryRun,
+    Group,
+    GroupPhase,
+    Kind,
+    LeftAlone,
+    LeftAloneReason,
+    ListRestartsResponse,
+    Restart,
+    RestartEffect,
+    RestartGroupResponse,
+    RestartOutcome,
+    SetSuspendedResponse,
+    Stage,
+    Worker,
+    WorkerPhase,
+)
 
 __all__ = [
     "Aborted",
@@ -24,18 +41,27 @@ __all__ = [
     "Changed",
     "Client",
     "DeadlineExceeded",
+    "DryRun",
     "Event",
     "FailedPrecondition",
     "Group",
     "GroupPhase",
     "InvalidArgument",
     "Kind",
+    "LeftAlone",
+    "LeftAloneReason",
+    "ListRestartsResponse",
     "LockstepError",
     "NotFound",
     "PermissionDenied",
     "Removed",
     "ResourceExhausted",
+    "Restart",
+    "RestartEffect",
     "RestartGroupResponse",
+    "RestartOutcome",
+    "SetSuspendedResponse",
+    "Stage",
     "Synced",
     "Unauthenticated",
     "Unavailable",

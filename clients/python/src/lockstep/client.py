@@ -182,6 +182,36 @@ class Client:
         request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
         return self._call(lambda stub: stub.RestartGroup, request, timeout)
 
+    def dry_run_restart(
+        self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
+    ) -> pb.DryRun:
+        """What `restart_group` would do now: whom it would stop, and whom it would leave alone and why. Nothing is written; it takes the same right."""
+        request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()), dry_run=True)
+        answer = self._call(lambda stub: stub.RestartGroup, request, timeout)
+        if not answer.HasField("dry_run"):
+            # It knows no dry runs, and has restarted the group.
+            raise errors.make(grpc.StatusCode.UNIMPLEMENTED, "the control plane is too old for dry runs: it restarts the group")
+        return answer.dry_run
+
+    def suspend_group(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.SetSuspendedResponse:
+        """Suspends the JobSet, which takes its pods away. Returns when that is durable; one that is suspended already is left as it is."""
+        return self._set_suspended(namespace, name, True, timeout)
+
+    def resume_group(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.SetSuspendedResponse:
+        """Resumes the JobSet. Returns when that is durable; one that is not suspended is left as it is."""
+        return self._set_suspended(namespace, name, False, timeout)
+
+    def _set_suspended(
+        self, namespace: str, name: str, suspended: bool, timeout: float | None
+    ) -> pb.SetSuspendedResponse:
+        request = pb.SetSuspendedRequest(namespace=namespace, name=name, suspended=suspended)
+        return self._call(lambda stub: stub.SetSuspended, request, timeout)
+
+    def list_restarts(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.ListRestartsResponse:
+        """The last restarts of a group, 32 at most, the newest first: those since the leader took the group over, at `since_unix_nanos`."""
+        request = pb.ListRestartsRequest(namespace=namespace, name=name)
+        return self._call(lambda stub: stub.ListRestarts, request, timeout)
+
     def restart_and_wait(self, namespace: str, name: str, *, token: str = "", timeout: float = 60.0) -> pb.Group:
         """Restarts all workers in place, and returns the group when they all run again. `timeout` is for all of it, with its repetitions."""
         end = time.monotonic() + timeout
