@@ -87,6 +87,10 @@ pub(crate) enum Command {
     Status(Status),
     /// Restart all workers of a JobSet in place; it counts for nothing
     Restart(Restart),
+    /// Suspend a JobSet: its pods go, and come back when it is resumed
+    Suspend(Suspend),
+    /// Resume a JobSet that is suspended
+    Resume(Suspend),
     /// Show the restarts of a JobSet: when, why, how and how fast
     History(History),
     /// Show one restart of a JobSet phase by phase
@@ -127,9 +131,23 @@ pub(crate) struct Restart {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// Say which workers would be stopped, and which left alone and why; do nothing
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) dry_run: bool,
+
     /// How long to wait at most, such as 90s or 5m
     #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
     pub(crate) timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `suspend` and `resume`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Suspend {
+    /// The JobSet
+    pub(crate) jobset: String,
 
     #[command(flatten)]
     pub(crate) output: Output,

@@ -36,6 +36,8 @@ fn contradictions_are_refused() {
         &["status", "ring", "-A"][..],
         &["restart"],
         &["restart", "ring", "--timeout", "soon"],
+        &["restart", "ring", "--dry-run", "--wait"],
+        &["suspend"],
         &["status", "--token", "t", "--service-account", "a"],
         &["status", "--no-platform", "--server", "localhost:1"],
         &["timeline", "ring", "--html", "a.html", "-o", "json"],

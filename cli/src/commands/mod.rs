@@ -1,10 +1,12 @@
 //! The commands: each fetches, has a view made of it, and prints.
 
 mod check;
+mod dry_run;
 mod history;
 mod nodes;
 mod restart;
 mod status;
+mod suspend;
 mod timeline;
 
 use anyhow::Result;
@@ -36,6 +38,8 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
     match args.command {
         Command::Status(status) => Box::pin(status::run(&cluster, &status)).await,
         Command::Restart(restart) => Box::pin(restart::run(&cluster, &restart)).await,
+        Command::Suspend(suspend) => Box::pin(suspend::run(&cluster, &suspend, true)).await,
+        Command::Resume(suspend) => Box::pin(suspend::run(&cluster, &suspend, false)).await,
         Command::History(history) => Box::pin(history::run(&cluster, &history)).await,
         Command::Timeline(timeline) => Box::pin(timeline::run(&cluster, &timeline)).await,
         Command::Nodes(nodes) => Box::pin(nodes::run(&cluster, &nodes)).await,

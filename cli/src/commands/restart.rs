@@ -45,8 +45,11 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     if let Some(why) = refusal(&jobset) {
         bail!("{why}");
     }
+    if args.dry_run {
+        return super::dry_run::run(cluster, &jobset, &request(), &args.output).await;
+    }
     let platform = super::platform(cluster, "the restart is asked for by an annotation").await;
-    let request = format!("kubectl-lockstep-{}", uuid::Uuid::new_v4().simple());
+    let request = request();
     let since = Instant::now();
     let by = ask(cluster, platform.as_ref(), &jobset, &request).await?;
     let mut answer = Answer {
@@ -82,6 +85,11 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
         );
     }
     Ok(code)
+}
+
+/// The name of a request that nobody has made before.
+fn request() -> String {
+    format!("kubectl-lockstep-{}", uuid::Uuid::new_v4().simple())
 }
 
 /// By the platform API; where it does not know the caller or cannot be reached, by the annotation that it would write.

@@ -136,6 +136,16 @@ impl Cluster {
         let patch = Patch::Merge(patch);
         answer(&what, api.patch(jobset.name(), &PatchParams::default(), &patch)).await
     }
+
+    /// Writes `spec.suspend` of exactly this JobSet.
+    pub(crate) async fn set_suspended(&self, jobset: &JobSet, suspended: bool) -> Result<JobSet> {
+        let api: Api<JobSet> = self.api(&Scope::Namespace);
+        let patch = json!({"metadata": {"uid": jobset.uid_str()}, "spec": {"suspend": suspended}});
+        let verb = if suspended { "suspend" } else { "resume" };
+        let what = format!("{verb} JobSet {}/{}", jobset.ns(), jobset.name());
+        let patch = Patch::Merge(patch);
+        answer(&what, api.patch(jobset.name(), &PatchParams::default(), &patch)).await
+    }
 }
 
 /// All of them, page by page.

@@ -1,6 +1,7 @@
 //! Prints what is to be shown: text with or without colours, JSON or YAML.
 
 mod check;
+mod dry_run;
 mod history;
 mod nodes;
 mod page;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use crate::args::{Color, Form, Output};
 
 pub(crate) use check::check;
+pub(crate) use dry_run::dry_run;
 pub(crate) use history::history;
 pub(crate) use nodes::nodes;
 pub(crate) use page::page;

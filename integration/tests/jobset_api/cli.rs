@@ -224,6 +224,16 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
         Ok(())
     })
     .await?;
+    let tried = lockstep(scene, &with(&["restart", "js", "--dry-run"])).await?;
+    tried.says(
+        0,
+        &[
+            &format!(
+                "{namespace}/js: 2 of 2 workers would be restarted in place, by Process, at generation 3\n"
+            ),
+            "js-a-1[0]/worker  stopped   js-a-1-0-",
+        ],
+    )?;
     let asked = lockstep(scene, &with(&["restart", "js", "--wait", "-o", "json"])).await?;
     let asked = asked.json(0)?;
     ensure!(asked["by"] == "platform" && asked["generation"] == 3, "{asked}");
@@ -231,6 +241,16 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     let told = lockstep(scene, &["history", "js", "--output", "wide"]).await?;
     told.says(0, &["DETECTED  STOPPED  WRITTEN  PARKED  RELEASED  RUNNING  WHY"])?;
     ensure!(told.out.lines().count() == 5, "{}", told.out);
+
+    for (command, said) in [
+        ("resume", "is not suspended"),
+        ("suspend", "suspended, its pods go"),
+        ("suspend", "is suspended already"),
+        ("resume", "resumed"),
+    ] {
+        let done = lockstep(scene, &[command, "js"]).await?;
+        done.says(0, &[&format!("{namespace}/js: {said}\n")])?;
+    }
     Ok(())
 }
 
@@ -349,6 +369,8 @@ async fn mistakes_are_named(scene: Scene) -> Result<()> {
     scene.create(recreated).await?;
     let refused = lockstep(&scene, &["restart", "js", "--no-platform"]).await?;
     refused.says(1, &["does not restart in place", "InPlaceRestart"])?;
+    let refused = lockstep(&scene, &["restart", "js", "--dry-run", "--no-platform"]).await?;
+    refused.says(1, &["does not restart in place"])?;
     lockstep(&scene, &["restart"]).await?.says(64, &["<JOBSET>"])?;
     let version = lockstep(&scene, &["--version"]).await?;
     version.says(0, &["lockstep 0."])?;

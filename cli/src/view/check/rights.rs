@@ -43,7 +43,7 @@ pub(crate) const WISHES: [Right; 8] = [
         "patch",
         ("jobset.x-k8s.io", "jobsets", ""),
         false,
-        "restart is refused",
+        "restart, suspend and resume are refused",
     ),
     right("list", ("batch", "jobs", ""), false, "status shows no Jobs"),
     right("list", ("", "pods", ""), false, "status shows no pods"),

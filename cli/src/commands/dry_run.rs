@@ -1,0 +1,27 @@
+//! `restart --dry-run`.
+
+use anyhow::{Result, bail};
+use lockstep_api::JobSet;
+
+use super::DONE;
+use crate::args::Output;
+use crate::fetch::Cluster;
+use crate::print::{self, Printer};
+use crate::view::dry_run::dry_run;
+
+/// Only the group's coordinator knows, so the platform API has to be reached.
+pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, output: &Output) -> Result<u8> {
+    if !cluster.may_ask_platform() {
+        bail!("--dry-run: the platform API alone knows what a restart would do: leave --no-platform out");
+    }
+    let (namespace, name) = (jobset.ns(), jobset.name());
+    let platform = cluster.platform().await?;
+    let said = match platform.dry_run(namespace, name, request).await {
+        Ok(said) => said,
+        Err(status) => bail!("try a restart of JobSet {namespace}/{name}: {}", status.message()),
+    };
+    let view = dry_run(namespace, name, &said);
+    let text = Printer::new(output).render(&view, |paint| print::dry_run(&view, paint))?;
+    print::out(&text)?;
+    Ok(DONE)
+}

@@ -1,0 +1,46 @@
+//! What a restart would do, as text.
+
+use super::table::{Cell, plain, table};
+use super::{Paint, Tone};
+use crate::view::dry_run::{DryRun, Effect, Row};
+
+/// What would be done, then one row for each worker.
+pub(crate) fn dry_run(view: &DryRun, paint: Paint) -> String {
+    let DryRun {
+        namespace,
+        name,
+        message,
+        rung,
+        ..
+    } = view;
+    let generation = view.generation.unwrap_or_default();
+    let stopped = view.workers.iter().filter(|row| row.stopped).count();
+    let all = view.workers.len();
+    let mut text = match view.effect {
+        Effect::Nothing => return format!("{namespace}/{name}: nothing would be done: {message}\n"),
+        Effect::Unknown => format!("{namespace}/{name}: {message}\n"),
+        Effect::InPlace => format!(
+            "{namespace}/{name}: {stopped} of {all} workers would be restarted in place, by {rung}, at generation {generation}\n"
+        ),
+        Effect::Recreate => {
+            format!("{namespace}/{name}: all Jobs would be made anew at generation {generation}: {message}\n")
+        }
+    };
+    let rows: Vec<Vec<Cell>> = view.workers.iter().map(cells).collect();
+    text.push_str(&table(paint, &["WORKER", "WOULD BE", "POD", "NODE"], &rows));
+    text
+}
+
+fn cells(row: &Row) -> Vec<Cell> {
+    let fate = if row.stopped {
+        ("stopped".to_owned(), Some(Tone::Warning))
+    } else {
+        plain(format!("left alone: {}", row.because))
+    };
+    vec![
+        plain(row.worker.clone()),
+        fate,
+        plain(row.pod.clone()),
+        plain(row.node.clone()),
+    ]
+}

@@ -1,0 +1,136 @@
+//! What a restart would do, as the platform API says.
+
+use lockstep_proto::platform::v1 as pb;
+use serde::Serialize;
+
+/// What it would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DryRun {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) effect: Effect,
+    /// Why that, in a word; empty for a restart in place.
+    pub(crate) reason: String,
+    /// The same for people.
+    pub(crate) message: String,
+    /// The restart attempt that it would lead to; none where nothing would be done.
+    pub(crate) generation: Option<u64>,
+    /// The rung that it would begin with.
+    pub(crate) rung: String,
+    /// All workers, those that would be stopped first.
+    pub(crate) workers: Vec<Row>,
+}
+
+/// What would be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Effect {
+    Nothing,
+    InPlace,
+    Recreate,
+    /// Of a later version.
+    Unknown,
+}
+
+/// What would become of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    /// Job, completion index and container.
+    pub(crate) worker: String,
+    pub(crate) pod: String,
+    pub(crate) node: String,
+    pub(crate) stopped: bool,
+    /// Why it would be left alone; empty where it would be stopped.
+    pub(crate) because: &'static str,
+}
+
+/// What the platform API has said.
+pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun {
+    let effect = match said.effect() {
+        pb::RestartEffect::Nothing => Effect::Nothing,
+        pb::RestartEffect::InPlace => Effect::InPlace,
+        pb::RestartEffect::Recreate => Effect::Recreate,
+        pb::RestartEffect::Unspecified => Effect::Unknown,
+    };
+    let stopped = said.stopped.iter().map(|worker| row(worker, None));
+    let left = said.left_alone.iter().map(|left| {
+        let because = match left.reason() {
+            pb::LeftAloneReason::Done => "it is done",
+            pb::LeftAloneReason::Finished => "its replicatedJob has finished",
+            pb::LeftAloneReason::NotStarted => "it has not started",
+            pb::LeftAloneReason::Unspecified => "of a reason that this version does not know",
+        };
+        row(&left.worker.clone().unwrap_or_default(), Some(because))
+    });
+    DryRun {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        effect,
+        reason: said.reason.clone(),
+        message: said.message.clone(),
+        generation: (said.generation > 0).then_some(said.generation),
+        rung: said.rung.clone(),
+        workers: stopped.chain(left).collect(),
+    }
+}
+
+fn row(worker: &pb::Worker, because: Option<&'static str>) -> Row {
+    let identity = worker.identity.clone().unwrap_or_default();
+    Row {
+        worker: format!(
+            "{}[{}]/{}",
+            identity.job, identity.completion_index, identity.container
+        ),
+        pod: worker.pod.clone(),
+        node: worker.node.clone(),
+        stopped: because.is_none(),
+        because: because.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(index: u32) -> pb::Worker {
+        pb::Worker {
+            identity: Some(pb::WorkerIdentity {
+                job: "ring-w-0".into(),
+                completion_index: index,
+                container: "worker".into(),
+            }),
+            pod: format!("pod-{index}"),
+            ..pb::Worker::default()
+        }
+    }
+
+    #[test]
+    fn who_is_stopped_comes_before_who_is_left_alone() {
+        let said = pb::DryRun {
+            effect: pb::RestartEffect::InPlace.into(),
+            generation: 3,
+            rung: "Process".into(),
+            stopped: vec![worker(1)],
+            left_alone: vec![pb::LeftAlone {
+                worker: Some(worker(0)),
+                reason: pb::LeftAloneReason::Done.into(),
+            }],
+            ..pb::DryRun::default()
+        };
+        let view = dry_run("team", "ring", &said);
+        assert_eq!((view.effect, view.generation), (Effect::InPlace, Some(3)));
+        let rows: Vec<_> = view
+            .workers
+            .iter()
+            .map(|row| (row.worker.as_str(), row.stopped, row.because))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("ring-w-0[1]/worker", true, ""),
+                ("ring-w-0[0]/worker", false, "it is done")
+            ]
+        );
+    }
+}
