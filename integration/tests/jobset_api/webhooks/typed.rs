@@ -29,13 +29,18 @@ fn typed(job: &mut Value) {
     container["tty"] = json!(false);
 }
 
-/// Reads the JobSet, changes it, and writes it back whole.
-async fn put(scene: &Scene, change: impl FnOnce(&mut Value)) -> Result<DynamicObject> {
+/// Reads the JobSet, changes it, and writes it back whole; and once more where somebody else has written it meanwhile.
+async fn put(scene: &Scene, change: impl Fn(&mut Value)) -> Result<DynamicObject> {
     let kind = ApiResource::erase::<JobSet>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(scene.client(), &scene.namespace.name, &kind);
-    let mut jobset = api.get("js").await?;
-    change(&mut jobset.data["spec"]);
-    Ok(api.replace("js", &PostParams::default(), &jobset).await?)
+    loop {
+        let mut jobset = api.get("js").await?;
+        change(&mut jobset.data["spec"]);
+        match api.replace("js", &PostParams::default(), &jobset).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            written => return Ok(written?),
+        }
+    }
 }
 
 pub(super) async fn a_client_that_writes_zero_values_out_resumes_a_jobset(scene: Scene) -> Result<()> {
