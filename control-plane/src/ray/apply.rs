@@ -4,12 +4,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_api::annotations::RESTART_REQUEST;
 use lockstep_api::ray::RayJob;
-use lockstep_core::plan::JobRef;
+use lockstep_core::plan::{self, JobRef};
 use lockstep_core::ray::job::FINALIZER;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +31,16 @@ pub(super) enum RayError {
     /// Ray's dashboard will not take the job, however often it is asked.
     #[error("the dashboard: {0}")]
     Refused(String),
+    /// The API server would not have an object created: by a quota, a policy, or for want of a permission.
+    #[error("{what} cannot be created: {error}")]
+    Create {
+        /// Its kind.
+        kind: String,
+        /// Its kind and name.
+        what: String,
+        /// What the API server said.
+        error: kube::Error,
+    },
     /// The API server did not answer, or refused.
     #[error("{what}: {error}")]
     Api {
@@ -50,6 +61,24 @@ impl RayError {
                 Self::Api { what, error }
             }
         }
+    }
+
+    /// What users are to be told of it, by the reason that KubeRay gives.
+    pub(super) fn event(&self) -> Option<plan::Event> {
+        let Self::Create { kind, .. } = self else {
+            return None;
+        };
+        let kind = match kind.as_str() {
+            "Job" => "RayJobSubmitter",
+            // Its RayCronJob is told by the word that CronJobs have for it.
+            "RayJob" => return None,
+            kind => kind,
+        };
+        Some(plan::Event {
+            severity: plan::Severity::Warning,
+            reason: format!("FailedToCreate{kind}"),
+            message: self.to_string(),
+        })
     }
 }
 
@@ -93,9 +122,18 @@ where
         + Debug,
 {
     let created = api(client, object).create(&PostParams::default(), object).await;
-    created.map(drop).map_err(RayError::of(described(object)))?;
-    tracing::info!(object = described(object), "created");
-    Ok(())
+    match created {
+        Ok(_) => {
+            tracing::info!(object = described(object), "created");
+            Ok(())
+        }
+        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) => Err(RayError::Create {
+            kind: K::kind(&()).into_owned(),
+            what: described(object),
+            error,
+        }),
+        Err(error) => Err(RayError::of(described(object))(error)),
+    }
 }
 
 /// Puts an object in the place of the version that it was made from.
@@ -141,12 +179,33 @@ pub(super) async fn delete<K>(client: &Client, namespace: &str, object: &JobRef)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
+    delete_with::<K>(client, namespace, object, DeleteParams::foreground()).await
+}
+
+/// Deletes one submitter, and its pods after: one of them may be on a node that is lost, and never go.
+pub(super) async fn delete_submitter(
+    client: &Client,
+    namespace: &str,
+    submitter: &JobRef,
+) -> Result<(), RayError> {
+    delete_with::<Job>(client, namespace, submitter, DeleteParams::background()).await
+}
+
+async fn delete_with<K>(
+    client: &Client,
+    namespace: &str,
+    object: &JobRef,
+    params: DeleteParams,
+) -> Result<(), RayError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let exactly = Preconditions {
         uid: Some(object.uid.clone()),
         resource_version: None,
     };
-    let params = DeleteParams::foreground().preconditions(exactly);
+    let params = params.preconditions(exactly);
     let what = format!("{} {}", K::kind(&()), object.name);
     match api.delete(&object.name, &params).await {
         Err(error) if !is_status(&error, 404) => Err(RayError::of(what)(error)),

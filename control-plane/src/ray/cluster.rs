@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Client;
 use kube::api::Api;
@@ -83,43 +84,65 @@ impl Reconciler {
         let seen = self.stores.jobset(&jobset).map(Arc::new);
         // Asked only while it matters.
         let open = seen.is_none() && !cluster.is_claimed() && cluster.managed_by_another().is_none();
+        let jobs = self.stores.jobs_of(&jobset);
+        let (head, head_pod) = self.head(cluster, &jobset, &jobs).await?;
         Ok(ObservedCluster {
             cluster: Arc::clone(cluster),
-            jobs: self.stores.jobs_of(&jobset),
+            jobs,
             service: self.services.get(&service),
-            head: self.head(cluster, &jobset).await?,
+            head,
+            head_pod,
             jobset: seen,
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             now: jiff::Timestamp::now(),
         })
     }
 
-    /// The head's pod, which is asked for its address once.
-    async fn head(&self, cluster: &RayCluster, jobset: &ObjectRef<JobSet>) -> Result<HeadInfo, RayError> {
+    /// Name and address of the head's pod; and all of it while it is not ready, to say why.
+    async fn head(
+        &self,
+        cluster: &RayCluster,
+        jobset: &ObjectRef<JobSet>,
+        jobs: &[Arc<Job>],
+    ) -> Result<(HeadInfo, Option<Box<Pod>>), RayError> {
         let job = lockstep_api::naming::job_name(&jobset.name, names::HEAD, 0);
         let pods = self.stores.pods_of(jobset);
-        let mut running = pods.iter().map(|pod| &pod.summary).filter(|pod| pod.running);
-        let Some(pod) = running.find(|pod| pod.job.as_deref() == Some(job.as_str())) else {
-            return Ok(HeadInfo::default());
+        let of_head = pods.iter().map(|pod| &pod.summary);
+        let of_head = of_head.filter(|pod| pod.job.as_deref() == Some(job.as_str()) && !pod.is_terminal());
+        // One that goes may be there beside one that comes.
+        let Some(pod) = of_head.max_by_key(|pod| (pod.running, pod.recreation)) else {
+            return Ok((HeadInfo::default(), None));
         };
         let known = cluster.status.as_ref().map(|status| &status.head);
-        if let Some(known) = known.filter(|known| known.pod_name == pod.name && !known.pod_ip.is_empty()) {
-            return Ok(known.clone());
+        let known = known.filter(|known| known.pod_name == pod.name && !known.pod_ip.is_empty());
+        let is_ready = jobs.iter().any(|found| {
+            let ready = found.status.as_ref().and_then(|status| status.ready);
+            found.metadata.name.as_deref() == Some(job.as_str()) && ready.unwrap_or(0) > 0
+        });
+        if let Some(known) = known.filter(|_| is_ready) {
+            return Ok((known.clone(), None));
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), cluster.ns());
         let found = api
             .get_opt(&pod.name)
             .await
             .map_err(RayError::of("the head's pod"))?;
-        let ip = found.and_then(|pod| pod.status?.pod_ip);
-        Ok(HeadInfo {
+        let Some(found) = found else {
+            return Ok((HeadInfo::default(), None));
+        };
+        let ip = found.status.as_ref().and_then(|status| status.pod_ip.clone());
+        let head = HeadInfo {
             pod_name: pod.name.clone(),
             pod_ip: ip.unwrap_or_default(),
             ..HeadInfo::default()
-        })
+        };
+        Ok((head, Some(Box::new(found))))
     }
 
     async fn apply(&self, cluster: &RayCluster, plan: ClusterPlan) -> Result<(), RayError> {
+        if let Some(service) = &plan.delete_service {
+            apply::delete::<Service>(&self.client, cluster.ns(), service).await?;
+        }
         if let Some(service) = &plan.create_service {
             apply::create(&self.client, &**service).await?;
         }
@@ -155,10 +178,17 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = cluster.ns(), raycluster = cluster.name()))]
     async fn reconcile(&self, cluster: &Arc<RayCluster>) -> Result<Action, RayError> {
-        let plan = plan(&self.observe(cluster).await?);
-        let left_alone = plan.notice.is_some();
-        self.apply(cluster, plan).await?;
-        Ok(self.ledger.worked(cluster, None, left_alone))
+        let mut observed = self.observe(cluster).await?;
+        let mut decided = plan(&observed);
+        if decided.create_service.is_some() {
+            // The watch shows none that has no label of a cluster's, and may be behind.
+            let name = names::head_service(cluster.name());
+            observed.service = apply::get(&self.client, cluster.ns(), &name).await?;
+            decided = plan(&observed);
+        }
+        let (after, left_alone) = (decided.requeue_after, decided.notice.is_some());
+        self.apply(cluster, decided).await?;
+        Ok(self.ledger.worked(cluster, after, left_alone))
     }
 
     fn failed(&self, cluster: &RayCluster, error: &RayError) -> Action {

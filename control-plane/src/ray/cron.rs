@@ -127,6 +127,7 @@ impl Reconcile for Reconciler {
         let plan = plan(&observed);
         let cron = &*observed.cron;
         let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
+        self.ledger.decided(cron, after);
         self.apply(cron, plan).await?;
         Ok(self.ledger.worked(cron, after, left_alone))
     }

@@ -93,13 +93,12 @@ impl Dashboards {
             None => None,
         };
         // After the job: a head that is started anew in between is noticed, and its ignorance of the job is not taken for the former's.
-        let version = self.get(address, "/api/version").await?;
-        let version = version.ok_or_else(|| not_found("/api/version"))?;
-        let version: Version = serde_json::from_slice(&version)?;
-        Ok(Ray::Reached {
-            session: version.session_name,
-            job,
-        })
+        let session = match self.get(address, "/api/version").await? {
+            Some(version) => serde_json::from_slice::<Version>(&version)?.session_name,
+            // KubeRay never asks for it, and what stands in for a dashboard may not have it: its sessions cannot be told apart.
+            None => String::new(),
+        };
+        Ok(Ray::Reached { session, job })
     }
 
     /// Submits a job. Ray refuses an id that it knows.
@@ -179,13 +178,6 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Dash
     let status = response.status();
     let body = Limited::new(response.into_body(), LONGEST).collect().await;
     Ok((status, body.map_err(DashboardError::Body)?.to_bytes()))
-}
-
-fn not_found(path: &str) -> DashboardError {
-    DashboardError::Refused {
-        status: StatusCode::NOT_FOUND,
-        text: path.to_owned(),
-    }
 }
 
 fn read(text: &[u8]) -> Result<RayInfo, DashboardError> {

@@ -67,7 +67,7 @@ impl Reconciler {
                 .map(Arc::new)
         });
         let ray = match question(job) {
-            Some((address, id)) if cluster.is_some() => self.dashboards.ask(address, id).await,
+            Some((address, id)) if cluster.is_some() => self.dashboards.ask(address, &id).await,
             Some(_) => Ray::Unreachable,
             None => Ray::Unasked,
         };
@@ -101,7 +101,7 @@ impl Reconciler {
             }
         }
         if let Some(submitter) = &plan.delete_submitter {
-            apply::delete::<Job>(client, namespace, submitter).await?;
+            apply::delete_submitter(client, namespace, submitter).await?;
         }
         if let Some(cluster) = &plan.delete_cluster {
             apply::delete::<RayCluster>(client, namespace, cluster).await?;
@@ -169,14 +169,21 @@ impl Reconcile for Reconciler {
     async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
         let mut observed = self.observe(job).await?;
         let mut decided = plan(&observed);
-        let applied = self.apply(job, decided.clone()).await;
-        if let Err(RayError::Refused(why)) = applied {
+        self.ledger.decided(job, decided.requeue_after);
+        let said = match self.apply(job, decided.clone()).await {
             // Ray's last word on it.
-            observed.ray = Ray::Refused(why);
+            Err(RayError::Refused(why)) => Some(Ray::Refused(why)),
+            Err(RayError::Dashboard(why)) => Some(Ray::Failing(why)),
+            applied => {
+                applied?;
+                None
+            }
+        };
+        if let Some(ray) = said {
+            observed.ray = ray;
             decided = plan(&observed);
+            self.ledger.decided(job, decided.requeue_after);
             self.apply(job, decided.clone()).await?;
-        } else {
-            applied?;
         }
         Ok(self
             .ledger

@@ -14,6 +14,9 @@ use super::apply::RayError;
 use crate::apply::events::Queue;
 use crate::retry::{Failures, delay};
 
+#[cfg(test)]
+mod tests;
+
 /// How soon to look again at an object that is left to another controller, which may go.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
@@ -21,6 +24,8 @@ const LEFT_ALONE: Duration = Duration::from_secs(60);
 pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
     news: Queue,
     failures: Failures<ObjectRef<K>>,
+    /// When what was decided last is to be looked at again.
+    due: Mutex<HashMap<ObjectRef<K>, Duration>>,
     /// The notices that were published last.
     told: Mutex<HashMap<ObjectRef<K>, plan::Event>>,
 }
@@ -31,6 +36,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         Self {
             news,
             failures: Failures::default(),
+            due: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -52,6 +58,15 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         }
     }
 
+    /// When to look again, whether or not what was decided can be carried out: a deadline waits for no write.
+    pub(super) fn decided(&self, object: &K, after: Option<SignedDuration>) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        match after.and_then(|after| Duration::try_from(after).ok()) {
+            Some(after) => due.insert(ObjectRef::from_obj(object), after),
+            None => due.remove(&ObjectRef::from_obj(object)),
+        };
+    }
+
     /// It has worked; when to look again.
     pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
         self.failures.forget(&ObjectRef::from_obj(object));
@@ -64,7 +79,14 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     /// It has failed; when to try again.
     pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
         let key = ObjectRef::from_obj(object);
-        let delay = delay(self.failures.add(key.clone()));
+        if let Some(event) = error.event() {
+            self.tell_once(object, event);
+        }
+        let due = {
+            let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+            due.get(&key).copied().unwrap_or(Duration::MAX)
+        };
+        let delay = delay(self.failures.add(key.clone())).min(due);
         let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
         if matches!(error, RayError::Conflict(_)) {
             tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide anew");
@@ -80,5 +102,8 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         self.failures.forget(&key);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.remove(&key);
+        drop(told);
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.remove(&key);
     }
 }

@@ -56,7 +56,7 @@ pub struct Watchers {
     pub placement: Notifier<JobUid>,
     /// Told of JobSets and of their Jobs.
     pub gangs: Notifier<ObjectRef<JobSet>>,
-    /// Told of JobSets and of their Jobs, where Ray's resources are looked after.
+    /// Told of JobSets, of their Jobs, and of pods of heads, where Ray's resources are looked after.
     pub ray: Option<Notifier<ObjectRef<JobSet>>>,
 }
 
@@ -315,7 +315,14 @@ pub fn start(
             agent.attempt.is_some() || agent.container_restarts > 0 || pod.summary.in_gang
         },
     };
-    let told = vec![Told::all(&watchers.groups), agents];
+    let heads = watchers.ray.iter().map(|ray| Told {
+        notifier: ray.clone(),
+        of: |pod: &WatchedPod| pod.is_of_ray_head(),
+    });
+    let told = [Told::all(&watchers.groups), agents]
+        .into_iter()
+        .chain(heads)
+        .collect();
     let follow = Follow {
         kind: "Pod",
         cache: pods,

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
+use lockstep_api::naming::job_name;
 use lockstep_core::pod::PodSummary;
+use lockstep_core::ray::names;
 
 use super::follow::jobset_of;
 use super::kept::{Kept, mapped, same_kind_as};
@@ -34,6 +36,14 @@ impl WatchedPod {
             jobset: jobset_of(pod).map(|jobset| jobset.name.into()),
             summary: PodSummary::of(pod),
         }
+    }
+
+    /// Whether it may be the head of a RayCluster, by the name of its Job.
+    pub(super) fn is_of_ray_head(&self) -> bool {
+        let (Some(jobset), Some(job)) = (&self.jobset, &self.summary.job) else {
+            return false;
+        };
+        *job == job_name(jobset, names::HEAD, 0)
     }
 
     pub(super) fn jobset(&self) -> Option<ObjectRef<JobSet>> {

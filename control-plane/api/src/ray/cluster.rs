@@ -14,6 +14,9 @@ use crate::string_enum::string_enum;
 
 type Map = BTreeMap<String, String>;
 
+/// A field that asks for something however empty it is.
+const NETWORK_POLICY: &str = "networkPolicy";
+
 /// Desired state of a RayCluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -190,6 +193,17 @@ impl RayClusterSpec {
     /// The paths of stated fields that are not supported, below `path`.
     pub fn unsupported(&self, path: &str) -> Vec<String> {
         let mut paths: Vec<String> = self.other.paths(path).collect();
+        // Stated without more, it asks for the strictest policy.
+        if self
+            .other
+            .0
+            .get(NETWORK_POLICY)
+            .is_some_and(|policy| !policy.is_null())
+        {
+            let policy = format!("{path}.{NETWORK_POLICY}");
+            paths.retain(|path| *path != policy);
+            paths.push(policy);
+        }
         paths.extend(self.head_group_spec.other.paths(&format!("{path}.headGroupSpec")));
         for (index, group) in self.worker_group_specs.iter().enumerate() {
             paths.extend(group.other.paths(&format!("{path}.workerGroupSpecs[{index}]")));

@@ -21,18 +21,18 @@ pub const VALIDATION_FAILED: &str = "ValidationFailed";
 pub mod reasons {
     /// The head's pod runs and is ready.
     pub const HEAD_POD_READY: &str = "HeadPodRunningAndReady";
-    /// There is no ready head pod.
-    pub const HEAD_POD_NOT_READY: &str = "HeadPodNotRunningAndReady";
+    /// There is no head pod.
+    pub const HEAD_POD_NOT_FOUND: &str = "HeadPodNotFound";
+    /// Nothing is known of it.
+    pub const UNKNOWN: &str = "Unknown";
     /// Not all pods have been ready yet.
     pub const PROVISIONING: &str = "RayClusterPodsProvisioning";
     /// All pods were ready for the first time.
     pub const ALL_READY: &str = "AllPodRunningAndReadyFirstTime";
-    /// The cluster is not refused, and its pods have not failed.
-    pub const NO_FAILURE: &str = "NoFailure";
-    /// `spec.suspend` says so.
-    pub const USER_REQUEST: &str = "UserRequestedSuspend";
-    /// `spec.suspend` says otherwise.
-    pub const NOT_REQUESTED: &str = "SuspendNotRequested";
+    /// The head's pod cannot be created.
+    pub const FAILED_CREATE_HEAD: &str = "FailedCreateHeadPod";
+    /// Pods of a group of workers cannot be created.
+    pub const FAILED_CREATE_WORKER: &str = "FailedCreateWorkerPod";
     /// The spec cannot be.
     pub const VALIDATION_FAILED: &str = "ValidationFailed";
     /// A restart waits for an operator.

@@ -192,6 +192,12 @@ pub struct RayJobStatus {
     /// When the phase that Retrying is began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrying_since: Option<Time>,
+    /// When the job was submitted for the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_submission_time: Option<Time>,
+    /// Since when the submitter has had no pod but one that does not go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submitter_lost_since: Option<Time>,
     /// Restarts of the cluster's pods before this attempt.
     pub restarts_before: i32,
     /// Status of the cluster.

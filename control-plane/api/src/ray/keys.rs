@@ -11,7 +11,7 @@ pub const IS_RAY_NODE: &str = "ray.io/is-ray-node";
 /// Label of pods: `<cluster>-<node type>`.
 pub const IDENTIFIER: &str = "ray.io/identifier";
 
-/// On a RayCluster, with value `true`: the containers' own commands are left as they are.
+/// On a RayCluster or a pod template, with value `true`: the containers' own commands are left as they are.
 pub const OVERWRITE_CONTAINER_COMMAND: &str = "ray.io/overwrite-container-cmd";
 
 /// On the JobSet of a RayCluster, written by the controller: a digest of what it was made from, but for the numbers of workers.
@@ -25,6 +25,10 @@ pub const RESTART_SCOPE_WORKER: &str = "worker";
 pub const ORIGINATED_FROM_NAME: &str = "ray.io/originated-from-cr-name";
 /// Label of what was made for another of Ray's resources: its kind.
 pub const ORIGINATED_FROM_CRD: &str = "ray.io/originated-from-crd";
+/// Label of the RayCluster of a RayJob: how the job is submitted.
+pub const SUBMISSION_MODE: &str = "ray.io/job-submission-mode";
+/// On a RayCluster, with value `true`: KubeRay has the state of the head kept in Redis. Not supported.
+pub const FAULT_TOLERANCE: &str = "ray.io/ft-enabled";
 /// Label of RayJobs of a RayCronJob: its name.
 pub const CRON_JOB_NAME: &str = "ray.io/cronjob-name";
 /// On RayJobs of a RayCronJob: the time by the schedule (RFC 3339, UTC).
@@ -38,3 +42,9 @@ pub const HEAD: &str = "head";
 pub const WORKER: &str = "worker";
 /// Value of [`GROUP`] of the head.
 pub const HEAD_GROUP: &str = "headgroup";
+
+/// The labels of what was made for a RayJob of this name.
+pub fn originated_from_job(name: &str) -> [(String, String); 2] {
+    [(ORIGINATED_FROM_NAME, name), (ORIGINATED_FROM_CRD, "RayJob")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+}

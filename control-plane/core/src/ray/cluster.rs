@@ -9,16 +9,17 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::JobSet;
-use lockstep_api::ray::{HeadInfo, RayCluster, RayClusterStatus, keys};
+use lockstep_api::ray::{HeadInfo, RayCluster, RayClusterStatus, conditions, keys};
 
 use super::jobset::compile;
 use super::status::{self, Facts};
 use super::{names, scale, service, validation};
-use crate::observed::is_controlled_by;
+use crate::observed::{controller_of, is_controlled_by};
 use crate::plan::{Event, JobRef, Severity};
 use crate::validation::Violation;
 
@@ -28,6 +29,10 @@ pub const MANAGED_BY_ANOTHER: &str = "ManagedByAnother";
 /// Label by which KubeRay marks what it makes, and its value there.
 const CREATED_BY: &str = "app.kubernetes.io/created-by";
 const KUBERAY: &str = "kuberay-operator";
+/// How soon to look again at what is going.
+const SOON: SignedDuration = SignedDuration::from_secs(2);
+/// How soon to look again at what somebody else has.
+const SELDOM: SignedDuration = SignedDuration::from_secs(60);
 
 /// A RayCluster, what stands around it, and the time.
 #[derive(Clone, Debug)]
@@ -40,8 +45,10 @@ pub struct ObservedCluster {
     pub jobs: Vec<Arc<Job>>,
     /// The Service that has the name of its head's, whoever owns it.
     pub service: Option<Arc<Service>>,
-    /// The head's pod as it was seen last.
+    /// Name and address of the head's pod as it was seen last.
     pub head: HeadInfo,
+    /// That pod, where it was asked for: while it is not ready.
+    pub head_pod: Option<Box<Pod>>,
     /// Whether KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
     /// The present.
@@ -51,6 +58,8 @@ pub struct ObservedCluster {
 /// The writes that bring the world closer to what a RayCluster asks for, from top to bottom.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterPlan {
+    /// The head's Service to delete: another one takes its place.
+    pub delete_service: Option<JobRef>,
     /// The head's Service to create.
     pub create_service: Option<Box<Service>>,
     /// The JobSet to create.
@@ -65,6 +74,8 @@ pub struct ClusterPlan {
     pub events: Vec<Event>,
     /// Why nothing is done: to be told once for each generation.
     pub notice: Option<Event>,
+    /// When to look again although nothing may have changed.
+    pub requeue_after: Option<SignedDuration>,
 }
 
 /// Decides what is to be done about a RayCluster.
@@ -89,17 +100,21 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
         refused: None,
         pending: false,
     };
-    match own_jobset(observed) {
-        Err(message) => facts.refused = Some(message),
-        Ok(jobset) if cluster.spec.is_suspended() => suspend(jobset, &mut plan),
-        Ok(jobset) => {
-            if !violations.is_empty() {
-                // What runs already runs on.
-                facts.refused = Some(sentence(&violations));
-            } else {
-                facts.refused = service(observed, &mut plan).err();
-                run(jobset, &wanted, &mut facts, &mut plan);
-            }
+    let jobset = observed.jobset.as_deref();
+    match belongs(jobset.map(|jobset| &jobset.metadata), cluster) {
+        Belongs::Others => {
+            let message = format!("the JobSet {} belongs to somebody else", wanted.name());
+            facts.refused = Some(Refusal::taken(message));
+        }
+        Belongs::Former => plan.requeue_after = Some(SOON),
+        Belongs::Ours if cluster.spec.is_suspended() => suspend(jobset, &mut plan),
+        Belongs::Ours if !violations.is_empty() => {
+            // What runs already runs on.
+            facts.refused = Some(Refusal::invalid("RayCluster", &violations));
+        }
+        Belongs::Ours => {
+            let is_free = service(observed, &mut facts, &mut plan);
+            run(jobset, is_free, &wanted, &mut facts, &mut plan);
         }
     }
     status::report(observed, &facts, &mut plan);
@@ -136,15 +151,35 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
     })
 }
 
-/// The cluster's JobSet, if it has one.
-fn own_jobset(observed: &ObservedCluster) -> Result<Option<&JobSet>, String> {
-    let Some(jobset) = observed.jobset.as_deref() else {
-        return Ok(None);
+/// Whom something of a name that the cluster needs belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Belongs {
+    /// It is the cluster's own, or there is none.
+    Ours,
+    /// A former cluster of the same name has left it, or it is being deleted: it goes by itself.
+    Former,
+    /// It is somebody else's.
+    Others,
+}
+
+fn belongs(meta: Option<&ObjectMeta>, cluster: &RayCluster) -> Belongs {
+    let Some(meta) = meta else {
+        return Belongs::Ours;
     };
-    if is_controlled_by(&jobset.metadata, observed.cluster.uid_str()) {
-        return Ok(Some(jobset));
+    let (name, uid) = (cluster.name(), cluster.uid_str());
+    if is_controlled_by(meta, uid) {
+        Belongs::Ours
+    } else if meta.deletion_timestamp.is_some() || is_left_by(meta, "RayCluster", name, uid) {
+        Belongs::Former
+    } else {
+        Belongs::Others
     }
-    Err(format!("the JobSet {} belongs to somebody else", jobset.name()))
+}
+
+/// Whether something was made for an object of this kind and name that is no more: the one that there is has another UID. The garbage
+/// collector takes it away.
+pub(crate) fn is_left_by(meta: &ObjectMeta, kind: &str, name: &str, uid: &str) -> bool {
+    controller_of(meta).is_some_and(|owner| owner.kind == kind && owner.name == name && owner.uid != uid)
 }
 
 fn suspend(jobset: Option<&JobSet>, plan: &mut ClusterPlan) {
@@ -159,30 +194,54 @@ fn suspend(jobset: Option<&JobSet>, plan: &mut ClusterPlan) {
     ));
 }
 
-fn service(observed: &ObservedCluster, plan: &mut ClusterPlan) -> Result<(), String> {
+/// Has the head's Service made. False: its name is taken.
+fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut ClusterPlan) -> bool {
     let cluster = &*observed.cluster;
-    match observed.service.as_deref() {
-        None => {
-            let service = service::head(cluster);
-            plan.events.push(event(
-                Severity::Normal,
-                "CreatedService",
-                format!("created the Service {}", names::head_service(cluster.name())),
-            ));
-            plan.create_service = Some(Box::new(service));
-            Ok(())
+    let name = names::head_service(cluster.name());
+    let found = observed.service.as_deref();
+    match belongs(found.map(|service| &service.metadata), cluster) {
+        Belongs::Ours if found.is_some_and(|service| service::differs(service, cluster)) => {
+            // What runs finds the head by it: it is replaced when nothing runs.
+            if observed.jobset.is_some() {
+                facts.pending = true;
+                return true;
+            }
+            plan.delete_service = found
+                .filter(|service| service.metadata.deletion_timestamp.is_none())
+                .map(|service| JobRef {
+                    name,
+                    uid: service.metadata.uid.clone().unwrap_or_default(),
+                });
+            plan.requeue_after = Some(SOON);
         }
-        Some(service) if is_controlled_by(&service.metadata, cluster.uid_str()) => Ok(()),
-        Some(_) => Err(format!(
-            "the Service {} belongs to somebody else",
-            names::head_service(cluster.name())
-        )),
+        Belongs::Ours if found.is_some() => return true,
+        Belongs::Ours => {
+            plan.create_service = Some(Box::new(service::head(cluster)));
+            let message = format!("created the Service {name}");
+            plan.events
+                .push(event(Severity::Normal, "CreatedService", message));
+            return true;
+        }
+        Belongs::Former => plan.requeue_after = Some(SOON),
+        Belongs::Others => {
+            let message = format!("the Service {name} belongs to somebody else");
+            facts.refused = Some(Refusal::taken(message));
+            // It may have no label, and nobody tells when it goes.
+            plan.requeue_after = Some(SELDOM);
+        }
     }
+    false
 }
 
-fn run(jobset: Option<&JobSet>, wanted: &JobSet, facts: &mut Facts<'_>, plan: &mut ClusterPlan) {
+fn run(
+    jobset: Option<&JobSet>,
+    is_free: bool,
+    wanted: &JobSet,
+    facts: &mut Facts<'_>,
+    plan: &mut ClusterPlan,
+) {
     match jobset {
-        None if facts.refused.is_none() => {
+        None if is_free => {
             plan.events.push(event(
                 Severity::Normal,
                 "CreatedJobSet",
@@ -195,7 +254,7 @@ fn run(jobset: Option<&JobSet>, wanted: &JobSet, facts: &mut Facts<'_>, plan: &m
         Some(jobset) if jobset.is_finished() => facts.ended = true,
         Some(jobset) => {
             let digest = |jobset: &JobSet| jobset.annotation(keys::TEMPLATE_DIGEST).map(str::to_owned);
-            facts.pending = digest(jobset) != digest(wanted);
+            facts.pending |= digest(jobset) != digest(wanted);
             if let Some(scaled) = scale::scaled(jobset, wanted) {
                 plan.events.push(event(
                     Severity::Normal,
@@ -225,8 +284,33 @@ pub(crate) fn event(severity: Severity, reason: &str, message: impl Into<String>
     }
 }
 
-/// All violations in one sentence.
-pub(crate) fn sentence(violations: &[Violation]) -> String {
-    let sentences: Vec<String> = violations.iter().map(ToString::to_string).collect();
-    sentences.join("; ")
+/// Why something is not run, and the reason of the event that tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    /// What is wrong with an object of a kind, with KubeRay's reason and beginning.
+    pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Self {
+        let is_named = |violation: &Violation| violation.field == "metadata.name";
+        let (part, shown) = match violations.iter().any(is_named) {
+            true => ("Metadata", "metadata"),
+            false => ("Spec", "spec"),
+        };
+        let sentences: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        Self {
+            reason: format!("Invalid{kind}{part}"),
+            message: format!("The {kind} {shown} is invalid: {}", sentences.join("; ")),
+        }
+    }
+
+    /// A name that is needed is somebody else's.
+    fn taken(message: String) -> Self {
+        Self {
+            reason: conditions::REPLICA_FAILURE.to_owned(),
+            message,
+        }
+    }
 }

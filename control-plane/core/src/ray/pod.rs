@@ -1,16 +1,21 @@
 //! The pod template of a node of Ray: the user's, with what KubeRay's users find in it.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector,
+    Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector,
     PodTemplateSpec, Probe, TCPSocketAction, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lockstep_api::ray::{RayCluster, keys};
 
 use super::names;
-use super::start::{self, DASHBOARD_PORT, GCS_PORT, Node, Role};
+use super::start::{self, DASHBOARD_PORT, GCS_PORT, METRICS_PORT, Node, Role};
 
 const SHARED_MEMORY: (&str, &str) = ("shared-mem", "/dev/shm");
+/// Name of the port of metrics.
+const METRICS: &str = "metrics";
 
 /// The template of one group's pods.
 pub(crate) fn template(
@@ -20,7 +25,8 @@ pub(crate) fn template(
     stated: &PodTemplateSpec,
 ) -> PodTemplateSpec {
     let mut template = stated.clone();
-    label(cluster, group, node.role, &mut template);
+    label(cluster, group, node, &mut template);
+    let keeps_command = keeps_command(cluster, stated);
     let Some(pod) = template.spec.as_mut() else {
         return template;
     };
@@ -39,33 +45,54 @@ pub(crate) fn template(
     let port = gcs_port(cluster);
     let command = node.command(container, &format!("{host}:{port}"));
     environment(cluster, group, node.role, (&host, &port), container);
-    env(container, "KUBERAY_GEN_RAY_START_CMD", &start::shown(&command));
-    if cluster.annotation(keys::OVERWRITE_CONTAINER_COMMAND) != Some("true") {
-        let before: Vec<String> = [container.command.take(), container.args.take()]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .collect();
+    // The command alone: shells that expand it without `eval` take a `;` for an argument.
+    env(container, "KUBERAY_GEN_RAY_START_CMD", &command);
+    let stated: Vec<&str> = [&container.command, &container.args]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    let before = stated.join(" ");
+    if !keeps_command && !start::starts_ray(&before) {
         container.command = Some(["/bin/bash", "-c", "--"].map(str::to_owned).into());
-        container.args = Some(vec![start::arguments(node.role, &before.join(" "), &command)]);
+        container.args = Some(vec![start::arguments(node.role, &before, &command)]);
     }
     if container.readiness_probe.is_none() {
         container.readiness_probe = Some(readiness(node));
     }
-    if share_memory(container) {
+    expose_metrics(container);
+    if node.param("plasma-directory").is_none() && share_memory(container) {
+        let size_limit = memory(container);
         let volumes = pod.volumes.get_or_insert_default();
         if !volumes.iter().any(|volume| volume.name == SHARED_MEMORY.0) {
             volumes.push(Volume {
                 name: SHARED_MEMORY.0.to_owned(),
                 empty_dir: Some(EmptyDirVolumeSource {
                     medium: Some("Memory".to_owned()),
-                    size_limit: None,
+                    size_limit,
                 }),
                 ..Volume::default()
             });
         }
     }
     template
+}
+
+/// Whether the container's own command is to stay: the cluster says so, or the pod template.
+fn keeps_command(cluster: &RayCluster, stated: &PodTemplateSpec) -> bool {
+    let of_pods = stated
+        .metadata
+        .as_ref()
+        .and_then(|meta| meta.annotations.as_ref());
+    let of_pods = of_pods.and_then(|annotations| annotations.get(keys::OVERWRITE_CONTAINER_COMMAND));
+    let said = [
+        cluster.annotation(keys::OVERWRITE_CONTAINER_COMMAND),
+        of_pods.map(String::as_str),
+    ];
+    said.into_iter()
+        .flatten()
+        .any(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// Port of the head's control store.
@@ -93,13 +120,14 @@ fn node_type(role: Role) -> &'static str {
     }
 }
 
-fn label(cluster: &RayCluster, group: &str, role: Role, template: &mut PodTemplateSpec) {
+fn label(cluster: &RayCluster, group: &str, node: Node<'_>, template: &mut PodTemplateSpec) {
     let meta = template.metadata.get_or_insert_default();
     // Pods of Jobs have names of their own.
     meta.name = None;
     meta.namespace = None;
     let labels = meta.labels.get_or_insert_default();
-    labels.extend(selector(cluster.name(), role));
+    labels.extend(node.labels.clone());
+    labels.extend(selector(cluster.name(), node.role));
     labels.insert(keys::GROUP.to_owned(), group.to_owned());
     labels.insert(keys::IS_RAY_NODE.to_owned(), "yes".to_owned());
 }
@@ -122,6 +150,7 @@ fn environment(
     env(container, "RAY_PORT", port);
     env(container, "RAY_ADDRESS", &format!("{head}:{port}"));
     env(container, "RAY_CLUSTER_NAME", cluster.name());
+    env(container, "RAY_CLUSTER_NAMESPACE", cluster.ns());
     env(container, "RAY_NODE_TYPE_NAME", group);
     if !has_env(container, "RAY_CLOUD_INSTANCE_ID") {
         container.env.get_or_insert_default().push(EnvVar {
@@ -188,6 +217,30 @@ fn readiness(node: Node<'_>) -> Probe {
         Role::Worker => probe.http_get = Some(http("/api/local_raylet_healthz", node.agent_port())),
     }
     probe
+}
+
+/// The port of metrics, by the name that monitors of pods select it by.
+fn expose_metrics(container: &mut Container) {
+    let ports = container.ports.get_or_insert_default();
+    let is_known = |port: &ContainerPort| {
+        port.name.as_deref() == Some(METRICS) || METRICS_PORT.parse() == Ok(port.container_port)
+    };
+    if let Ok(container_port) = METRICS_PORT.parse()
+        && !ports.iter().any(is_known)
+    {
+        ports.push(ContainerPort {
+            name: Some(METRICS.to_owned()),
+            container_port,
+            ..ContainerPort::default()
+        });
+    }
+}
+
+/// The most memory that a container takes, of which shared memory is a part: its limit, else its request.
+fn memory(container: &Container) -> Option<Quantity> {
+    let resources = container.resources.as_ref()?;
+    let of = |list: &Option<BTreeMap<String, Quantity>>| list.as_ref()?.get("memory").cloned();
+    of(&resources.limits).or_else(|| of(&resources.requests))
 }
 
 /// Ray's object store lives in shared memory, of which containers have 64 MiB on their own. True: a volume is needed.

@@ -11,6 +11,10 @@ use super::jobset::owner;
 use super::start::Role;
 use super::{names, pod};
 
+/// The type of Service that there is where none is stated.
+const CLUSTER_IP: &str = "ClusterIP";
+/// What Services have in the place of an address that have none.
+const HEADLESS: &str = "None";
 /// Ports that every head has, by the names that KubeRay gives them.
 const PORTS: [(&str, i32); 5] = [
     ("gcs-server", 6379),
@@ -18,6 +22,13 @@ const PORTS: [(&str, i32); 5] = [
     ("client", 10001),
     ("metrics", 8080),
     ("serve", 8000),
+];
+
+/// Flags of `ray start` that state such a port.
+const FLAGS: [(&str, &str); 3] = [
+    ("gcs-server", "port"),
+    ("dashboard", "dashboard-port"),
+    ("client", "ray-client-server-port"),
 ];
 
 /// The Service by which workers, submitters and users find the head, ready or not.
@@ -35,12 +46,50 @@ pub(crate) fn head(cluster: &RayCluster) -> Service {
         },
         spec: Some(ServiceSpec {
             type_: spec.head_group_spec.service_type.clone(),
+            // Whoever asks for its name is told the head's own address, at which every port answers.
+            cluster_ip: is_headless(cluster).then(|| HEADLESS.to_owned()),
             selector: Some(pod::selector(cluster.name(), Role::Head).into()),
             ports: Some(ports(cluster)),
             publish_not_ready_addresses: Some(true),
             ..ServiceSpec::default()
         }),
         status: None,
+    }
+}
+
+/// Whether the Service has no address of its own, as KubeRay's by default.
+fn is_headless(cluster: &RayCluster) -> bool {
+    let stated = cluster.spec.head_group_spec.service_type.as_deref();
+    matches!(stated, None | Some("" | CLUSTER_IP))
+}
+
+/// Whether the Service that there is differs from the one that the cluster asks for now. Others may have put more annotations on it.
+pub(crate) fn differs(found: &Service, cluster: &RayCluster) -> bool {
+    let wanted = head(cluster);
+    let kind = |service: &Service| {
+        let spec = service.spec.clone().unwrap_or_default();
+        let type_ = spec.type_.filter(|type_| !type_.is_empty());
+        let ports = spec.ports.into_iter().flatten();
+        let ports: Vec<(Option<String>, i32)> = ports.map(|port| (port.name, port.port)).collect();
+        let is_headless = spec.cluster_ip.as_deref() == Some(HEADLESS);
+        (type_.unwrap_or_else(|| CLUSTER_IP.to_owned()), is_headless, ports)
+    };
+    let annotations = found.metadata.annotations.as_ref();
+    let mut missing = wanted
+        .metadata
+        .annotations
+        .iter()
+        .flatten()
+        .filter(|(key, value)| annotations.and_then(|annotations| annotations.get(*key)) != Some(*value));
+    kind(found) != kind(&wanted) || missing.next().is_some()
+}
+
+/// The address of the head: its pod's, where its Service has none.
+pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
+    let own = service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
+    match own.as_deref() {
+        Some(HEADLESS) => pod_ip.to_owned(),
+        own => own.unwrap_or_default().to_owned(),
     }
 }
 
@@ -59,7 +108,11 @@ fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
             .unwrap_or_else(|| format!("{}-port", port.container_port));
         ports.insert(name, port.container_port);
     }
+    let params = cluster.spec.head_group_spec.ray_start_params.as_ref();
     for (name, port) in PORTS {
+        let flag = FLAGS.iter().find(|(named, _)| *named == name);
+        let stated = flag.and_then(|(_, flag)| params?.get(*flag)?.parse().ok());
+        let port = stated.unwrap_or(port);
         if !ports.contains_key(name) && !ports.values().any(|stated| *stated == port) {
             ports.insert(name.to_owned(), port);
         }

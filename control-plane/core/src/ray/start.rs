@@ -14,8 +14,8 @@ pub(crate) const DASHBOARD_PORT: &str = "8265";
 const AGENT_PORT: &str = "52365";
 /// Port of metrics.
 pub(crate) const METRICS_PORT: &str = "8080";
-/// Open files that Ray asks for.
-const ULIMIT: &str = "ulimit -n 65536";
+/// Open files that Ray asks for, unless the container states another number.
+const ULIMIT: &str = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}";
 
 /// The part that a node plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,19 +84,11 @@ impl Node<'_> {
         command
     }
 
-    /// What the node tells Ray that it has: what the group states, else the limits of its container, else its requests.
+    /// What the node tells Ray that it has: what the group states, and what it does not, by the limits of its container, else its requests.
     fn capacity(&self, container: &Container) -> Vec<(&'static str, String)> {
-        if !self.resources.is_empty() {
-            return self.stated();
-        }
         let resources = container.resources.as_ref();
         let limits = resources.and_then(|resources| resources.limits.as_ref());
         let requests = resources.and_then(|resources| resources.requests.as_ref());
-        let whole = |text: &str| {
-            quantity(text)
-                .map(|amount| (amount + 999) / 1000)
-                .filter(|amount| *amount > 0)
-        };
         let of = |name: &str| {
             let found = limits
                 .and_then(|list| list.get(name))
@@ -110,33 +102,51 @@ impl Node<'_> {
             .into_iter()
             .flatten()
             .filter(|(name, _)| name.ends_with("gpu"));
-        let gpus = gpus.filter_map(|(_, amount)| whole(&amount.0)).next();
-        let all = [("num-cpus", of("cpu")), ("memory", memory), ("num-gpus", gpus)];
-        all.into_iter()
-            .filter_map(|(name, amount)| Some((name, amount?.to_string())))
-            .collect()
+        let gpus = gpus
+            .filter_map(|(_, amount)| whole(&amount.0))
+            .find(|gpus| *gpus > 0);
+        let mut capacity = self.stated();
+        for (flag, amount) in [("num-cpus", of("cpu")), ("memory", memory), ("num-gpus", gpus)] {
+            if let Some(amount) = amount.filter(|amount| *amount > 0)
+                && capacity.iter().all(|(stated, _)| *stated != flag)
+            {
+                capacity.push((flag, amount.to_string()));
+            }
+        }
+        capacity
     }
 
+    /// What the group states, whose names are Ray's in any case. Ray has whole CPUs, GPUs and bytes.
     fn stated(&self) -> Vec<(&'static str, String)> {
         let mut own = Vec::new();
         let mut capacity = Vec::new();
         for (name, value) in self.resources {
-            let amount = quantity(value).unwrap_or(0);
-            let amount = match amount % 1000 {
-                0 => (amount / 1000).to_string(),
-                _ => format!("{}.{:03}", amount / 1000, amount % 1000),
-            };
-            match name.as_str() {
-                "CPU" => capacity.push(("num-cpus", amount)),
-                "GPU" => capacity.push(("num-gpus", amount)),
-                "memory" => capacity.push(("memory", amount)),
-                _ => own.push(format!("\"{name}\": {amount}")),
+            let whole = whole(value).unwrap_or(0).to_string();
+            match name.to_lowercase().as_str() {
+                "cpu" => capacity.push(("num-cpus", whole)),
+                "memory" => capacity.push(("memory", whole)),
+                gpu if gpu.ends_with("gpu") => capacity.push(("num-gpus", whole)),
+                _ => own.push(format!("\"{name}\": {}", exactly(value))),
             }
         }
         if !own.is_empty() {
             capacity.push(("resources", quoted(&format!("{{{}}}", own.join(", ")))));
         }
         capacity
+    }
+}
+
+/// An amount, rounded up.
+fn whole(text: &str) -> Option<i128> {
+    quantity(text).map(|amount| (amount + 999) / 1000)
+}
+
+/// An amount as JSON has it.
+fn exactly(text: &str) -> String {
+    let amount = quantity(text).unwrap_or(0);
+    match amount % 1000 {
+        0 => (amount / 1000).to_string(),
+        _ => format!("{}.{:03}", amount / 1000, amount % 1000),
     }
 }
 
@@ -154,9 +164,9 @@ pub(crate) fn arguments(role: Role, before: &str, command: &str) -> String {
     format!("{before}{ULIMIT}; {wait}exec {command}")
 }
 
-/// The command as KubeRay shows it to containers that start Ray themselves.
-pub(crate) fn shown(command: &str) -> String {
-    format!("{ULIMIT}; {command}")
+/// Whether a container's own command starts Ray.
+pub(crate) fn starts_ray(command: &str) -> bool {
+    command.contains("ray start")
 }
 
 /// One word of a shell's command line.

@@ -1,16 +1,19 @@
 //! The status of a RayCluster.
 
+mod pods;
+
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::ray::conditions::{self, reasons};
 use lockstep_api::ray::{HeadInfo, RayClusterState, RayClusterStatus};
-use lockstep_api::{JobSet, conditions as jobset_conditions, labels};
+use lockstep_api::{JobSet, conditions as jobset_conditions};
 
-use super::cluster::{ClusterPlan, ObservedCluster, event};
-use super::names;
+use self::pods::{Said, head_is_ready, missing, ready};
+use super::cluster::{ClusterPlan, ObservedCluster, Refusal, event};
+use super::validation::unsupported_annotation;
+use super::{names, service};
 use crate::gang::quantity;
 use crate::observed::is_controlled_by;
 use crate::plan::Severity;
@@ -22,7 +25,7 @@ pub(crate) struct Facts<'a> {
     /// The JobSet has completed or failed.
     pub(crate) ended: bool,
     /// Why the cluster is not run.
-    pub(crate) refused: Option<String>,
+    pub(crate) refused: Option<Refusal>,
     /// What runs was made from another spec.
     pub(crate) pending: bool,
 }
@@ -55,49 +58,36 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     counts(observed, facts.wanted, &mut draft.status);
     head(observed, &mut draft.status);
 
-    let head_ready = ready_pods(observed, |name| name == names::HEAD) > 0;
-    draft.condition(
-        conditions::HEAD_POD_READY,
-        head_ready,
-        if head_ready {
-            reasons::HEAD_POD_READY
-        } else {
-            reasons::HEAD_POD_NOT_READY
-        },
-        "",
-    );
-    let all_ready = head_ready && draft.status.ready_worker_replicas >= draft.status.desired_worker_replicas;
-    let provisioned = !suspended && (all_ready || draft.status.is_true(conditions::PROVISIONED));
-    draft.condition(
-        conditions::PROVISIONED,
-        provisioned,
-        if provisioned {
-            reasons::ALL_READY
-        } else {
-            reasons::PROVISIONING
-        },
-        "",
-    );
-    draft.condition(
-        conditions::SUSPENDING,
-        suspended && jobset.is_some(),
-        if suspended {
-            reasons::USER_REQUEST
-        } else {
-            reasons::NOT_REQUESTED
-        },
-        "",
-    );
-    draft.condition(
-        conditions::SUSPENDED,
-        suspended && jobset.is_none(),
-        if suspended {
-            reasons::USER_REQUEST
-        } else {
-            reasons::NOT_REQUESTED
-        },
-        "",
-    );
+    let head_ready = head_is_ready(observed);
+    let is_head_ready = head_ready.is_true;
+    draft.set(conditions::HEAD_POD_READY, head_ready);
+    let all_ready =
+        is_head_ready && draft.status.ready_worker_replicas >= draft.status.desired_worker_replicas;
+    // Once it is so it stays so, until all pods are gone; those of a suspension that was taken back go too.
+    let has_been = draft.status.is_true(conditions::PROVISIONED);
+    let stays = jobset.is_some_and(|jobset| suspended || !jobset.is_deleting());
+    let provisioned = match () {
+        () if suspended && jobset.is_none() => {
+            Said::new(false, reasons::PROVISIONING, "RayCluster has been suspended")
+        }
+        () if stays && (has_been || all_ready && !suspended) => Said::new(
+            true,
+            reasons::ALL_READY,
+            "All Ray Pods are ready for the first time",
+        ),
+        () => {
+            let message = "RayCluster Pods are being provisioned for first time";
+            Said::new(false, reasons::PROVISIONING, message)
+        }
+    };
+    let is_provisioned = provisioned.is_true && !suspended;
+    draft.set(conditions::PROVISIONED, provisioned);
+    for (type_, is_so) in [
+        (conditions::SUSPENDING, suspended && jobset.is_some()),
+        (conditions::SUSPENDED, suspended && jobset.is_none()),
+    ] {
+        draft.set(type_, Said::new(is_so, type_, ""));
+    }
     unsupported(observed, &mut draft);
     let pending = facts.pending && !suspended;
     draft.condition(
@@ -114,28 +104,23 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
             ""
         },
     );
-    let failure = failure(facts, jobset);
-    let (reason, message) = failure.clone().unwrap_or((reasons::NO_FAILURE, String::new()));
-    draft.condition(conditions::REPLICA_FAILURE, failure.is_some(), reason, &message);
+    let message = draft.failure(observed, facts, jobset);
 
     let failed = facts.ended || facts.refused.is_some();
     let state = match () {
         () if failed => Some(RayClusterState::failed),
         () if suspended && jobset.is_none() => Some(RayClusterState::suspended),
-        () if provisioned => Some(RayClusterState::ready),
+        () if is_provisioned => Some(RayClusterState::ready),
         () => None,
     };
     draft.status.reason = message;
     draft.finish(state, &before);
 }
 
-/// Why the cluster fails, with the reason in one word.
-fn failure(facts: &Facts<'_>, jobset: Option<&JobSet>) -> Option<(&'static str, String)> {
-    if let Some(message) = &facts.refused {
-        return Some((reasons::VALIDATION_FAILED, message.clone()));
-    }
-    let status = jobset?.status.as_ref()?;
-    if facts.ended {
+/// Why a JobSet that there is fails its cluster, with the reason in one word.
+fn failure(ended: bool, jobset: &JobSet) -> Option<(&'static str, String)> {
+    let status = jobset.status.as_ref()?;
+    if ended {
         let conditions = status
             .conditions
             .iter()
@@ -152,7 +137,9 @@ fn failure(facts: &Facts<'_>, jobset: Option<&JobSet>) -> Option<(&'static str, 
 
 /// Says which fields are ignored: in a condition, and in an event for each generation.
 fn unsupported(observed: &ObservedCluster, draft: &mut Draft<'_>) {
-    let paths = observed.cluster.spec.unsupported("spec");
+    let cluster = &observed.cluster;
+    let mut paths = cluster.spec.unsupported("spec");
+    paths.extend(unsupported_annotation(cluster.metadata.annotations.as_ref()));
     let message = match paths.is_empty() {
         true => String::new(),
         false => format!("not supported, and ignored: {}", paths.join(", ")),
@@ -181,7 +168,7 @@ fn counts(observed: &ObservedCluster, wanted: &JobSet, status: &mut RayClusterSt
     status.desired_worker_replicas = desired(wanted);
     status.min_worker_replicas = sum(&|group| group.min_replicas());
     status.max_worker_replicas = sum(&|group| group.max_replicas.unwrap_or(i32::MAX));
-    status.ready_worker_replicas = ready_pods(observed, |name| name != names::HEAD);
+    status.ready_worker_replicas = ready(observed, |name| name != names::HEAD);
     status.available_worker_replicas = status.ready_worker_replicas;
     let mut total: BTreeMap<&str, i128> = BTreeMap::new();
     for job in &wanted.spec.replicated_jobs {
@@ -232,20 +219,6 @@ fn shown(amount: i128, binary: bool) -> String {
     }
 }
 
-fn ready_pods(observed: &ObservedCluster, of: impl Fn(&str) -> bool) -> i32 {
-    let jobset = observed.jobset.as_ref().map(|jobset| jobset.uid_str());
-    let own = observed.jobs.iter().filter(|job| {
-        let label = |key: &str| job.metadata.labels.as_ref().and_then(|labels| labels.get(key));
-        jobset.is_some_and(|uid| is_controlled_by(&job.metadata, uid))
-            && label(labels::REPLICATED_JOB_NAME).is_some_and(|name| of(name))
-    });
-    own.fold(0, |sum, job| sum.saturating_add(ready(job)))
-}
-
-fn ready(job: &Job) -> i32 {
-    job.status.as_ref().and_then(|status| status.ready).unwrap_or(0)
-}
-
 fn head(observed: &ObservedCluster, status: &mut RayClusterStatus) {
     let service = observed.service.as_deref();
     let spec = service.and_then(|service| service.spec.as_ref());
@@ -260,7 +233,9 @@ fn head(observed: &ObservedCluster, status: &mut RayClusterStatus) {
         service_name: service
             .map(|_| names::head_service(observed.cluster.name()))
             .unwrap_or_default(),
-        service_ip: spec.and_then(|spec| spec.cluster_ip.clone()).unwrap_or_default(),
+        service_ip: service
+            .map(|service| service::address(service, &observed.head.pod_ip))
+            .unwrap_or_default(),
         ..observed.head.clone()
     };
 }
@@ -274,51 +249,76 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Sets a condition. One that was never true is not added as false, but for those that KubeRay shows from the start.
+    /// Sets a condition that is shown once it has been true, and tells of it in an event.
     fn condition(&mut self, type_: &str, is_true: bool, reason: &str, message: &str) {
-        let status = if is_true { "True" } else { "False" };
-        let always = [conditions::HEAD_POD_READY, conditions::PROVISIONED].contains(&type_);
-        let told = [
-            conditions::UNSUPPORTED_FIELDS,
+        if (is_true || self.status.condition(type_).is_some())
+            && self.set(type_, Said::new(is_true, reason, message))
+            && is_true
+        {
+            self.plan.events.push(event(Severity::Warning, type_, message));
+        }
+    }
+
+    /// Says why the cluster fails, as long as it does. The message.
+    fn failure(&mut self, observed: &ObservedCluster, facts: &Facts<'_>, jobset: Option<&JobSet>) -> String {
+        let missing = missing(observed);
+        if let Some(after) = missing.look_again {
+            let sooner = self.plan.requeue_after.map_or(after, |before| before.min(after));
+            self.plan.requeue_after = Some(sooner);
+        }
+        let refused = facts.refused.as_ref();
+        let found = refused.map(|refused| (reasons::VALIDATION_FAILED, refused.message.clone()));
+        let found = found
+            .or_else(|| failure(facts.ended, jobset?))
+            .or_else(|| missing.said.filter(|_| !observed.cluster.spec.is_suspended()));
+        let Some((reason, message)) = found else {
+            let conditions = &mut self.status.conditions;
+            conditions.retain(|condition| condition.type_ != conditions::REPLICA_FAILURE);
+            return String::new();
+        };
+        if self.set(
             conditions::REPLICA_FAILURE,
-            conditions::CHANGES_PENDING,
-        ];
+            Said::new(true, reason, message.clone()),
+        ) {
+            let told = refused.map_or(conditions::REPLICA_FAILURE, |refused| &refused.reason);
+            self.plan
+                .events
+                .push(event(Severity::Warning, told, message.clone()));
+        }
+        message
+    }
+
+    /// Sets a condition. True: it is another now.
+    fn set(&mut self, type_: &str, said: Said) -> bool {
+        let status = if said.is_true { "True" } else { "False" };
+        let Said { reason, message, .. } = said;
         let found = self
             .status
             .conditions
             .iter_mut()
             .find(|condition| condition.type_ == type_);
-        let changed = match found {
-            Some(condition) => {
-                let news =
-                    condition.status != status || condition.reason != reason || condition.message != message;
-                if condition.status != status {
-                    condition.last_transition_time = self.now.clone();
-                }
-                condition.status = status.to_owned();
-                condition.reason = reason.to_owned();
-                condition.message = message.to_owned();
-                condition.observed_generation = Some(self.generation)
-                    .filter(|_| news)
-                    .or(condition.observed_generation);
-                news
-            }
-            None if is_true || always => {
-                self.status.conditions.push(Condition {
-                    type_: type_.to_owned(),
-                    status: status.to_owned(),
-                    reason: reason.to_owned(),
-                    message: message.to_owned(),
-                    last_transition_time: self.now.clone(),
-                    observed_generation: Some(self.generation),
-                });
-                true
-            }
-            None => false,
+        let Some(condition) = found else {
+            self.status.conditions.push(Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason,
+                message,
+                last_transition_time: self.now.clone(),
+                observed_generation: Some(self.generation),
+            });
+            return true;
         };
-        if changed && is_true && told.contains(&type_) {
-            self.plan.events.push(event(Severity::Warning, type_, message));
+        let news = condition.status != status || condition.reason != reason || condition.message != message;
+        if condition.status != status {
+            condition.last_transition_time = self.now.clone();
         }
+        condition.status = status.to_owned();
+        condition.reason = reason;
+        condition.message = message;
+        condition.observed_generation = Some(self.generation)
+            .filter(|_| news)
+            .or(condition.observed_generation);
+        news
     }
 
     fn finish(mut self, state: Option<RayClusterState>, before: &RayClusterStatus) {

@@ -115,13 +115,8 @@ fn arguments(job: &RayJob, status: &RayJobStatus) -> Vec<String> {
 /// The Job that submits the present attempt. Its pod's death is never the job's: it is made anew, and attaches.
 pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
     let spec = &job.spec;
-    let labels: BTreeMap<String, String> = [
-        (keys::ORIGINATED_FROM_NAME, job.name()),
-        (keys::ORIGINATED_FROM_CRD, "RayJob"),
-        (keys::CLUSTER, status.ray_cluster_name.as_str()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into();
+    let mut labels: BTreeMap<String, String> = keys::originated_from_job(job.name()).into();
+    labels.insert(keys::CLUSTER.to_owned(), status.ray_cluster_name.clone());
     let elapsed = status
         .start_time
         .as_ref()
@@ -187,6 +182,9 @@ fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
         .submitter_pod_template
         .clone()
         .unwrap_or_else(|| default_template(job));
+    let meta = template.metadata.get_or_insert_default();
+    let labels = meta.labels.get_or_insert_default();
+    labels.extend(keys::originated_from_job(job.name()));
     let pod = template.spec.get_or_insert_default();
     // What the failure policy asks for.
     pod.restart_policy = Some("Never".to_owned());

@@ -4,11 +4,14 @@ mod decided;
 mod jobs;
 mod limits;
 mod schedules;
+mod shown;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{HeadInfo, RayCluster};
 use lockstep_api::{JobSet, labels};
 use serde_json::{Value, json};
@@ -65,7 +68,12 @@ fn until_rest(steps: usize, mut step: impl FnMut() -> bool) {
 struct World {
     cluster: RayCluster,
     jobset: Option<JobSet>,
+    /// The Service of the head's name, where it is not the one that goes with the JobSet.
+    service: Option<Service>,
     ready: [i32; 2],
+    head_pod: Option<Pod>,
+    /// When its Jobs began to make pods, where they have none.
+    without_pods: Option<i64>,
     kuberay: bool,
     seconds: i64,
 }
@@ -75,7 +83,10 @@ impl World {
         Self {
             cluster,
             jobset: None,
+            service: None,
             ready: [0, 0],
+            head_pod: None,
+            without_pods: None,
             kuberay: false,
             seconds: 0,
         }
@@ -90,14 +101,26 @@ impl World {
             cluster: Arc::new(self.cluster.clone()),
             jobset: self.jobset.clone().map(Arc::new),
             jobs: self.jobs(),
-            service: self
-                .jobset
-                .as_ref()
-                .map(|_| Arc::new(super::service::head(&self.cluster))),
-            head: HeadInfo::default(),
+            service: self.service.clone().map(Arc::new).or_else(|| {
+                let jobset = self.jobset.as_ref();
+                jobset.map(|_| Arc::new(super::service::head(&self.cluster)))
+            }),
+            head: self.head(),
+            head_pod: self.head_pod.clone().map(Box::new),
             kuberay: self.kuberay,
             now: self.now(),
         })
+    }
+
+    fn head(&self) -> HeadInfo {
+        let Some(pod) = &self.head_pod else {
+            return HeadInfo::default();
+        };
+        HeadInfo {
+            pod_name: pod.metadata.name.clone().unwrap_or_default(),
+            pod_ip: "10.0.0.1".to_owned(),
+            ..HeadInfo::default()
+        }
     }
 
     /// The Jobs of head and workers, with so many ready pods.
@@ -113,6 +136,7 @@ impl World {
             job.metadata.owner_references = serde_json::from_value(owner.clone()).unwrap();
             job.status = Some(JobStatus {
                 ready: Some(ready),
+                start_time: self.without_pods.map(|since| Time(at(since))),
                 ..JobStatus::default()
             });
             Arc::new(job)
@@ -129,6 +153,9 @@ impl World {
         if let Some(jobset) = plan.update_jobset {
             self.jobset = Some(*jobset);
         }
+        if plan.delete_service.is_some() {
+            self.service = None;
+        }
         if plan.delete_jobset.is_some() {
             self.jobset = None;
             self.ready = [0, 0];
@@ -143,7 +170,11 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..10 {
             let plan = self.plan();
-            if plan == ClusterPlan::default() {
+            let still = ClusterPlan {
+                requeue_after: plan.requeue_after,
+                ..ClusterPlan::default()
+            };
+            if plan == still {
                 return;
             }
             self.act(plan);
@@ -161,17 +192,18 @@ impl World {
     }
 }
 
+/// The pod template of a replicatedJob.
+fn pod_template(jobset: &JobSet, name: &str) -> PodTemplateSpec {
+    let job = jobset.replicated_job(name).unwrap();
+    job.template.spec.as_ref().unwrap().template.clone()
+}
+
+/// The Ray container of a replicatedJob.
+fn ray_container(jobset: &JobSet, name: &str) -> Container {
+    pod_template(jobset, name).spec.unwrap().containers.remove(0)
+}
+
 /// The shell's command line of the Ray container of a replicatedJob.
 fn command(jobset: &JobSet, name: &str) -> String {
-    let job = jobset.replicated_job(name).unwrap();
-    let pod = job
-        .template
-        .spec
-        .as_ref()
-        .unwrap()
-        .template
-        .spec
-        .as_ref()
-        .unwrap();
-    pod.containers[0].args.clone().unwrap().join(" ")
+    ray_container(jobset, name).args.unwrap().join(" ")
 }

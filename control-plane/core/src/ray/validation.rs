@@ -2,8 +2,11 @@
 
 mod groups;
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ray::{
-    ConcurrencyPolicy, RayCluster, RayCronJob, RayJob, RayJobSpec, RayJobSubmissionMode,
+    ConcurrencyPolicy, RayCluster, RayCronJob, RayJob, RayJobSpec, RayJobSubmissionMode, keys,
 };
 
 use super::cron::Schedule;
@@ -27,7 +30,12 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
         LONGEST_CLUSTER_NAME,
         &mut violations,
     );
-    groups::validate("spec", &cluster.spec, &mut violations);
+    groups::validate(
+        "spec",
+        &cluster.spec,
+        is_fault_tolerant(&cluster.metadata),
+        &mut violations,
+    );
     compiled("spec", cluster, &mut violations);
     violations
 }
@@ -37,7 +45,12 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
 pub fn job(job: &RayJob) -> Vec<Violation> {
     let mut violations = Vec::new();
     name("RayJob", job.name(), LONGEST_JOB_NAME, &mut violations);
-    job_spec("spec", &job.spec, &mut violations);
+    job_spec(
+        "spec",
+        &job.spec,
+        is_fault_tolerant(&job.metadata),
+        &mut violations,
+    );
     compiled(
         "spec.rayClusterSpec",
         &super::job::first_cluster(job),
@@ -78,10 +91,28 @@ pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
             wrong(field, "must be greater than or equal to 0".to_owned());
         }
     }
-    job_spec("spec.jobTemplate", &spec.job_template, &mut violations);
+    let fault_tolerant = is_fault_tolerant(&cron.metadata);
+    job_spec(
+        "spec.jobTemplate",
+        &spec.job_template,
+        fault_tolerant,
+        &mut violations,
+    );
     let cluster = super::job::first_cluster(&super::cron::first_job(cron));
     compiled("spec.jobTemplate.rayClusterSpec", &cluster, &mut violations);
     violations
+}
+
+/// Whether the annotation says that the head keeps its state in Redis.
+fn is_fault_tolerant(meta: &ObjectMeta) -> bool {
+    unsupported_annotation(meta.annotations.as_ref()).is_some()
+}
+
+/// The path of the annotation that asks for what is not supported, where it is stated.
+pub(crate) fn unsupported_annotation(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let value = annotations?.get(keys::FAULT_TOLERANCE)?;
+    let path = format!("metadata.annotations[{}]", keys::FAULT_TOLERANCE);
+    value.eq_ignore_ascii_case("true").then_some(path)
 }
 
 /// What only the JobSet of a cluster shows: its annotations, and a gang that the groups have no pods for. `path` is that of the cluster's spec.
@@ -100,7 +131,7 @@ fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
 }
 
 /// What is wrong with the spec of a job, at `path`.
-fn job_spec(path: &str, spec: &RayJobSpec, violations: &mut Vec<Violation>) {
+fn job_spec(path: &str, spec: &RayJobSpec, fault_tolerant: bool, violations: &mut Vec<Violation>) {
     let mut wrong =
         |field: &str, message: &str| violations.push(Violation::new(format!("{path}.{field}"), message));
     match spec.submission_mode() {
@@ -164,7 +195,10 @@ fn job_spec(path: &str, spec: &RayJobSpec, violations: &mut Vec<Violation>) {
     if let Err(error) = super::submitter::stated_environment(spec) {
         wrong(
             "runtimeEnvYAML",
-            &format!("is no YAML of a runtime environment: {error}"),
+            &format!(
+                "failed to unmarshal RuntimeEnvYAML: {}: {error}",
+                spec.runtime_env_yaml
+            ),
         );
     }
     let resources = &spec.entrypoint_resources;
@@ -186,7 +220,12 @@ fn job_spec(path: &str, spec: &RayJobSpec, violations: &mut Vec<Violation>) {
                 "is the RayJob's to say, by spec.suspend",
             );
         }
-        groups::validate(&format!("{path}.rayClusterSpec"), cluster, violations);
+        groups::validate(
+            &format!("{path}.rayClusterSpec"),
+            cluster,
+            fault_tolerant,
+            violations,
+        );
     }
 }
 

@@ -23,8 +23,8 @@ use lockstep_api::ray::{
 };
 
 use self::start::{job, name};
-use super::cluster::{MANAGED_BY_ANOTHER, event, sentence};
-use super::validation;
+use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use super::validation::{self, unsupported_annotation};
 use crate::plan::{Event, JobRef, Severity};
 
 pub use schedule::Schedule;
@@ -134,25 +134,28 @@ impl<'a> Draft<'a> {
 
     /// Says which fields are ignored.
     fn name_unsupported(&mut self) {
-        let paths = self.cron.spec.unsupported("spec");
+        let mut paths = self.cron.spec.unsupported("spec");
+        paths.extend(unsupported_annotation(self.cron.metadata.annotations.as_ref()));
         let message = format!("not supported, and ignored: {}", paths.join(", "));
         let message = Some(message).filter(|_| !paths.is_empty());
-        self.condition(UNSUPPORTED_FIELDS, reasons::IGNORED, message);
+        self.condition(UNSUPPORTED_FIELDS, reasons::IGNORED, UNSUPPORTED_FIELDS, message);
     }
 
     /// The schedule, where the spec can be. Where it cannot, that is said.
     fn schedule(&mut self) -> Option<Schedule> {
         let violations = validation::cron(self.cron);
-        let message = Some(sentence(&violations)).filter(|_| !violations.is_empty());
-        self.condition(VALIDATION_FAILED, reasons::VALIDATION_FAILED, message);
+        let refusal = Refusal::invalid("RayCronJob", &violations);
+        let message = Some(refusal.message).filter(|_| !violations.is_empty());
+        let told = "InvalidRayCronJobSpec";
+        self.condition(VALIDATION_FAILED, reasons::VALIDATION_FAILED, told, message);
         match violations.is_empty() {
             true => Schedule::of(&self.cron.spec).ok(),
             false => None,
         }
     }
 
-    /// Puts a condition, which an event tells of when it is new; or takes it away.
-    fn condition(&mut self, type_: &str, reason: &str, message: Option<String>) {
+    /// Puts a condition, which an event with the reason `told` tells of when it is new; or takes it away.
+    fn condition(&mut self, type_: &str, reason: &str, told: &str, message: Option<String>) {
         let conditions = &mut self.status.conditions;
         let before = conditions.iter().position(|condition| condition.type_ == type_);
         let before = before.map(|index| conditions.remove(index));
@@ -169,7 +172,7 @@ impl<'a> Draft<'a> {
         });
         conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
         if is_new {
-            self.tell(Severity::Warning, type_, message);
+            self.tell(Severity::Warning, told, message);
         }
     }
 

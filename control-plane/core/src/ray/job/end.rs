@@ -5,9 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
 
 use super::follow::Submitter;
-use super::names::job_id;
+use super::names::{job_id, last_id};
 use super::{Draft, POLL, Ray, has_ended, question};
-use crate::plan::{JobRef, Severity};
+use crate::plan::Severity;
 
 /// How long a job that is to be stopped is waited for when its RayJob is deleted.
 const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);
@@ -22,8 +22,9 @@ impl Draft<'_> {
         let spec = &self.job.spec;
         let elapsed = self.since(self.status.start_time.as_ref());
         let left = |seconds: Option<i64>| Some(SignedDuration::from_secs(seconds?).saturating_sub(elapsed));
-        let before_running =
-            self.status.job_deployment_status == Some(Phase::Initializing) && self.status.num_retries == 0;
+        let phase = &self.status.job_deployment_status;
+        let before_running = matches!(phase, Some(Phase::Initializing | Phase::Retrying))
+            && self.status.first_submission_time.is_none();
         let limits = [
             (
                 "DeadlineExceeded",
@@ -42,9 +43,7 @@ impl Draft<'_> {
                 self.look_again(left);
                 continue;
             }
-            if !self.status.dashboard_url.is_empty() && !has_ended(&self.status.job_status) {
-                self.plan.stop = Some(self.status.job_id.clone());
-            }
+            self.stop_last();
             if self.status.job_status.is_empty() {
                 // It might submit yet.
                 self.delete_submitter();
@@ -54,6 +53,20 @@ impl Draft<'_> {
             return true;
         }
         false
+    }
+
+    /// Has the attempt that was made last stopped, and says so in the status. One that was only prepared never comes.
+    fn stop_last(&mut self) {
+        let status = &mut self.status;
+        if status.job_deployment_status == Some(Phase::Retrying) {
+            status.job_id = last_id(self.job, status);
+            status.session = std::mem::take(&mut status.previous_session);
+        }
+        let has_ended = has_ended(&status.job_status)
+            || matches!(self.ray, Ray::Reached { job: Some(info), .. } if info.has_ended());
+        if !status.dashboard_url.is_empty() && !has_ended {
+            self.plan.stop = Some(status.job_id.clone());
+        }
     }
 
     /// The end, without another attempt.
@@ -97,6 +110,7 @@ impl Draft<'_> {
     /// Deletes what there is, then is suspended.
     pub(super) fn suspend(&mut self) {
         if self.delete_submitter() | self.delete_cluster() {
+            self.tell_what_does_not_go();
             return self.look_again(POLL);
         }
         self.status = RayJobStatus {
@@ -106,48 +120,13 @@ impl Draft<'_> {
         self.enter(Phase::Suspended);
     }
 
-    /// Has the submitter deleted. True: it is still there.
-    pub(super) fn delete_submitter(&mut self) -> bool {
-        let Some(submitter) = self
-            .observed
-            .submitter
-            .as_deref()
-            .filter(|job| self.owns(&job.metadata))
-        else {
-            return false;
-        };
-        if submitter.metadata.deletion_timestamp.is_none() {
-            self.plan.delete_submitter = Some(JobRef::of(submitter));
-        }
-        true
-    }
-
-    /// Has the cluster deleted. True: it is still there.
-    pub(super) fn delete_cluster(&mut self) -> bool {
-        let Some(cluster) = self
-            .observed
-            .cluster
-            .as_deref()
-            .filter(|cluster| self.owns(&cluster.metadata))
-        else {
-            return false;
-        };
-        if !cluster.is_deleting() {
-            self.plan.delete_cluster = Some(JobRef {
-                name: cluster.name().to_owned(),
-                uid: cluster.uid_str().to_owned(),
-            });
-        }
-        true
-    }
-
     /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The submitter stays for its logs.
     pub(super) fn clean_up(&mut self) {
         let over = self.since(self.status.end_time.as_ref());
         if let Ray::Reached {
             session,
             job: Some(info),
-        } = &self.observed.ray
+        } = self.ray
             && *session == self.status.session
         {
             self.status.job_status.clone_from(&info.status);
@@ -177,13 +156,15 @@ impl Draft<'_> {
     /// The RayJob is being deleted: its job is stopped first, where that can be done.
     pub(super) fn finalize(&mut self) {
         let waited = self.since(self.job.metadata.deletion_timestamp.as_ref());
-        let is_live = match &self.observed.ray {
+        let is_live = match self.ray {
             Ray::Unasked => false,
-            Ray::Unreachable | Ray::Refused(_) => self.status.job_deployment_status == Some(Phase::Running),
+            Ray::Unreachable | Ray::Refused(_) | Ray::Failing(_) => {
+                self.status.job_deployment_status == Some(Phase::Running)
+            }
             Ray::Reached { job, .. } => job.as_ref().is_some_and(|job| !job.has_ended()),
         };
         if is_live && waited < STOP_ON_DELETION {
-            self.plan.stop = Some(self.status.job_id.clone());
+            self.plan.stop = Some(last_id(self.job, &self.status));
             self.look_again(SignedDuration::from_secs(1));
         } else {
             self.plan.remove_finalizer = true;

@@ -32,8 +32,9 @@ pub(super) enum Submitter {
 impl Draft<'_> {
     pub(super) fn follow(&mut self) {
         self.look_again(POLL);
+        self.has_been_submitted();
         let submitter = self.submitter();
-        match self.observed.ray.clone() {
+        match self.ray.clone() {
             Ray::Reached { session, .. } if session != self.status.session => {
                 // The job may have ended before.
                 if !self.seen_to_its_end(submitter) {
@@ -43,6 +44,7 @@ impl Draft<'_> {
             Ray::Reached { job: Some(info), .. } => self.told(&info, submitter),
             Ray::Reached { job: None, .. } => self.unknown(submitter),
             Ray::Refused(why) => self.refused(&why),
+            Ray::Failing(why) => self.failing(&why),
             Ray::Unasked | Ray::Unreachable => self.unreachable(submitter),
         }
     }
@@ -101,11 +103,9 @@ impl Draft<'_> {
             return;
         }
         match submitter {
-            Submitter::Works | Submitter::Ended => {}
-            Submitter::Missing if self.observed.submitter.is_none() => {
-                let job = submitter::job(self.job, &self.status, self.observed.now);
-                self.plan.create_submitter = Some(Box::new(job));
-            }
+            Submitter::Works => self.replace_lost_submitter(),
+            Submitter::Ended => {}
+            Submitter::Missing if self.observed.submitter.is_none() => self.create_submitter(),
             Submitter::Missing | Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed => {
                 self.delete_submitter();
             }
@@ -123,8 +123,7 @@ impl Draft<'_> {
             return;
         }
         match submitter {
-            Submitter::Works => {}
-            Submitter::Missing => self.attach(submitter),
+            Submitter::Works | Submitter::Missing => self.attach(submitter),
             Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed | Submitter::Ended => {
                 self.attempt_failed(
                     "SubmissionFailed",
@@ -173,6 +172,18 @@ impl Draft<'_> {
             let message = format!("Ray was out of reach for {} s", OUT_OF_REACH.as_secs());
             self.attempt_failed("JobStatusCheckTimeoutExceeded", message);
         }
+    }
+
+    /// The dashboard has not taken the job, for a reason that may pass.
+    pub(super) fn failing(&mut self, why: &str) {
+        self.status.message = format!("{} has not taken the job: {why}", self.status.dashboard_url);
+        self.out_of_reach();
+    }
+
+    /// What is to be done before a job was submitted need not be done in time any more.
+    pub(super) fn has_been_submitted(&mut self) {
+        let now = self.now();
+        self.status.first_submission_time.get_or_insert(now);
     }
 
     /// Ray would not take the job.

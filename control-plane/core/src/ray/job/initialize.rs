@@ -9,6 +9,7 @@ use lockstep_api::ray::{
 
 use super::{Draft, POLL, Ray};
 use crate::plan::Severity;
+use crate::ray::cluster::is_left_by;
 use crate::ray::submitter;
 
 /// Restarts of the cluster in an attempt, before its head was up, that are forgiven.
@@ -37,6 +38,11 @@ impl Draft<'_> {
             self.plan.create_cluster = Some(Box::new(cluster));
             return self.tell(Severity::Normal, "CreatedRayCluster", message);
         };
+        if cluster.is_deleting() || self.is_left(&cluster.metadata) {
+            // Another one takes its place once it is gone.
+            self.look_again(POLL);
+            return self.tell_what_does_not_go();
+        }
         if !self.owns(&cluster.metadata) {
             let message = format!("the RayCluster {} belongs to somebody else", cluster.name());
             return self.fail("SubmissionFailed", message);
@@ -48,22 +54,22 @@ impl Draft<'_> {
             return self.attempt_failed("SubmissionFailed", message);
         }
         if !self.is_ready(cluster) {
-            return;
+            // That it is out of reach says nothing then.
+            return self.reached();
         }
         self.look_again(POLL);
         self.status.dashboard_url = dashboard(cluster);
-        let (session, job) = match &self.observed.ray {
+        let (session, job) = match self.ray {
             Ray::Reached { session, job } => (session, job),
             Ray::Unasked => return,
             Ray::Refused(why) => return self.refused(why),
+            Ray::Failing(why) => return self.failing(why),
             Ray::Unreachable => {
                 self.status.message = format!("{} is out of reach", self.status.dashboard_url);
                 return self.out_of_reach();
             }
         };
-        if self.status.unreachable_since.take().is_some() {
-            self.status.message.clear();
-        }
+        self.reached();
         // Written down before anything is submitted to it.
         if self.status.session != *session {
             self.status.session.clone_from(session);
@@ -78,17 +84,21 @@ impl Draft<'_> {
             }
             _ if self.delete_submitter() => {}
             _ => {
-                self.plan.create_submitter = Some(Box::new(submitter::job(
-                    self.job,
-                    &self.status,
-                    self.observed.now,
-                )));
+                self.create_submitter();
                 self.running();
             }
         }
     }
 
+    /// What was said of a dashboard that did not answer, or would not take the job, is over.
+    fn reached(&mut self) {
+        if self.status.unreachable_since.take().is_some() {
+            self.status.message.clear();
+        }
+    }
+
     fn running(&mut self) {
+        self.has_been_submitted();
         self.enter(Phase::Running);
         self.look_again(POLL);
     }
@@ -130,14 +140,16 @@ impl Draft<'_> {
         })
     }
 
+    /// Whether an object was made for a former RayJob of this name.
+    fn is_left(&self, meta: &ObjectMeta) -> bool {
+        is_left_by(meta, "RayJob", self.job.name(), self.job.uid_str())
+    }
+
     /// Whether the Job of the RayJob's name is somebody else's. What a RayJob of the same name has left goes by itself.
     fn is_foreign(&self, job: &Job) -> bool {
-        let is_left = job.metadata.owner_references.iter().flatten().any(|owner| {
-            owner.controller == Some(true) && owner.kind == "RayJob" && owner.name == self.job.name()
-        });
         self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode
             && !self.owns(&job.metadata)
-            && !is_left
+            && !self.is_left(&job.metadata)
             && job.metadata.deletion_timestamp.is_none()
     }
 }
@@ -171,19 +183,15 @@ fn dashboard(cluster: &RayCluster) -> String {
 pub(super) fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
     let mut spec = job.spec.ray_cluster_spec.clone().unwrap_or_default();
     spec.managed_by.clone_from(&job.spec.managed_by);
-    let labels = [
-        (keys::ORIGINATED_FROM_NAME, job.name()),
-        (keys::ORIGINATED_FROM_CRD, "RayJob"),
-    ];
+    let mut labels = job.metadata.labels.clone().unwrap_or_default();
+    labels.extend(keys::originated_from_job(job.name()));
+    let mode = job.spec.submission_mode();
+    labels.insert(keys::SUBMISSION_MODE.to_owned(), mode.as_str().to_owned());
     RayCluster {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             namespace: job.metadata.namespace.clone(),
-            labels: Some(
-                labels
-                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                    .into(),
-            ),
+            labels: Some(labels),
             annotations: job.metadata.annotations.clone().map(|mut annotations| {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
                 annotations

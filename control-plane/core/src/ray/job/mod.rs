@@ -18,6 +18,7 @@
 
 mod end;
 mod follow;
+mod gone;
 mod initialize;
 mod names;
 mod retry;
@@ -36,9 +37,9 @@ pub(super) use initialize::owner;
 pub(super) use names::first_cluster;
 pub use names::is_begun;
 
-use self::names::{cluster_name, job_id};
-use super::cluster::{MANAGED_BY_ANOTHER, event, sentence};
-use super::validation;
+use self::names::{cluster_name, job_id, last_id};
+use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use super::validation::{self, unsupported_annotation};
 use crate::observed::is_controlled_by;
 use crate::plan::{Event, JobRef, Severity};
 
@@ -76,8 +77,10 @@ pub enum Ray {
     Unasked,
     /// It did not answer.
     Unreachable,
-    /// It would not take the job, and why.
+    /// It will not take the job, and why.
     Refused(String),
+    /// It has not taken the job for now, and why.
+    Failing(String),
     /// It answered.
     Reached {
         /// The run of Ray.
@@ -143,7 +146,7 @@ pub struct JobPlan {
 
 /// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need not be asked.
 #[must_use]
-pub fn question(job: &RayJob) -> Option<(&str, &str)> {
+pub fn question(job: &RayJob) -> Option<(&str, String)> {
     let status = job.status.as_ref()?;
     let asks = match status.job_deployment_status.as_ref()? {
         Phase::Initializing | Phase::Running | Phase::Retrying => true,
@@ -151,7 +154,7 @@ pub fn question(job: &RayJob) -> Option<(&str, &str)> {
         Phase::Failed => !has_ended(&status.job_status),
         _ => false,
     };
-    (asks && !status.dashboard_url.is_empty()).then_some((&status.dashboard_url, &status.job_id))
+    (asks && !status.dashboard_url.is_empty()).then(|| (status.dashboard_url.as_str(), last_id(job, status)))
 }
 
 /// Decides what is to be done about a RayJob.
@@ -166,8 +169,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         .flatten()
         .any(|name| name == FINALIZER);
     if job.is_deleting() {
-        // KubeRay's finalizer has the same name.
-        if has_finalizer && (is_begun(job) || draft.not_ours().is_none()) {
+        // KubeRay's finalizer has the same name. Where its controller is gone nobody else takes it away.
+        if has_finalizer && (is_begun(job) || draft.left_to_another().is_none()) {
             draft.finalize();
         }
         return draft.plan;
@@ -218,16 +221,26 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
 struct Draft<'a> {
     observed: &'a ObservedJob,
     job: &'a RayJob,
+    /// What the dashboard says, where it can be believed.
+    ray: &'a Ray,
     status: RayJobStatus,
     plan: JobPlan,
 }
 
 impl<'a> Draft<'a> {
     fn new(observed: &'a ObservedJob) -> Self {
+        let status = observed.job.status.clone().unwrap_or_default();
+        let knows_sessions = !status.session.is_empty() || !status.previous_session.is_empty();
+        let ray = match &observed.ray {
+            // It has told its session before: whoever answers now, without one, is not Ray.
+            Ray::Reached { session, .. } if session.is_empty() && knows_sessions => &Ray::Unreachable,
+            ray => ray,
+        };
         Self {
             observed,
             job: &observed.job,
-            status: observed.job.status.clone().unwrap_or_default(),
+            ray,
+            status,
             plan: JobPlan::default(),
         }
     }
@@ -251,7 +264,7 @@ impl<'a> Draft<'a> {
     fn has_ended_in_time(&self) -> bool {
         let runs = self.status.job_deployment_status == Some(Phase::Running);
         runs && matches!(
-            &self.observed.ray,
+            self.ray,
             Ray::Reached { session, job: Some(info) } if *session == self.status.session && info.has_ended()
         )
     }
@@ -260,7 +273,23 @@ impl<'a> Draft<'a> {
         is_controlled_by(meta, self.job.uid_str())
     }
 
+    /// Why nothing is done about the job.
     fn not_ours(&self) -> Option<String> {
+        let is_kuberays =
+            !self.status.ray_cluster_name.is_empty() && !is_begun(self.job) && !self.job.is_claimed();
+        self.left_to_another().or_else(|| {
+            // Whether it runs at this moment or not: its pods do.
+            is_kuberays.then(|| {
+                format!(
+                    "KubeRay's controller has begun this job; spec.managedBy: {} gives it to this one",
+                    lockstep_api::ray::CONTROLLER_NAME
+                )
+            })
+        })
+    }
+
+    /// Which controller looks after the job at this moment, where it is another one.
+    fn left_to_another(&self) -> Option<String> {
         if let Some(manager) = self.job.managed_by_another() {
             return Some(format!("spec.managedBy is {manager}: this job is left to it"));
         }
@@ -292,8 +321,8 @@ impl<'a> Draft<'a> {
         self.name_unsupported();
         let violations = validation::job(self.job);
         if !violations.is_empty() {
-            let message = sentence(&violations);
-            self.tell(Severity::Warning, "ValidationFailed", message.clone());
+            let Refusal { reason, message } = Refusal::invalid("RayJob", &violations);
+            self.tell(Severity::Warning, &reason, message.clone());
             self.status.job_deployment_status = Some(Phase::ValidationFailed);
             self.status.reason = "ValidationFailed".to_owned();
             self.status.message = message;
@@ -314,7 +343,9 @@ impl<'a> Draft<'a> {
 
     /// Says which fields are ignored: in a condition, and in an event.
     fn name_unsupported(&mut self) {
-        let paths = self.job.spec.unsupported("spec");
+        let annotations = self.job.metadata.annotations.as_ref();
+        let mut paths = self.job.spec.unsupported("spec");
+        paths.extend(unsupported_annotation(annotations));
         self.status
             .conditions
             .retain(|condition| condition.type_ != UNSUPPORTED_FIELDS);

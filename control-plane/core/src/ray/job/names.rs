@@ -1,7 +1,7 @@
 //! Names and ids, which follow from the RayJob's UID and the attempt.
 
 use lockstep_api::naming::hex_digest;
-use lockstep_api::ray::{RayCluster, RayJob};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus, RayJobStatus};
 
 use super::initialize::cluster_for;
 
@@ -34,6 +34,14 @@ pub(super) fn job_id(job: &RayJob, attempt: i32) -> String {
         ("", _) => format!("{}-{}", job.name(), digits(job, "job", attempt)),
         (stated, 0) => stated.to_owned(),
         (stated, attempt) => format!("{stated}-{attempt}"),
+    }
+}
+
+/// Id of the attempt that was made last: while the next one is prepared, the one before.
+pub(super) fn last_id(job: &RayJob, status: &RayJobStatus) -> String {
+    match status.job_deployment_status {
+        Some(RayJobDeploymentStatus::Retrying) => job_id(job, status.num_retries.saturating_sub(1).max(0)),
+        _ => status.job_id.clone(),
     }
 }
 

@@ -16,7 +16,7 @@ impl Draft<'_> {
     pub(super) fn retry(&mut self) {
         self.look_again(POLL);
         if self.delete_submitter() {
-            return;
+            return self.tell_what_does_not_go();
         }
         match self
             .observed
@@ -25,7 +25,7 @@ impl Draft<'_> {
             .filter(|cluster| !self.needs_another(cluster))
         {
             Some(cluster) => self.start_anew(cluster),
-            None if self.delete_cluster() => {}
+            None if self.delete_cluster() => self.tell_what_does_not_go(),
             None => {
                 self.status.ray_cluster_name = cluster_name(self.job, self.status.num_retries);
                 self.status.dashboard_url.clear();
@@ -48,12 +48,12 @@ impl Draft<'_> {
         let word = self.status.job_id.clone();
         let jobset = self.observed.jobset.as_deref();
         let before = &self.status.previous_session;
-        let is_another = match &self.observed.ray {
+        let is_another = match self.ray {
             Ray::Reached { session, .. } if before.is_empty() => {
                 !session.is_empty() || jobset.is_some_and(|jobset| has_restarted(jobset, &word))
             }
             Ray::Reached { session, .. } => session != before,
-            Ray::Unasked | Ray::Unreachable | Ray::Refused(_) => false,
+            Ray::Unasked | Ray::Unreachable | Ray::Refused(_) | Ray::Failing(_) => false,
         };
         if is_another && self.is_ready(cluster) {
             return self.again();
@@ -72,6 +72,7 @@ impl Draft<'_> {
     fn again(&mut self) {
         self.status.retrying_since = None;
         self.status.restarts_before = self.restarts();
+        self.forget_what_did_not_go();
         self.enter(Phase::Initializing);
     }
 }

@@ -43,12 +43,12 @@ fn ray_is_started_with_what_the_container_has() {
     ));
     assert_eq!(
         command(&jobset, "head"),
-        "ulimit -n 65536; exec ray start --head --block --dashboard-agent-listen-port=52365 --dashboard-host=0.0.0.0 \
+        "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; exec ray start --head --block --dashboard-agent-listen-port=52365 --dashboard-host=0.0.0.0 \
          --memory=4294967296 --metrics-export-port=8080 --no-monitor --num-cpus=2 --num-gpus=1"
     );
     let workers = command(&jobset, "small");
     assert!(
-        workers.starts_with("ulimit -n 65536; until (exec 3<>\"/dev/tcp/$FQ_RAY_IP/$RAY_PORT\")"),
+        workers.starts_with("ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; until (exec 3<>\"/dev/tcp/$FQ_RAY_IP/$RAY_PORT\")"),
         "{workers}"
     );
     assert!(
@@ -65,43 +65,65 @@ fn another_port_of_the_head_reaches_the_workers() {
     assert!(command(&jobset, "small").contains("--address=rc-head-svc.ns.svc:6380"));
 }
 
-#[test]
-fn the_users_command_runs_first_or_instead() {
+/// A cluster whose head's container runs this.
+fn with_command(command: &str, args: &str) -> RayCluster {
     let mut own = cluster(json!({}));
     let pod = own.spec.head_group_spec.template.spec.as_mut().unwrap();
-    pod.containers[0].command = Some(vec!["echo".to_owned()]);
-    pod.containers[0].args = Some(vec!["hello".to_owned()]);
+    pod.containers[0].command = Some(vec![command.to_owned()]);
+    pod.containers[0].args = Some(vec![args.to_owned()]);
+    own
+}
+
+#[test]
+fn the_users_command_runs_first() {
+    let head = command(&compile(&with_command("echo", "hello")), "head");
     assert!(
-        command(&compile(&own), "head").starts_with("echo hello && ulimit -n 65536; exec ray start --head")
+        head.starts_with(
+            "echo hello && ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; exec ray start --head"
+        ),
+        "{head}"
     );
-    own.metadata.annotations =
-        Some([(keys::OVERWRITE_CONTAINER_COMMAND.to_owned(), "true".to_owned())].into());
-    let jobset = compile(&own);
-    assert_eq!(command(&jobset, "head"), "hello");
-    let template = &jobset.spec.replicated_jobs[0]
-        .template
-        .spec
-        .as_ref()
-        .unwrap()
-        .template;
-    let env = template.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
-    let generated = env
-        .iter()
-        .find(|variable| variable.name == "KUBERAY_GEN_RAY_START_CMD")
-        .unwrap();
-    assert!(
-        generated
-            .value
-            .as_ref()
-            .unwrap()
-            .starts_with("ulimit -n 65536; ray start --head")
-    );
+}
+
+#[test]
+fn the_users_command_stays_where_that_is_asked_for_or_it_starts_ray() {
+    let overwrite =
+        |value: &str| Some([(keys::OVERWRITE_CONTAINER_COMMAND.to_owned(), value.to_owned())].into());
+    let mut by_cluster = with_command("echo", "hello");
+    by_cluster.metadata.annotations = overwrite("true");
+    let mut by_template = with_command("echo", "hello");
+    let meta = &mut by_template.spec.head_group_spec.template.metadata;
+    meta.get_or_insert_default().annotations = overwrite("True");
+    for (own, args) in [
+        (by_cluster, "hello"),
+        (by_template, "hello"),
+        (
+            with_command("sh", "-c 'ray start --head --block'"),
+            "-c 'ray start --head --block'",
+        ),
+    ] {
+        let jobset = compile(&own);
+        assert_eq!(command(&jobset, "head"), args);
+        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell takes for one command and its arguments.
+        let generated = variable(&jobset, "head", "KUBERAY_GEN_RAY_START_CMD");
+        assert!(
+            generated.starts_with("ray start --head --block") && !generated.contains(';'),
+            "{generated}"
+        );
+    }
+}
+
+/// A variable of the Ray container of a replicatedJob.
+fn variable(jobset: &JobSet, job: &str, name: &str) -> String {
+    let found = ray_container(jobset, job).env.unwrap();
+    let found = found.into_iter().find(|variable| variable.name == name);
+    found.unwrap().value.unwrap()
 }
 
 #[test]
 fn stated_resources_and_labels_become_flags() {
     let jobset = compile(&cluster(json!({"headGroupSpec": {
-        "resources": {"CPU": "0", "memory": "1Gi", "slots": "3"},
+        "resources": {"CPU": "0", "memory": "1Gi", "slots": "3", "half": "500m"},
         "labels": {"zone": "a"},
     }})));
     let head = command(&jobset, "head");
@@ -110,20 +132,64 @@ fn stated_resources_and_labels_become_flags() {
         "{head}"
     );
     assert!(
-        head.contains("--resources='{\"slots\": 3}'") && head.contains("--labels='zone=a'"),
+        head.contains("--resources='{\"half\": 0.500, \"slots\": 3}'") && head.contains("--labels='zone=a'"),
         "{head}"
+    );
+}
+
+#[test]
+fn what_a_group_does_not_state_is_what_its_container_has() {
+    for (resources, flags) in [
+        (json!({"cpu": "1500m"}), ["--memory=4294967296", "--num-cpus=2"]),
+        (json!({"Memory": "1Ki"}), ["--memory=1024", "--num-cpus=2"]),
+        (json!({"nvidia.com/gpu": "3"}), ["--num-cpus=2", "--num-gpus=3"]),
+    ] {
+        let head = command(
+            &compile(&cluster(json!({"headGroupSpec": {"resources": resources}}))),
+            "head",
+        );
+        assert!(
+            flags.iter().all(|flag| head.contains(flag)) && !head.contains("--resources"),
+            "{head}"
+        );
+    }
+}
+
+#[test]
+fn nodes_know_their_namespace_show_their_metrics_and_share_their_memory() {
+    let jobset = compile(&cluster(json!({})));
+    for job in ["head", "small"] {
+        assert_eq!(variable(&jobset, job, "RAY_CLUSTER_NAMESPACE"), "ns");
+        let ports = ray_container(&jobset, job).ports.unwrap();
+        assert_eq!(
+            (ports[0].name.as_deref(), ports[0].container_port),
+            (Some("metrics"), 8080)
+        );
+        let volumes = pod_template(&jobset, job).spec.unwrap().volumes.unwrap();
+        let limit = volumes[0].empty_dir.as_ref().unwrap().size_limit.as_ref();
+        assert_eq!(limit.map(|limit| limit.0.as_str()), Some("4Gi"));
+    }
+    let elsewhere = json!({"headGroupSpec": {"rayStartParams": {"plasma-directory": "/mnt"}}});
+    let head = pod_template(&compile(&cluster(elsewhere)), "head");
+    assert_eq!(head.spec.unwrap().volumes, None);
+}
+
+#[test]
+fn labels_of_a_group_are_on_its_pods_beside_kuberays() {
+    let labels = json!({"zone": "a", "ray.io/node-type": "other", "ray.io/group": "other"});
+    let jobset = compile(&cluster(json!({"headGroupSpec": {"labels": labels}})));
+    let labels = pod_template(&jobset, "head").metadata.unwrap().labels.unwrap();
+    let of = |key: &str| labels[key].as_str();
+    assert_eq!(
+        (of("zone"), of("ray.io/node-type"), of("ray.io/group")),
+        ("a", "head", "headgroup")
     );
 }
 
 #[test]
 fn pods_carry_kuberays_labels() {
     let jobset = compile(&cluster(json!({})));
-    let template = &jobset.spec.replicated_jobs[1]
-        .template
-        .spec
-        .as_ref()
-        .unwrap()
-        .template;
+    let template = pod_template(&jobset, "small");
     let labels = template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
     let labels: Vec<(&str, &str)> = labels
         .iter()
@@ -163,6 +229,42 @@ fn the_service_selects_the_head_and_has_its_ports() {
             ("metrics", 8080),
             ("serve", 8000)
         ]
+    );
+}
+
+#[test]
+fn the_service_has_no_address_of_its_own_unless_another_type_is_stated() {
+    for (type_, address) in [
+        (None, Some("None")),
+        (Some("ClusterIP"), Some("None")),
+        (Some("NodePort"), None),
+    ] {
+        let stated = cluster(json!({"headGroupSpec": {"serviceType": type_}}));
+        let service = crate::ray::service::head(&stated);
+        let spec = service.spec.as_ref().unwrap();
+        assert_eq!(
+            (spec.cluster_ip.as_deref(), spec.type_.as_deref()),
+            (address, type_)
+        );
+        assert_eq!(spec.publish_not_ready_addresses, Some(true));
+    }
+}
+
+#[test]
+fn ports_that_the_flags_of_ray_state_are_those_of_the_service() {
+    let params = json!({"port": "6380", "dashboard-port": "9999"});
+    let service = crate::ray::service::head(&cluster(json!({"headGroupSpec": {"rayStartParams": params}})));
+    let ports = service.spec.unwrap().ports.unwrap();
+    let port = |name: &str| {
+        ports
+            .iter()
+            .find(|port| port.name.as_deref() == Some(name))
+            .unwrap()
+            .port
+    };
+    assert_eq!(
+        (port("gcs-server"), port("dashboard"), port("client")),
+        (6380, 9999, 10001)
     );
 }
 

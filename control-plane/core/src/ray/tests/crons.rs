@@ -3,7 +3,6 @@
 mod refused;
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayCronJob, RayCronJobStatus, RayJob, RayJobDeploymentStatus as Phase, conditions};
 
 use super::jobs::rayjob;

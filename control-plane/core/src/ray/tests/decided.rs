@@ -174,7 +174,7 @@ fn autoscaling_is_refused_by_name() {
     let mut world = World::new(cluster(json!({"enableInTreeAutoscaling": true})));
     let plan = world.plan();
     assert!(plan.create_jobset.is_none());
-    assert_eq!(reasons(&plan), [conditions::REPLICA_FAILURE]);
+    assert_eq!(reasons(&plan), ["InvalidRayClusterSpec"]);
     world.settle();
     assert_eq!(world.state(), "failed");
     assert!(
@@ -219,6 +219,57 @@ fn a_name_that_others_have_is_not_taken_from_them() {
     let plan = world.plan();
     assert!(plan.update_jobset.is_none() && plan.delete_jobset.is_none() && plan.create_jobset.is_none());
     assert!(plan.status.unwrap().reason.contains("belongs to somebody else"));
+}
+
+/// A cluster `rc` that was there before, and what it was made of.
+fn former(name: &str) -> (JobSet, Service) {
+    let mut former = cluster(json!({}));
+    former.metadata.name = Some(name.to_owned());
+    former.metadata.uid = Some("uid-former".to_owned());
+    (compile(&former), crate::ray::service::head(&former))
+}
+
+#[test]
+fn what_a_former_cluster_of_the_name_has_left_is_waited_for() {
+    let (jobset, service) = former("rc");
+    let deleting = {
+        let (mut jobset, _) = former("other");
+        jobset.metadata.deletion_timestamp = Some(Time(at(0)));
+        jobset
+    };
+    for (jobset, service) in [
+        (Some(jobset), None),
+        (None, Some(service)),
+        (Some(deleting), None),
+    ] {
+        let mut world = World::new(cluster(json!({})));
+        (world.jobset, world.service) = (jobset, service);
+        world.settle();
+        assert_eq!(world.state(), "", "{:?}", world.cluster.status);
+        let plan = world.plan();
+        assert!(plan.create_jobset.is_none() && plan.requeue_after.is_some());
+        (world.jobset, world.service) = (None, None);
+        world.settle();
+        assert!(world.jobset.is_some());
+    }
+}
+
+#[test]
+fn a_service_of_the_name_that_is_somebody_elses_fails_the_cluster() {
+    let mut world = World::new(cluster(json!({})));
+    world.service = Some(Service::default());
+    world.settle();
+    assert_eq!(world.state(), "failed");
+    let reason = &world.cluster.status.as_ref().unwrap().reason;
+    assert!(
+        reason.contains("the Service rc-head-svc belongs to somebody else"),
+        "{reason}"
+    );
+    // Nobody tells when it goes.
+    assert!(world.plan().requeue_after.is_some());
+    world.service = None;
+    world.settle();
+    assert_eq!(world.state(), "");
 }
 
 #[test]
@@ -269,8 +320,7 @@ fn a_cluster_that_was_taken_on_stays_when_kuberay_comes() {
 #[test]
 fn one_that_is_being_deleted_is_left_to_the_garbage_collector() {
     let mut world = running();
-    world.cluster.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now()));
+    world.cluster.metadata.deletion_timestamp = Some(Time(world.now()));
     world.cluster.spec.worker_group_specs[0].replicas = Some(4);
     assert_eq!(world.plan(), ClusterPlan::default());
 }

@@ -1,12 +1,12 @@
 //! What is done about a RayJob: each state, each transition, and what KubeRay's users complained of, by the number of the issue.
 
 mod attempts;
+mod gone;
 mod last_words;
 mod refused;
 mod submission;
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::annotations::RESTART_REQUEST;
 use lockstep_api::ray::{RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, conditions};
 
@@ -293,9 +293,24 @@ fn the_pre_running_deadline_is_over_once_the_job_runs() {
         (stage.phase(), stage.status().reason.as_str()),
         (Phase::Failed, "PreRunningDeadlineExceeded")
     );
-    let mut stage = running(limit);
+    let mut stage = running(limit.clone());
     stage.wait(60);
     assert_eq!(stage.phase(), Phase::Running);
+    // Nor does it hold while the next attempt is prepared.
+    stage.says("FAILED").wait(60);
+    assert_eq!(stage.phase(), Phase::Retrying);
+    // An attempt that failed before anything was submitted is no submission.
+    let mut stage = Stage::new(limit);
+    stage.settle();
+    let cluster = stage.cluster.as_mut().unwrap();
+    cluster.status.get_or_insert_default().state = Some(RayClusterState::failed);
+    stage.settle();
+    assert_eq!(
+        (stage.phase(), stage.status().num_retries),
+        (Phase::Initializing, 1)
+    );
+    stage.wait(30);
+    assert_eq!(stage.status().reason, "PreRunningDeadlineExceeded");
 }
 
 #[test]

@@ -88,6 +88,22 @@ fn each_mistake_is_named_by_its_field() {
             json!({"enableInTreeAutoscaling": true}),
             "spec.enableInTreeAutoscaling: is not supported",
         ),
+        (
+            head_env("RAY_REDIS_ADDRESS", "redis:6379"),
+            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance",
+        ),
+        (
+            head_env("REDIS_USERNAME", "me"),
+            "spec.headGroupSpec: cannot set redis username",
+        ),
+        (
+            json!({"headGroupSpec": {"rayStartParams": {"redis-username": "me"}}}),
+            "spec.headGroupSpec: cannot set redis username",
+        ),
+        (
+            head_env("RAY_enable_autoscaler_v2", "1"),
+            "spec.headGroupSpec.template: environment variable RAY_enable_autoscaler_v2 cannot be set to '1'",
+        ),
     ];
     for (spec, expected) in cases {
         let found = wrong(&cluster(spec.clone()));
@@ -96,6 +112,23 @@ fn each_mistake_is_named_by_its_field() {
             "{spec}: {found:?}"
         );
     }
+}
+
+/// A head whose container has this variable.
+fn head_env(name: &str, value: &str) -> Value {
+    let container = json!({"name": "ray", "env": [{"name": name, "value": value}]});
+    json!({"headGroupSpec": {"template": {"spec": {"containers": [container]}}}})
+}
+
+#[test]
+fn redis_is_the_users_where_an_annotation_says_so_and_the_autoscaler_may_be_off() {
+    let mut redis = cluster(head_env("RAY_REDIS_ADDRESS", "redis:6379"));
+    redis.metadata.annotations = Some([("ray.io/ft-enabled".to_owned(), "true".to_owned())].into());
+    assert_eq!(wrong(&redis), [""; 0]);
+    assert_eq!(
+        wrong(&cluster(head_env("RAY_enable_autoscaler_v2", "0"))),
+        [""; 0]
+    );
 }
 
 #[test]

@@ -3,18 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use lockstep_api::ray::{RayClusterSpec, WorkerGroupSpec};
+use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec};
 
 use crate::ray::names;
 use crate::validation::{Violation, label_value, qualified_name};
 
 type Map = BTreeMap<String, String>;
 
+/// Variable by which Ray's head finds the Redis that it keeps its state in.
+const REDIS_ADDRESS: &str = "RAY_REDIS_ADDRESS";
+/// Variable by which Ray's head expects its autoscaler beside it.
+const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
 
-/// What is wrong with the spec of a cluster, at `path`.
-pub(super) fn validate(path: &str, spec: &RayClusterSpec, violations: &mut Vec<Violation>) {
+/// What is wrong with the spec of a cluster, at `path`. `fault_tolerant`: an annotation says that the head keeps its state in Redis.
+pub(super) fn validate(
+    path: &str,
+    spec: &RayClusterSpec,
+    fault_tolerant: bool,
+    violations: &mut Vec<Violation>,
+) {
     if spec.enable_in_tree_autoscaling == Some(true) {
         violations.push(Violation::new(
             format!("{path}.enableInTreeAutoscaling"),
@@ -33,6 +42,7 @@ pub(super) fn validate(path: &str, spec: &RayClusterSpec, violations: &mut Vec<V
         &head.labels,
         &mut wrong,
     );
+    outside(head, fault_tolerant, &mut wrong);
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
     violations.extend(wrong.into_iter().map(at_head));
 
@@ -77,6 +87,35 @@ pub(super) fn validate(path: &str, spec: &RayClusterSpec, violations: &mut Vec<V
 fn has_container(template: &PodTemplateSpec) -> bool {
     let pod = template.spec.as_ref();
     pod.is_some_and(|pod| !pod.containers.is_empty())
+}
+
+/// What the head is told to have outside of it, or beside it, which is not made here.
+fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, String)>) {
+    let pod = head.template.spec.as_ref();
+    let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
+    let variable = |name: &str| env?.iter().find(|variable| variable.name == name);
+    let params = head.ray_start_params.as_ref();
+    if variable(REDIS_ADDRESS).is_some() && !fault_tolerant {
+        let message = format!(
+            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, but GcsFaultToleranceOptions is not set. Please set \
+             GcsFaultToleranceOptions to enable GCS fault tolerance"
+        );
+        wrong.push((".template", message));
+    }
+    let user = params.and_then(|params| params.get("redis-username"));
+    if user.is_some_and(|user| !user.is_empty()) || variable("REDIS_USERNAME").is_some() {
+        let message = "cannot set redis username in rayStartParams or environment variables - use GcsFaultToleranceOptions.RedisUsername \
+                       instead";
+        wrong.push(("", message.to_owned()));
+    }
+    let autoscaler = variable(AUTOSCALER).and_then(|variable| variable.value.as_deref());
+    if let Some(value @ ("1" | "true")) = autoscaler {
+        let message = format!(
+            "environment variable {AUTOSCALER} cannot be set to '{value}' when enableInTreeAutoscaling is false. Please set \
+             enableInTreeAutoscaling: true to use autoscaler v2"
+        );
+        wrong.push((".template", message));
+    }
 }
 
 /// How many pods a group has.

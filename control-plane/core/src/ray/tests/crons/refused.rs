@@ -17,7 +17,7 @@ fn a_spec_that_cannot_be_is_refused_until_it_can() {
     );
     assert_eq!(stage.told.len(), 1, "{:?}", stage.told);
     assert_eq!(
-        stage.heard(conditions::VALIDATION_FAILED),
+        stage.heard("InvalidRayCronJobSpec"),
         Some(condition.message.as_str())
     );
     stage.cron.spec = Stage::new(json!({})).cron.spec;
@@ -31,7 +31,8 @@ fn each_mistake_is_named_by_its_field() {
         let mut stage = Stage::new(spec);
         stage.settle();
         stage
-            .heard(conditions::VALIDATION_FAILED)
+            .heard("InvalidRayCronJobSpec")
+            .and_then(|message| message.strip_prefix("The RayCronJob spec is invalid: "))
             .unwrap_or_default()
             .to_owned()
     };
@@ -76,7 +77,7 @@ fn each_mistake_is_named_by_its_field() {
     let mut stage = Stage::new(json!({}));
     stage.cron.metadata.name = Some("c".repeat(37));
     stage.settle();
-    let message = stage.heard(conditions::VALIDATION_FAILED).unwrap();
+    let message = stage.heard("InvalidRayCronJobSpec").unwrap();
     assert!(
         message.contains("RayCronJob name should be no more than 36 characters"),
         "{message}"

@@ -163,3 +163,48 @@ fn kuberay_4637_a_cluster_that_fails_uses_up_the_retries() {
         (Phase::Failed, 3, 3)
     );
 }
+
+#[test]
+fn a_cluster_that_is_being_deleted_is_no_place_for_a_job() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle().head_is_ready();
+    stage.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(0)));
+    stage.session("s0");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Initializing, 0));
+    assert!(stage.plan().requeue_after.is_some());
+    stage.cluster = None;
+    stage.settle();
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
+}
+
+#[test]
+fn the_end_of_a_job_that_is_between_two_attempts_stops_the_one_that_was_made() {
+    let first = |limit: Value| {
+        let mut stage = running(limit);
+        let id = stage.status().job_id.clone();
+        // Ray was away for long, and is back with the job.
+        stage.ray = Ray::Unreachable;
+        stage.settle().wait(301);
+        assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Retrying, 1));
+        stage.session("s0").says("RUNNING");
+        assert_eq!(question(&stage.job).unwrap().1, id);
+        (stage, id)
+    };
+    let (mut stage, id) = first(json!({"backoffLimit": 1, "activeDeadlineSeconds": 400}));
+    stage.wait(100);
+    assert_eq!((stage.phase(), &stage.status().job_id), (Phase::Failed, &id));
+    assert_eq!(stage.status().session, "s0");
+    // It is told until it has heard.
+    let told = stage.stopped.len();
+    stage.wait(2);
+    assert!(stage.stopped.len() > told && stage.stopped.iter().all(|stopped| *stopped == id));
+    stage.says("STOPPED");
+    assert_eq!(stage.status().job_status, "STOPPED");
+
+    let (mut stage, id) = first(json!({"backoffLimit": 1}));
+    stage.job.metadata.deletion_timestamp = Some(Time(at(stage.seconds)));
+    assert_eq!(stage.step().stop, Some(id));
+    assert!(stage.job.metadata.finalizers.is_some());
+    stage.says("STOPPED");
+    assert!(stage.job.metadata.finalizers.is_none());
+}

@@ -43,11 +43,11 @@ fn what_is_not_supported_is_refused_by_name() {
         ),
         (
             json!({"runtimeEnvYAML": "a: [b"}),
-            "spec.runtimeEnvYAML: is no YAML",
+            "spec.runtimeEnvYAML: failed to unmarshal RuntimeEnvYAML: ",
         ),
         (
             json!({"runtimeEnvYAML": "just words"}),
-            "spec.runtimeEnvYAML: is no YAML",
+            "spec.runtimeEnvYAML: failed to unmarshal RuntimeEnvYAML: ",
         ),
         (
             json!({"entrypointResources": "{"}),
@@ -56,8 +56,15 @@ fn what_is_not_supported_is_refused_by_name() {
     ];
     for (spec, expected) in cases {
         let mut stage = Stage::new(spec.clone());
+        stage.step();
+        let told = &stage.step().events[0];
+        assert_eq!(
+            (told.reason.as_str(), &told.message),
+            ("InvalidRayJobSpec", &stage.status().message)
+        );
         stage.settle();
         assert_eq!(stage.phase(), Phase::ValidationFailed, "{spec}");
+        assert!(stage.status().message.starts_with("The RayJob spec is invalid: "));
         assert!(
             stage.status().message.contains(expected),
             "{spec}: {}",
@@ -72,6 +79,11 @@ fn what_is_not_supported_is_refused_by_name() {
         long.status()
             .message
             .contains("RayJob name should be no more than 47 characters")
+    );
+    assert!(
+        long.status()
+            .message
+            .starts_with("The RayJob metadata is invalid: ")
     );
 }
 
@@ -94,6 +106,13 @@ fn ignored_fields_are_named() {
         "not supported, and ignored: spec.deletionStrategy"
     );
     assert_eq!(stage.phase(), Phase::Initializing);
+    let mut stage = Stage::new(json!({"rayClusterSpec": {"networkPolicy": {}}}));
+    stage.job.metadata.annotations = Some([("ray.io/ft-enabled".to_owned(), "true".to_owned())].into());
+    stage.settle();
+    assert_eq!(
+        stage.status().conditions[0].message,
+        "not supported, and ignored: spec.rayClusterSpec.networkPolicy, metadata.annotations[ray.io/ft-enabled]"
+    );
 }
 
 #[test]
@@ -110,36 +129,62 @@ fn jobs_of_other_controllers_are_left_alone() {
     }
 }
 
-/// KubeRay's controller has begun it, and writes the same status and the same finalizer.
+/// A job that KubeRay's controller has begun, which writes the same status and the same finalizer.
+fn kuberays(phase: Phase, managed_by: Value) -> Stage {
+    let mut stage =
+        Stage::new(json!({"jobId": "stated", "shutdownAfterJobFinishes": true, "managedBy": managed_by}));
+    stage.job.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    stage.job.status = Some(RayJobStatus {
+        job_deployment_status: Some(phase),
+        job_id: "stated".to_owned(),
+        ray_cluster_name: "rj-x7k2p".to_owned(),
+        failed: i32::MAX,
+        ..RayJobStatus::default()
+    });
+    stage
+}
+
+const PHASES: [Phase; 4] = [
+    Phase::Initializing,
+    Phase::Running,
+    Phase::Complete,
+    Phase::Failed,
+];
+
 #[test]
 fn a_job_that_kuberay_has_begun_is_left_to_it() {
-    for phase in [
-        Phase::Initializing,
-        Phase::Running,
-        Phase::Complete,
-        Phase::Failed,
-    ] {
-        let mut stage = Stage::new(json!({"jobId": "stated", "shutdownAfterJobFinishes": true}));
-        stage.kuberay = true;
-        stage.job.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
-        stage.job.status = Some(RayJobStatus {
-            job_deployment_status: Some(phase),
-            job_id: "stated".to_owned(),
-            ray_cluster_name: "rj-x7k2p".to_owned(),
-            failed: i32::MAX,
-            ..RayJobStatus::default()
-        });
-        let before = stage.job.clone();
+    // Whether its controller runs at this moment or not.
+    for (phase, kuberay) in PHASES
+        .into_iter()
+        .flat_map(|phase| [(phase.clone(), true), (phase, false)])
+    {
+        let mut stage = kuberays(phase, json!(null));
+        stage.kuberay = kuberay;
         let left = JobPlan {
             notice: stage.plan().notice,
             ..JobPlan::default()
         };
         assert!(left.notice.is_some());
         assert_eq!(stage.step(), left);
-        stage.job.metadata.deletion_timestamp = Some(Time(at(0)));
-        assert_eq!(stage.step(), JobPlan::default());
-        assert_eq!(stage.job.metadata.finalizers, before.metadata.finalizers);
     }
+}
+
+#[test]
+fn the_finalizer_of_a_job_that_kuberay_has_begun_goes_where_kuberay_is_gone() {
+    for kuberay in [true, false] {
+        let mut stage = kuberays(Phase::Complete, json!(null));
+        stage.kuberay = kuberay;
+        stage.job.metadata.deletion_timestamp = Some(Time(at(0)));
+        stage.step();
+        assert_eq!(stage.job.metadata.finalizers.is_some(), kuberay);
+    }
+}
+
+#[test]
+fn a_job_that_kuberay_has_begun_and_that_is_given_to_this_controller_is_followed() {
+    let stage = kuberays(Phase::Initializing, json!("lockstep.dev/ray-controller"));
+    let plan = stage.plan();
+    assert!(plan.notice.is_none() && plan.create_cluster.is_some());
 }
 
 #[test]

@@ -148,6 +148,14 @@ fn the_submitter_has_what_the_job_asks_for() {
         "activeDeadlineSeconds": 100,
     }));
     let job = stage.submitter.as_ref().unwrap().spec.as_ref().unwrap();
+    let labels = job.template.metadata.clone().unwrap().labels.unwrap();
+    assert_eq!(
+        (
+            labels["ray.io/originated-from-cr-name"].as_str(),
+            labels["ray.io/originated-from-crd"].as_str()
+        ),
+        ("rj", "RayJob")
+    );
     assert_eq!(
         (job.backoff_limit, job.active_deadline_seconds),
         (Some(2), Some(160))
@@ -181,4 +189,102 @@ fn the_submitter_has_what_the_job_asks_for() {
         words[4..],
         ["--entrypoint-resources", "{\"slots\": 1}", "--", "python main.py"]
     );
+}
+
+/// One whose head is ready, and whose job is to be submitted over HTTP.
+fn over_http(limit: i64) -> Stage {
+    let mut stage = Stage::new(json!({"submissionMode": "HTTPMode", "activeDeadlineSeconds": limit}));
+    stage.settle().head_is_ready().settle();
+    stage
+}
+
+#[test]
+fn a_dashboard_that_does_not_take_the_job_is_out_of_reach_and_says_so() {
+    let mut stage = over_http(10_000);
+    stage.ray = Ray::Failing("500 Internal Server Error: no agent".to_owned());
+    stage.settle();
+    let status = stage.status();
+    assert!(
+        status.message.contains("has not taken the job: 500") && status.unreachable_since.is_some(),
+        "{status:?}"
+    );
+    stage.wait(301);
+    assert_eq!(stage.status().reason, "JobStatusCheckTimeoutExceeded");
+
+    let mut stage = over_http(10_000);
+    stage.ray = Ray::Failing("503".to_owned());
+    stage.settle();
+    stage.ray = Ray::Reached {
+        session: "s0".to_owned(),
+        job: None,
+    };
+    stage.says("RUNNING");
+    assert_eq!(
+        (stage.phase(), stage.status().unreachable_since.is_some()),
+        (Phase::Running, false)
+    );
+}
+
+#[test]
+fn a_head_that_is_not_ready_is_not_out_of_reach() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle().head_is_ready();
+    stage.ray = Ray::Unreachable;
+    stage.settle();
+    assert!(stage.status().unreachable_since.is_some());
+    stage.cluster.as_mut().unwrap().status = None;
+    stage.wait(301);
+    let status = stage.status();
+    assert_eq!(
+        (&status.unreachable_since, status.message.as_str(), stage.phase()),
+        (&None, "", Phase::Initializing)
+    );
+    // It counts anew.
+    stage.head_is_ready().settle();
+    assert_eq!(stage.phase(), Phase::Initializing);
+}
+
+#[test]
+fn a_dashboard_without_sessions_gets_its_job() {
+    for mode in ["K8sJobMode", "HTTPMode"] {
+        let mut stage = Stage::new(json!({"submissionMode": mode, "backoffLimit": 1}));
+        stage.settle().head_is_ready().settle();
+        // Each question finds Ray as it was: it is told of no submission here.
+        for _ in 0..3 {
+            stage.ray = Ray::Reached {
+                session: String::new(),
+                job: None,
+            };
+            stage.step();
+        }
+        assert!(!stage.submitted.is_empty(), "{mode}");
+        stage.says("RUNNING").says("SUCCEEDED");
+        assert_eq!(stage.phase(), Phase::Complete, "{mode}");
+    }
+}
+
+#[test]
+fn what_has_told_a_session_and_tells_none_is_not_believed() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.session("");
+    assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Running, 0));
+    assert!(stage.status().unreachable_since.is_some());
+    stage.session("s0").says("FAILED").session("").wait(60);
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
+}
+
+#[test]
+fn the_cluster_has_the_jobs_labels() {
+    let mut stage = Stage::new(json!({"submissionMode": "HTTPMode"}));
+    let labels = json!({"team": "a", "ray.io/originated-from-cr-name": "another"});
+    stage.job.metadata.labels = serde_json::from_value(labels).unwrap();
+    stage.settle();
+    let labels = stage.cluster.unwrap().metadata.labels.unwrap();
+    let expected = json!({
+        "team": "a",
+        "ray.io/originated-from-cr-name": "rj",
+        "ray.io/originated-from-crd": "RayJob",
+        "ray.io/job-submission-mode": "HTTPMode",
+    });
+    assert_eq!(json!(labels), expected);
 }

@@ -1,0 +1,124 @@
+//! What is deleted, what does not go, and submitters whose pods are lost.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Draft;
+use crate::plan::{JobRef, Severity};
+use crate::ray::submitter;
+
+/// How long what is deleted may take to go before that is told, and how long a pod of the submitter.
+const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+/// How messages about what does not go begin.
+const WAITS: &str = "waits until ";
+
+impl Draft<'_> {
+    /// Has the submitter deleted. True: it is still there.
+    pub(super) fn delete_submitter(&mut self) -> bool {
+        let Some(submitter) = self
+            .observed
+            .submitter
+            .as_deref()
+            .filter(|job| self.owns(&job.metadata))
+        else {
+            return false;
+        };
+        if submitter.metadata.deletion_timestamp.is_none() {
+            let submitter = JobRef::of(submitter);
+            let message = format!("deleted the Job {}", submitter.name);
+            self.plan.delete_submitter = Some(submitter);
+            self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
+        }
+        true
+    }
+
+    /// Has the cluster deleted. True: it is still there.
+    pub(super) fn delete_cluster(&mut self) -> bool {
+        let Some(cluster) = self
+            .observed
+            .cluster
+            .as_deref()
+            .filter(|cluster| self.owns(&cluster.metadata))
+        else {
+            return false;
+        };
+        if !cluster.is_deleting() {
+            let cluster = JobRef {
+                name: cluster.name().to_owned(),
+                uid: cluster.uid_str().to_owned(),
+            };
+            let message = format!("deleted the RayCluster {}", cluster.name);
+            self.plan.delete_cluster = Some(cluster);
+            self.tell(Severity::Normal, "DeletedRayCluster", message);
+        }
+        true
+    }
+
+    /// Has the submitter created.
+    pub(super) fn create_submitter(&mut self) {
+        let job = submitter::job(self.job, &self.status, self.observed.now);
+        self.plan.create_submitter = Some(Box::new(job));
+        let message = format!("created the Job {}", self.job.name());
+        self.tell(Severity::Normal, "CreatedRayJobSubmitter", message);
+    }
+
+    /// Says in the status what was deleted a while ago and is still there, and tells of it once.
+    pub(super) fn tell_what_does_not_go(&mut self) {
+        let is_late = |since: &Option<Time>| {
+            let since = since.as_ref()?;
+            (self.since(Some(since)) > GOES_WITHIN).then(|| since.0.to_string())
+        };
+        let submitter = self.observed.submitter.as_deref().and_then(|job| {
+            let since = is_late(&job.metadata.deletion_timestamp)?;
+            let message = format!(
+                "{WAITS}the Job {} is gone, which is being deleted since {since}",
+                self.job.name()
+            );
+            Some(("FailedToDeleteRayJobSubmitter", message))
+        });
+        let cluster = self.observed.cluster.as_deref().and_then(|cluster| {
+            let since = is_late(&cluster.metadata.deletion_timestamp)?;
+            let name = cluster.name();
+            let message = format!(
+                "{WAITS}the RayCluster {name} is gone, which is being deleted since {since}; a pod of it may be on a node that is lost \
+                 (label ray.io/cluster={name})"
+            );
+            Some(("FailedToDeleteRayCluster", message))
+        });
+        if let Some((reason, message)) = submitter.or(cluster)
+            && self.status.message != message
+        {
+            self.tell(Severity::Warning, reason, message.clone());
+            self.status.message = message;
+        }
+    }
+
+    /// It has gone.
+    pub(super) fn forget_what_did_not_go(&mut self) {
+        if self.status.message.starts_with(WAITS) {
+            self.status.message.clear();
+        }
+    }
+
+    /// Deletes a submitter that has had no pod for a while but one that does not go, as on a node that is lost: the Job controller makes
+    /// another only once that one has ended.
+    pub(super) fn replace_lost_submitter(&mut self) {
+        let status = self
+            .observed
+            .submitter
+            .as_ref()
+            .and_then(|job| job.status.as_ref());
+        let is_lost = status
+            .is_some_and(|status| status.active.unwrap_or(0) == 0 && status.terminating.unwrap_or(0) > 0);
+        if !is_lost {
+            self.status.submitter_lost_since = None;
+            return;
+        }
+        let now = self.now();
+        let since = self.status.submitter_lost_since.get_or_insert(now).clone();
+        if self.since(Some(&since)) > GOES_WITHIN {
+            self.status.submitter_lost_since = None;
+            self.delete_submitter();
+        }
+    }
+}

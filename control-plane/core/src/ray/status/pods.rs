@@ -1,0 +1,165 @@
+//! What the pods of a cluster say, and the lack of them.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::labels;
+use lockstep_api::ray::conditions::reasons;
+
+use crate::observed::is_controlled_by;
+use crate::ray::cluster::ObservedCluster;
+use crate::ray::names;
+
+/// How long a Job may be without pods before they are said not to be created.
+const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+/// What a pod's `Ready` condition says while a container is not ready: that one knows why.
+const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
+
+/// Whether something is so, why in one word, and more about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) is_true: bool,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Said {
+    pub(super) fn new(is_true: bool, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            is_true,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// Whether the head's pod is ready, in the words of the pod, as KubeRay has them.
+pub(super) fn head_is_ready(observed: &ObservedCluster) -> Said {
+    let pod = observed.head_pod.as_deref();
+    if ready(observed, |name| name == names::HEAD) > 0 {
+        return Said::new(true, reasons::HEAD_POD_READY, "");
+    }
+    let Some(pod) = pod else {
+        return match observed.head.pod_name.as_str() {
+            "" => Said::new(false, reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
+            _ => Said::new(false, reasons::UNKNOWN, ""),
+        };
+    };
+    by_its_condition(pod)
+}
+
+fn by_its_condition(pod: &Pod) -> Said {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let Some(ready) = conditions
+        .into_iter()
+        .find(|condition| condition.type_ == "Ready")
+    else {
+        return Said::new(false, reasons::UNKNOWN, "");
+    };
+    let is_true = ready.status == "True";
+    let reason = ready.reason.clone().filter(|reason| !reason.is_empty());
+    let mut said = Said {
+        is_true,
+        message: ready.message.clone().unwrap_or_default(),
+        reason: reason.unwrap_or_else(|| {
+            let none = if is_true {
+                reasons::HEAD_POD_READY
+            } else {
+                reasons::UNKNOWN
+            };
+            none.to_owned()
+        }),
+    };
+    if said.reason == CONTAINERS_NOT_READY
+        && let Some((reason, message)) = container_not_ready(pod)
+    {
+        if !said.message.is_empty() {
+            said.message.push_str("; ");
+        }
+        said.message.push_str(&message);
+        said.reason = reason;
+    }
+    said
+}
+
+/// What the first container that waits, or has ended, says of itself.
+fn container_not_ready(pod: &Pod) -> Option<(String, String)> {
+    let statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
+    let mut told = statuses.filter_map(|status| {
+        let state = status.state.as_ref()?;
+        let waiting = state
+            .waiting
+            .as_ref()
+            .map(|waiting| (&waiting.reason, &waiting.message));
+        let ended = state
+            .terminated
+            .as_ref()
+            .map(|ended| (&ended.reason, &ended.message));
+        let (reason, message) = waiting.or(ended)?;
+        let message = message.as_deref().unwrap_or_default();
+        Some((reason.clone()?, format!("{}: {message}", status.name)))
+    });
+    told.next()
+}
+
+/// Pods of the replicatedJobs of these names that are ready.
+pub(super) fn ready(observed: &ObservedCluster, of: impl Fn(&str) -> bool) -> i32 {
+    let ready = |job: &Job| job.status.as_ref().and_then(|status| status.ready);
+    own(observed)
+        .filter(|(name, _)| of(name))
+        .fold(0, |sum, (_, job)| sum.saturating_add(ready(job).unwrap_or(0)))
+}
+
+/// The Jobs of the cluster's JobSet, with the names of their replicatedJobs.
+fn own(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &Job)> {
+    let jobset = observed.jobset.as_ref().map(|jobset| jobset.uid_str());
+    let own = observed.jobs.iter().map(|job| &**job);
+    own.filter(move |job| jobset.is_some_and(|uid| is_controlled_by(&job.metadata, uid)))
+        .filter_map(|job| {
+            let name = job.metadata.labels.as_ref()?.get(labels::REPLICATED_JOB_NAME)?;
+            Some((name.as_str(), job))
+        })
+}
+
+/// Jobs for which no pod can be created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// Reason and message, as KubeRay has the reason.
+    pub(super) said: Option<(&'static str, String)>,
+    /// When another Job will have been without pods for too long.
+    pub(super) look_again: Option<SignedDuration>,
+}
+
+/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended: their events say what is against it.
+pub(super) fn missing(observed: &ObservedCluster) -> Missing {
+    let mut missing = Missing::default();
+    for (name, job) in own(observed) {
+        let Some(status) = job.status.as_ref() else {
+            continue;
+        };
+        let counts = [status.active, status.terminating, status.succeeded, status.failed];
+        let Some(since) = status
+            .start_time
+            .as_ref()
+            .filter(|_| counts.iter().all(|count| count.unwrap_or(0) == 0))
+        else {
+            continue;
+        };
+        let left = CREATED_WITHIN.saturating_sub(observed.now.duration_since(since.0));
+        if left.is_positive() {
+            missing.look_again = Some(missing.look_again.map_or(left, |before| before.min(left)));
+        } else if missing.said.is_none() {
+            let reason = match name {
+                names::HEAD => reasons::FAILED_CREATE_HEAD,
+                _ => reasons::FAILED_CREATE_WORKER,
+            };
+            let job = job.metadata.name.as_deref().unwrap_or_default();
+            let message = format!("no pod of the Job {job} can be created: its events say why");
+            missing.said = Some((reason, message));
+        }
+    }
+    missing
+}

@@ -1,0 +1,98 @@
+//! What is deleted and does not go, and submitters whose pods are lost.
+
+use super::*;
+
+/// The Warnings of a plan.
+fn warnings(plan: &JobPlan) -> Vec<&str> {
+    let warnings = plan.events.iter();
+    warnings
+        .filter(|event| event.severity == crate::plan::Severity::Warning)
+        .map(|event| event.reason.as_str())
+        .collect()
+}
+
+#[test]
+fn a_cluster_that_does_not_go_is_named_once() {
+    for (spec, suspend) in [
+        (json!({"backoffLimit": 1, "retryPolicy": "NewCluster"}), false),
+        (json!({"shutdownAfterJobFinishes": true}), true),
+    ] {
+        let mut stage = running(spec);
+        // It goes no further than that: a pod of it is on a node that is lost.
+        stage.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(0)));
+        stage.submitter = None;
+        match suspend {
+            true => stage.job.spec.suspend = Some(true),
+            false => drop(stage.says("FAILED")),
+        }
+        let name = stage.clusters[0].clone();
+        stage.wait(60);
+        assert!(
+            !stage.status().message.contains("waits until"),
+            "{:?}",
+            stage.status()
+        );
+        stage.seconds += 1;
+        let plan = stage.step();
+        assert_eq!(warnings(&plan), ["FailedToDeleteRayCluster"]);
+        let message = &stage.status().message;
+        assert!(
+            message.contains(&format!("waits until the RayCluster {name} is gone")),
+            "{message}"
+        );
+        stage.seconds += 60;
+        let plan = stage.step();
+        assert_eq!((warnings(&plan), &plan.status), (vec![], &None));
+        stage.cluster = None;
+        stage.settle();
+        assert_eq!(stage.status().message, "");
+    }
+}
+
+#[test]
+fn a_submitter_that_does_not_go_is_named() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    let submitter = stage.submitter.as_mut().unwrap();
+    submitter.metadata.deletion_timestamp = Some(Time(at(0)));
+    stage.says("FAILED").wait(61);
+    assert!(
+        stage.status().message.contains("waits until the Job rj is gone"),
+        "{:?}",
+        stage.status()
+    );
+}
+
+/// Its pods that run, and those that are being deleted.
+fn pods(stage: &mut Stage, active: i32, terminating: i32) {
+    let status = stage.submitter.as_mut().unwrap().status.get_or_insert_default();
+    status.active = Some(active);
+    status.terminating = Some(terminating);
+}
+
+#[test]
+fn a_submitter_whose_pod_does_not_go_is_made_anew() {
+    // Before Ray knows the job, and after.
+    for known in [false, true] {
+        let mut stage = match known {
+            true => running(json!({})),
+            false => submitted(json!({})),
+        };
+        let made = stage.submitted.len();
+        pods(&mut stage, 0, 1);
+        stage.wait(60);
+        assert_eq!(stage.submitted.len(), made);
+        // A pod that comes in between ends the wait.
+        pods(&mut stage, 1, 0);
+        stage.settle();
+        pods(&mut stage, 0, 1);
+        stage.settle().wait(60);
+        assert_eq!(stage.submitted.len(), made);
+        stage.seconds += 1;
+        let plan = stage.step();
+        assert!(plan.delete_submitter.is_some());
+        assert_eq!(plan.events[0].reason, "DeletedRayJobSubmitter");
+        stage.settle();
+        assert_eq!((stage.submitted.len(), stage.phase()), (made + 1, Phase::Running));
+        assert_eq!(stage.submitted[0], stage.submitted[made]);
+    }
+}
