@@ -255,7 +255,9 @@ async fn a_schedule_that_cannot_be_is_named(scene: Scene) -> Result<()> {
     let status = until(&scene, "it is refused", |status| !status.conditions.is_empty()).await?;
     let refused = &status.conditions[0];
     ensure!(refused.type_ == conditions::VALIDATION_FAILED, "{refused:?}");
-    let note = scene.until_event_of("RayCronJob", "ValidationFailed").await?;
+    let note = scene
+        .until_event_of("RayCronJob", "InvalidRayCronJobSpec")
+        .await?;
     ensure!(
         note.contains("spec.schedule: cannot use TZ")
             && note.contains("spec.timeZone: invalid time zone: unknown time zone"),

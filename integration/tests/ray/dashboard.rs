@@ -13,11 +13,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
+/// The session of a dashboard that has no versions, as what KubeRay never asks for.
+pub(crate) const NO_SESSION: &str = "";
+
 /// One run of Ray, and what it has been asked.
 #[derive(Clone, Default)]
 pub(crate) struct Head {
     /// Another one is another run; none: it does not answer.
     pub(crate) session: Option<String>,
+    /// It answers submissions with an error of its own.
+    pub(crate) fails_to_submit: bool,
     /// Status by id.
     pub(crate) jobs: BTreeMap<String, String>,
     /// Bodies of submissions over HTTP.
@@ -73,8 +78,9 @@ fn json(value: &Value) -> Response {
 }
 
 async fn version(headers: HeaderMap) -> Response {
-    answer(&headers, |head| {
-        json(&json!({"version": "4", "session_name": head.session}))
+    answer(&headers, |head| match head.session.as_deref() {
+        Some(NO_SESSION) => StatusCode::NOT_FOUND.into_response(),
+        session => json(&json!({"version": "4", "session_name": session})),
     })
 }
 
@@ -89,6 +95,9 @@ async fn job(Path(id): Path<String>, headers: HeaderMap) -> Response {
 
 async fn submit(headers: HeaderMap, body: Bytes) -> Response {
     answer(&headers, |head| {
+        if head.fails_to_submit {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let id = body["submission_id"].as_str().unwrap_or_default().to_owned();
         head.submitted.push(body);

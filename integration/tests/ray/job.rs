@@ -15,7 +15,6 @@ use crate::dashboard;
 use crate::fixture::{Case, case};
 use crate::ray::rayjob;
 use crate::scene::{PATIENCE, Scene};
-use crate::webhooks::permissions;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -33,21 +32,20 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(jobs_of_other_controllers_are_left_alone),
         case!(the_example_applies),
         case!(kuberay_756_a_control_plane_that_is_killed_submits_once alone),
-        case!(the_chart_allows_what_ray_takes alone),
     ]
 }
 
-async fn create(scene: &Scene, manifest: Value) -> Result<()> {
+pub(crate) async fn create(scene: &Scene, manifest: Value) -> Result<()> {
     scene.make::<RayJob>(manifest).await?;
     Ok(())
 }
 
-async fn patch(scene: &Scene, patch: Value) -> Result<()> {
+pub(crate) async fn patch(scene: &Scene, patch: Value) -> Result<()> {
     scene.merge::<RayJob>("rj", patch).await?;
     Ok(())
 }
 
-async fn status(scene: &Scene) -> Result<RayJobStatus> {
+pub(crate) async fn status(scene: &Scene) -> Result<RayJobStatus> {
     scene
         .api::<RayJob>()
         .get("rj")
@@ -56,7 +54,11 @@ async fn status(scene: &Scene) -> Result<RayJobStatus> {
         .context("no status yet")
 }
 
-async fn until(scene: &Scene, what: &str, expected: impl Fn(&RayJobStatus) -> bool) -> Result<RayJobStatus> {
+pub(crate) async fn until(
+    scene: &Scene,
+    what: &str,
+    expected: impl Fn(&RayJobStatus) -> bool,
+) -> Result<RayJobStatus> {
     eventually(what, PATIENCE, async || {
         let status = status(scene).await?;
         ensure!(expected(&status), "{}", serde_json::to_string(&status)?);
@@ -65,7 +67,7 @@ async fn until(scene: &Scene, what: &str, expected: impl Fn(&RayJobStatus) -> bo
     .await
 }
 
-async fn until_phase(scene: &Scene, phase: Phase) -> Result<RayJobStatus> {
+pub(crate) async fn until_phase(scene: &Scene, phase: Phase) -> Result<RayJobStatus> {
     until(scene, &format!("the job is {phase}"), |status| {
         status.job_deployment_status.as_ref() == Some(&phase)
     })
@@ -73,7 +75,7 @@ async fn until_phase(scene: &Scene, phase: Phase) -> Result<RayJobStatus> {
 }
 
 /// Waits for the head's pod, has it run, and Ray answer in this session.
-async fn head_runs(scene: &Scene, session: &str) -> Result<RayJobStatus> {
+pub(crate) async fn head_runs(scene: &Scene, session: &str) -> Result<RayJobStatus> {
     scene.ray_pods_run("head", 1).await?;
     let status = until(scene, "the dashboard is known", |status| {
         !status.dashboard_url.is_empty()
@@ -84,7 +86,7 @@ async fn head_runs(scene: &Scene, session: &str) -> Result<RayJobStatus> {
 }
 
 /// Ray answers in this session, and knows no job.
-fn ray_is(status: &RayJobStatus, session: &str) {
+pub(crate) fn ray_is(status: &RayJobStatus, session: &str) {
     dashboard::with(&status.dashboard_url, |head| {
         head.session = Some(session.to_owned());
         head.jobs.clear();
@@ -92,14 +94,14 @@ fn ray_is(status: &RayJobStatus, session: &str) {
 }
 
 /// What Ray says of the present attempt.
-fn ray_says(status: &RayJobStatus, says: &str) {
+pub(crate) fn ray_says(status: &RayJobStatus, says: &str) {
     dashboard::with(&status.dashboard_url, |head| {
         head.jobs.insert(status.job_id.clone(), says.to_owned());
     });
 }
 
 /// Plays the submitter: waits until it is there for the present attempt, and submits.
-async fn submits(scene: &Scene) -> Result<RayJobStatus> {
+pub(crate) async fn submits(scene: &Scene) -> Result<RayJobStatus> {
     let submitter = eventually("the submitter is there", PATIENCE, async || {
         let status = status(scene).await?;
         ensure!(status.job_deployment_status == Some(Phase::Running), "{status:?}");
@@ -130,7 +132,7 @@ async fn submits(scene: &Scene) -> Result<RayJobStatus> {
 }
 
 /// A job that Ray runs.
-async fn running(scene: &Scene, more: Value) -> Result<RayJobStatus> {
+pub(crate) async fn running(scene: &Scene, more: Value) -> Result<RayJobStatus> {
     create(scene, rayjob(0, more)).await?;
     head_runs(scene, "s0").await?;
     submits(scene).await
@@ -344,7 +346,7 @@ async fn what_is_not_supported_is_refused(scene: Scene) -> Result<()> {
     create(&scene, rayjob(0, json!({"submissionMode": "SidecarMode"}))).await?;
     let seen = until_phase(&scene, Phase::ValidationFailed).await?;
     ensure!(seen.message.contains("SidecarMode"), "{seen:?}");
-    let note = scene.until_event_of("RayJob", "ValidationFailed").await?;
+    let note = scene.until_event_of("RayJob", "InvalidRayJobSpec").await?;
     ensure!(note.contains("spec.submissionMode"), "{note}");
     ensure!(clusters(&scene).await?.is_empty());
     Ok(())
@@ -401,34 +403,4 @@ async fn kuberay_756_a_control_plane_that_is_killed_submits_once(scene: Scene) -
     let submitted = dashboard::with(&seen.dashboard_url, |head| head.jobs.len());
     ensure!(submitted == 1, "{submitted}");
     Ok(())
-}
-
-async fn the_chart_allows_what_ray_takes(scene: Scene) -> Result<()> {
-    let control_plane = scene.control_plane();
-    permissions::grant(&scene, &["ray.enabled=true"]).await?;
-    let file = control_plane.dir().join("ray.kubeconfig");
-    permissions::kubeconfig(&scene, &file).await?;
-    control_plane.kill().await?;
-    control_plane.restore(file).await?;
-    let seen = running(
-        &scene,
-        json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1}),
-    )
-    .await?;
-    ray_says(&seen, "FAILED");
-    until_phase(&scene, Phase::Retrying).await?;
-    ray_is(&seen, "s1");
-    submits(&scene).await?;
-    patch(&scene, json!({"spec": {"suspend": true}})).await?;
-    until_phase(&scene, Phase::Suspended).await?;
-    scene.until_event_of("RayJob", "Suspended").await?;
-    scene
-        .api::<RayJob>()
-        .delete("rj", &DeleteParams::background())
-        .await?;
-    eventually("it is gone", PATIENCE, async || {
-        ensure!(scene.api::<RayJob>().get_opt("rj").await?.is_none());
-        Ok(())
-    })
-    .await
 }

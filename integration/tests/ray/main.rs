@@ -8,9 +8,11 @@ mod cluster;
 mod control_plane;
 mod cron;
 mod dashboard;
+mod faults;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
 mod job;
+mod permissions;
 mod ray;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]
@@ -22,7 +24,14 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let spec = Spec::api_server().with_controllers();
     let dashboard = dashboard::start().expect("a stub of Ray's dashboard").to_string();
-    let cases = [cluster::cases(), job::cases(), cron::cases(), admission::cases()];
+    let cases = [
+        cluster::cases(),
+        job::cases(),
+        faults::cases(),
+        cron::cases(),
+        admission::cases(),
+        permissions::cases(),
+    ];
     let flags = ["--ray", "--ray-dashboard-proxy", &dashboard];
     fixture::run(cases.into_iter().flatten().collect(), spec, &flags)
 }
