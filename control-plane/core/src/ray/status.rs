@@ -251,10 +251,11 @@ struct Draft<'a> {
 impl Draft<'_> {
     /// Sets a condition that is shown once it has been true, and tells of it in an event.
     fn condition(&mut self, type_: &str, is_true: bool, reason: &str, message: &str) {
-        if (is_true || self.status.condition(type_).is_some())
-            && self.set(type_, Said::new(is_true, reason, message))
-            && is_true
-        {
+        if !is_true && self.status.condition(type_).is_none() {
+            return;
+        }
+        let is_news = self.set(type_, Said::new(is_true, reason, message));
+        if is_true && is_news {
             self.plan.events.push(event(Severity::Warning, type_, message));
         }
     }

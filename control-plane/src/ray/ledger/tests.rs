@@ -3,7 +3,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use kube::runtime::controller::Action;
 use kube::{Client, Config};
-use lockstep_api::ray::RayJob;
+use lockstep_api::ray::{RayJob, RayJobSpec};
 
 use super::*;
 use crate::apply::events;
@@ -17,7 +17,7 @@ fn ledger() -> Ledger<RayJob> {
 
 #[tokio::test]
 async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
-    let (ledger, job) = (ledger(), RayJob::default());
+    let (ledger, job) = (ledger(), RayJob::new("rj", RayJobSpec::default()));
     let fails = || {
         let error = RayError::Dashboard("away".to_owned());
         (0..30).map(|_| ledger.failed(&job, &error)).last().unwrap()

@@ -35,6 +35,7 @@ impl Draft<'_> {
             let name = &self.status.ray_cluster_name;
             let cluster = cluster_for(self.job, name);
             let message = format!("created the RayCluster {name}");
+            self.forget_what_did_not_go();
             self.plan.create_cluster = Some(Box::new(cluster));
             return self.tell(Severity::Normal, "CreatedRayCluster", message);
         };

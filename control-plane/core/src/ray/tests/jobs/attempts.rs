@@ -172,9 +172,16 @@ fn a_cluster_that_is_being_deleted_is_no_place_for_a_job() {
     stage.session("s0");
     assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Initializing, 0));
     assert!(stage.plan().requeue_after.is_some());
+    stage.wait(61);
+    assert!(
+        stage.status().message.contains("waits until"),
+        "{:?}",
+        stage.status()
+    );
     stage.cluster = None;
     stage.settle();
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
+    assert_eq!(stage.status().message, "");
 }
 
 #[test]
