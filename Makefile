@@ -71,6 +71,10 @@ testbed: deps
 tools: testbed ## Build what the cluster is made of: Kubernetes, containerd, etcd ... (7 minutes the first time)
 	$(TESTBED) tools build
 
+.PHONY: reference
+reference: ## Write docs/reference from the definitions of the resources and of the platform API
+	python3 docs/reference/generate.py
+
 ##@ Try
 
 .PHONY: demo
@@ -130,7 +134,9 @@ examples: ## Run the example programs without a cluster
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
 
 .PHONY: docs
-docs: ## Check the links of the documentation
+docs: ## Check the links of the documentation, and that its reference is up to date
+	python3 docs/reference/generate_test.py
+	python3 docs/reference/generate.py --check
 	python3 docs/links_test.py
 
 .PHONY: python-test
