@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_core::plan;
 
 use super::apply::RayError;
-use crate::apply::events::Queue;
+use crate::apply::events::{self, Queue};
 use crate::retry::{Failures, delay};
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     pub(super) fn tell(&self, object: &K, event: plan::Event) {
         let kind = K::kind(&());
         tracing::info!(%kind, reason = event.reason, note = event.message, "changed");
-        self.news.add(object.object_ref(&()), event);
+        self.news.add(events::regarding(object), event);
     }
 
     /// Publishes an event unless it is the one that was told last in this way.
