@@ -128,8 +128,9 @@ unit: deps ## Run the tests that need no cluster (random cases are the same each
 	$(CARGO) test --locked -p lockstep-integration --lib --bins --quiet
 
 .PHONY: examples
-examples: ## Run the example programs without a cluster
+examples: deps ## Run the example programs, and Argo CD's health check of JobSets, without a cluster
 	python3 examples/ring_test.py
+	python3 examples/argocd/health_test.py
 	python3 examples/pytorch-ddp/train_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
 

@@ -1,0 +1,122 @@
+-- Health of a JobSet (jobset.x-k8s.io) for Argo CD. Belongs in argocd-cm under resource.customizations.health.jobset.x-k8s.io_JobSet.
+-- docs/neighbours.md says what it shows; health_test.py runs it. It needs Lua 5.1 and nothing of its libraries but ipairs.
+
+local spec = obj.spec or {}
+local status = obj.status or {}
+local replicated_jobs = spec.replicatedJobs or {}
+local restart = status.inPlaceRestart or {}
+
+local function health(code, message)
+  return { status = code, message = message or "" }
+end
+
+-- The condition, where it is there and has this status.
+local function condition(kind, is)
+  for _, found in ipairs(status.conditions or {}) do
+    if found.type == kind and found.status == is then
+      return found
+    end
+  end
+  return nil
+end
+
+local failed = condition("Failed", "True")
+if failed then
+  return health("Degraded", failed.message)
+end
+local completed = condition("Completed", "True")
+if completed then
+  return health("Healthy", completed.message)
+end
+
+-- The wish counts, not the condition: this stays true after a resume until the startup policy is done.
+if spec.suspend then
+  local suspended = condition("Suspended", "True")
+  return health("Suspended", suspended and suspended.message or "jobset is being suspended")
+end
+
+-- Nobody but an operator can help: the message names the pod and the node.
+local blocked = condition("RestartBlocked", "True")
+if blocked then
+  return health("Degraded", blocked.message)
+end
+
+local restarting = condition("RestartingJobSet", "True")
+if restarting then
+  return health("Progressing", restarting.message)
+end
+if restart.phase == "Stopping" or restart.phase == "Parked" or restart.phase == "Releasing" then
+  local cause = restart.cause and restart.cause.message
+  return health("Progressing", "workers restart in place" .. (cause and cause ~= "" and ": " .. cause or ""))
+end
+if restart.phase == "Failed" then
+  return health("Degraded", "failurePolicy.maxRestarts is used up")
+end
+if restart.phase == "Recreating" then
+  return health("Progressing", "the Jobs are being made anew")
+end
+local alone = (restart.alone or {})[1]
+if alone then
+  return health("Progressing", "worker " .. (alone.index or 0) .. " of " .. alone.job .. " restarts alone")
+end
+
+-- A gang is up when its minimum runs: Jobs that have room for more do not count as ready.
+local gang = condition("MinAvailable", "False")
+if gang then
+  return health("Progressing", gang.message)
+end
+local has_minimum = condition("MinAvailable", "True") ~= nil
+local startup = condition("StartupPolicyInProgress", "True")
+if startup then
+  return health("Progressing", startup.message)
+end
+
+local counts = {}
+for _, found in ipairs(status.replicatedJobsStatus or {}) do
+  counts[found.name] = found
+end
+local policy = spec.executionPolicy or {}
+local in_order = policy.executionPolicyOrder == "InOrder"
+local until_ended = in_order and policy.replicatedJobsStatus ~= "Ready" and policy.replicatedJobsStatus ~= "Active"
+local until_failed = in_order and policy.replicatedJobsStatus == "Failed"
+
+-- How many Jobs of a replicatedJob run as they should, or have.
+local function done(count)
+  return (count.succeeded or 0) + (until_failed and count.failed or 0)
+end
+
+local function has_ended(replicated_job)
+  return done(counts[replicated_job.name] or {}) >= (replicated_job.replicas or 1)
+end
+
+-- Whether a replicatedJob waits for others to end: it is not started while these run, and not waited for.
+local function waits(index)
+  for before = 1, index - 1 do
+    local other = replicated_jobs[before]
+    if until_ended and not has_ended(other) then
+      return true
+    end
+    for _, on in ipairs(replicated_jobs[index].dependsOn or {}) do
+      if on.name == other.name and on.status == "Complete" and not has_ended(other) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+for index, replicated_job in ipairs(replicated_jobs) do
+  local count = counts[replicated_job.name]
+  local wanted = replicated_job.replicas or 1
+  if not count then
+    return health("Progressing", "no Jobs yet")
+  end
+  local up = (count.ready or 0) + done(count)
+  if up < wanted and not waits(index) then
+    -- With a minimum, all Jobs that have pods are up.
+    if not has_minimum or (count.active or 0) + done(count) < wanted then
+      return health("Progressing", replicated_job.name .. ": " .. up .. " of " .. wanted .. " Jobs are ready")
+    end
+  end
+end
+return health("Healthy", "all workers run")
