@@ -1,4 +1,4 @@
-"""Checks that links of the documentation within the repository lead somewhere, headings included.
+"""Checks that links of the documentation within the repository lead somewhere, headings included, and tests that are named.
 
     python3 docs/links_test.py
 """
@@ -43,6 +43,13 @@ class LinksTest(unittest.TestCase):
                 if anchor:
                     self.assertIn(anchor, anchors(there), f"{page.name}: {target}")
         self.assertGreater(links, 20)
+
+    def test_named_tests_are_where_they_are_said_to_be(self):
+        page = ROOT / "docs/neighbours.md"
+        named = re.findall(r"`(\w+)` in \[[^]]*\]\(([^)]+)\)", prose(page))
+        self.assertGreater(len(named), 10)
+        for name, target in named:
+            self.assertIn(f"fn {name}(", (page.parent / target).read_text(encoding="utf-8"))
 
     def test_the_index_has_every_page(self):
         index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
