@@ -12,6 +12,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = pathlib.Path(__file__).with_name("health.lua")
+# What upstream's controller has left on a real API server.
+LEFT = ROOT / "integration/tests/jobset_api/upgrade/upstream.json"
 
 # Argo CD opens base, table and a part of os, where nobody turns the rest on.
 HARNESS = """
@@ -236,6 +238,21 @@ class HealthTest(unittest.TestCase):
         for name, (spec_, status_, word, message) in CASES.items():
             with self.subTest(name):
                 self.assertEqual(health(spec_, status_), (word, message))
+
+    def test_what_a_controller_has_written_is_understood(self):
+        left = json.loads(LEFT.read_text(encoding="utf-8"))["jobsets"]
+        words = {jobset["metadata"]["name"]: health(jobset["spec"], jobset.get("status"))[0] for jobset in left}
+        self.assertEqual(
+            words,
+            {
+                "completed": "Healthy",
+                "failed": "Degraded",
+                "restarted": "Healthy",
+                "running": "Healthy",
+                "staged": "Progressing",
+                "suspended": "Suspended",
+            },
+        )
 
     def test_it_asks_for_nothing_that_the_api_does_not_have(self):
         text = SCRIPT.read_text(encoding="utf-8")
