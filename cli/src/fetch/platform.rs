@@ -234,7 +234,13 @@ impl Platform {
         name: &str,
         token: &str,
     ) -> Result<pb::RestartGroupResponse, Status> {
-        self.ask(namespace, name, token, false).await
+        let restart = pb::RestartGroupRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token: token.to_owned(),
+        };
+        let answer = self.client.clone().restart_group(self.request(restart)).await?;
+        Ok(answer.into_inner())
     }
 
     /// Asks what a restart would do.
@@ -244,27 +250,12 @@ impl Platform {
         name: &str,
         token: &str,
     ) -> Result<pb::DryRun, Status> {
-        let answer = self.ask(namespace, name, token, true).await?;
-        // It knows no dry runs, and has taken it for a restart.
-        answer.dry_run.ok_or_else(|| {
-            Status::unimplemented("the control plane is too old for dry runs: it restarts the workers")
-        })
-    }
-
-    async fn ask(
-        &self,
-        namespace: &str,
-        name: &str,
-        token: &str,
-        dry_run: bool,
-    ) -> Result<pb::RestartGroupResponse, Status> {
-        let restart = pb::RestartGroupRequest {
+        let restart = pb::DryRunRestartRequest {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             token: token.to_owned(),
-            dry_run,
         };
-        let answer = self.client.clone().restart_group(self.request(restart)).await?;
-        Ok(answer.into_inner())
+        let answer = self.client.clone().dry_run_restart(self.request(restart)).await?;
+        Ok(answer.into_inner().dry_run.unwrap_or_default())
     }
 }

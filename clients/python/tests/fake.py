@@ -23,6 +23,7 @@ Request = (
     pb.ListGroupsRequest
     | pb.WatchGroupsRequest
     | pb.RestartGroupRequest
+    | pb.DryRunRestartRequest
     | pb.SetSuspendedRequest
     | pb.ListRestartsRequest
 )
@@ -59,7 +60,6 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self.requests: list[Request] = []
         self.suspended = False
         # A platform of before dry runs does not see that it is asked for one.
-        self.old = False
         # How many calls that are no watches a replica answers that does not lead.
         self.following = 0
         # Who called, one after the other.
@@ -114,13 +114,20 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._lead(context)
         if request.name != "js":
             context.abort(grpc.StatusCode.NOT_FOUND, f"name: there is no JobSet {request.name} in namespace team")
-        answer = pb.RestartGroupResponse(token=request.token, uid="uid-js", generation=3)
-        if request.dry_run and not self.old:
-            stopped = pb.Worker(pod="js-0", phase=pb.WORKER_PHASE_RUNNING)
-            left = pb.LeftAlone(worker=pb.Worker(pod="js-1"), reason=pb.LEFT_ALONE_REASON_DONE)
-            tried = pb.DryRun(effect=pb.RESTART_EFFECT_IN_PLACE, generation=4, stopped=[stopped], left_alone=[left])
-            answer.dry_run.CopyFrom(tried)
-        return answer
+        return pb.RestartGroupResponse(token=request.token, uid="uid-js", generation=3)
+
+    def DryRunRestart(
+        self, request: pb.DryRunRestartRequest, context: grpc.ServicerContext
+    ) -> pb.DryRunRestartResponse:
+        self._check(context, writes=True)
+        self.requests.append(request)
+        self._lead(context)
+        if request.name != "js":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"name: there is no JobSet {request.name} in namespace team")
+        stopped = pb.Worker(pod="js-0", phase=pb.WORKER_PHASE_RUNNING)
+        left = pb.LeftAlone(worker=pb.Worker(pod="js-1"), reason=pb.LEFT_ALONE_REASON_DONE)
+        tried = pb.DryRun(effect=pb.RESTART_EFFECT_IN_PLACE, generation=4, stopped=[stopped], left_alone=[left])
+        return pb.DryRunRestartResponse(uid="uid-js", dry_run=tried)
 
     def SetSuspended(self, request: pb.SetSuspendedRequest, context: grpc.ServicerContext) -> pb.SetSuspendedResponse:
         self._check(context, writes=True)

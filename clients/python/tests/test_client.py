@@ -64,16 +64,10 @@ class Calls(ClientTest):
             [(left.worker.pod, left.reason) for left in tried.left_alone],
             [("js-1", lockstep.LeftAloneReason.LEFT_ALONE_REASON_DONE)],
         )
-        asked = pb.RestartGroupRequest(namespace="team", name="js", token="t-1", dry_run=True)
+        asked = pb.DryRunRestartRequest(namespace="team", name="js", token="t-1")
         self.assertEqual(self.platform.requests, [asked])
         with self.assertRaises(lockstep.NotFound):
             self.client.dry_run_restart("team", "other")
-
-    def test_an_old_platform_takes_a_dry_run_for_a_restart_which_is_said(self) -> None:
-        self.platform.old = True
-        with self.assertRaisesRegex(lockstep.LockstepError, "too old for dry runs") as raised:
-            self.client.dry_run_restart("team", "js")
-        self.assertEqual(raised.exception.code, grpc.StatusCode.UNIMPLEMENTED)
 
     def test_a_group_is_suspended_and_resumed(self) -> None:
         self.platform.following = 1

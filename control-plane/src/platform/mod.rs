@@ -4,7 +4,7 @@
 //! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
 //!         └── announcements ──> its last restarts ──> ListRestarts
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
-//!                           RestartGroup, dry_run ──> question ──> group task ──> answer
+//!                                     DryRunRestart ──> question ──> group task ──> answer
 //!                                      SetSuspended ──> spec.suspend ──> watch ──> reconciler, group task
 //! ```
 //!
@@ -25,6 +25,7 @@ mod history;
 mod open;
 mod service;
 mod suspend;
+mod watching;
 
 pub use authorize::{Authorizer, ClusterAuthorizer};
 pub use board::{Board, Post, Snapshot};

@@ -17,7 +17,7 @@ use prost::Message as _;
 use rustls::ServerConfig;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
@@ -26,9 +26,10 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::authorize::{self, Authorizer};
-use super::board::{Board, Filter, Key, Snapshot};
+use super::board::{Board, Key, Snapshot};
 use super::follow::Follower;
 use super::suspend::{self, Done};
+use super::watching::Watching;
 use super::{convert, dry_run, fields, open};
 use crate::group;
 use crate::tls::{self, HubIdentity};
@@ -46,8 +47,6 @@ const FULL_PAGE: usize = 2 * 1024 * 1024;
 const CALL: Duration = Duration::from_secs(30);
 /// How long the server waits for its callers when it ends. Who reads nothing may hold a stream open for as long as they like.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Who watches is asked after this time again whether they still may.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Serves `lockstep.platform.v1.Platform`.
 pub struct PlatformService {
@@ -60,7 +59,7 @@ pub struct PlatformService {
     shutdown: CancellationToken,
 }
 
-type Event = Result<pb::WatchGroupsResponse, Status>;
+pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
 
 impl PlatformService {
     /// A service that ends its watches with `shutdown`.
@@ -238,15 +237,13 @@ impl Platform for PlatformService {
         let permit = Arc::clone(&self.watches)
             .try_acquire_owned()
             .map_err(|_| Status::resource_exhausted(format!("more than {MAX_WATCHES} watches at once")))?;
-        let watching = Watching {
-            follower: Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
+        let watching = Watching::new(
+            Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
             filter,
-            metadata,
-            authorizer: Arc::clone(&self.authorizer),
-            ask_at: tokio::time::Instant::now() + ASK_AGAIN,
-            shutdown: self.shutdown.clone(),
-            _permit: permit,
-        };
+            (metadata, Arc::clone(&self.authorizer)),
+            self.shutdown.clone(),
+            permit,
+        );
         let events = futures::stream::unfold(Some(watching), |watching| async move {
             let mut watching = watching?;
             let event = watching.next().await;
@@ -266,18 +263,28 @@ impl Platform for PlatformService {
         let token = fields::token(restart.token)?;
         self.may(&metadata, "patch", &key.namespace, &key.name).await?;
         let state = self.group(&key)?;
-        let dry_run = if restart.dry_run {
-            Some(self.try_out(&key, token.clone()).await?)
-        } else {
-            self.request(&key, &state, &token).await?;
-            None
-        };
+        self.request(&key, &state, &token).await?;
         Ok(Response::new(pb::RestartGroupResponse {
-            dry_run,
             uid: state.jobset.uid_str().to_owned(),
             generation: state.generation.0,
             handled: is_handled(&state, &token),
             token,
+        }))
+    }
+
+    async fn dry_run_restart(
+        &self,
+        request: Request<pb::DryRunRestartRequest>,
+    ) -> Result<Response<pb::DryRunRestartResponse>, Status> {
+        self.leads()?;
+        let (metadata, _, restart) = request.into_parts();
+        let key = fields::key(restart.namespace, restart.name)?;
+        let token = fields::token(restart.token)?;
+        self.may(&metadata, "patch", &key.namespace, &key.name).await?;
+        let state = self.group(&key)?;
+        Ok(Response::new(pb::DryRunRestartResponse {
+            uid: state.jobset.uid_str().to_owned(),
+            dry_run: Some(self.try_out(&key, token).await?),
         }))
     }
 
@@ -310,46 +317,6 @@ impl Platform for PlatformService {
             restarts: history.entries().map(convert::restart).collect(),
             since_unix_nanos: history.since.0,
         }))
-    }
-}
-
-/// A watch under way.
-struct Watching {
-    follower: Follower,
-    filter: Filter,
-    metadata: MetadataMap,
-    authorizer: Arc<dyn Authorizer>,
-    ask_at: tokio::time::Instant,
-    shutdown: CancellationToken,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Watching {
-    async fn next(&mut self) -> Event {
-        loop {
-            tokio::select! {
-                biased;
-                () = self.shutdown.cancelled() => {
-                    return Err(Status::unavailable("this replica of the control plane is shutting down"));
-                }
-                () = tokio::time::sleep_until(self.ask_at) => self.ask_again().await?,
-                event = self.follower.next() => return Ok(event),
-            }
-        }
-    }
-
-    /// An API server that does not answer ends no watch: what stands was allowed.
-    async fn ask_again(&mut self) -> Result<(), Status> {
-        self.ask_at = tokio::time::Instant::now() + ASK_AGAIN;
-        let Filter { namespace, name } = &self.filter;
-        match self
-            .authorizer
-            .authorize(&self.metadata, "watch", namespace, name)
-            .await
-        {
-            Ok(()) | Err(authorize::Refusal::Unavailable) => Ok(()),
-            Err(refusal) => Err(refusal.into()),
-        }
     }
 }
 

@@ -277,7 +277,6 @@ fn restart(name: &str, token: &str) -> pb::RestartGroupRequest {
         namespace: "ours".into(),
         name: name.into(),
         token: token.into(),
-        dry_run: false,
     }
 }
 

@@ -186,12 +186,8 @@ class Client:
         self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
     ) -> pb.DryRun:
         """What `restart_group` would do now: whom it would stop, and whom it would leave alone and why. Nothing is written; it takes the same right."""
-        request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()), dry_run=True)
-        answer = self._call(lambda stub: stub.RestartGroup, request, timeout)
-        if not answer.HasField("dry_run"):
-            # It knows no dry runs, and has restarted the group.
-            raise errors.make(grpc.StatusCode.UNIMPLEMENTED, "the control plane is too old for dry runs: it restarts the group")
-        return answer.dry_run
+        request = pb.DryRunRestartRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
+        return self._call(lambda stub: stub.DryRunRestart, request, timeout).dry_run
 
     def suspend_group(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.SetSuspendedResponse:
         """Suspends the JobSet, which takes its pods away. Returns when that is durable; one that is suspended already is left as it is."""

@@ -6,10 +6,17 @@ use lockstep_core::restart::{Effect, Fate, Preview, Rung, Unmoved};
 
 use super::*;
 
-fn dry(name: &str, token: &str) -> pb::RestartGroupRequest {
-    pb::RestartGroupRequest {
-        dry_run: true,
-        ..restart(name, token)
+impl Api {
+    async fn dry_run(&self, caller: &str, name: &str, token: &str) -> Result<pb::DryRun, Status> {
+        let request = pb::DryRunRestartRequest {
+            namespace: "ours".into(),
+            name: name.into(),
+            token: token.into(),
+        };
+        let answer = self.client().dry_run_restart(with(caller, request)).await?;
+        let answer = answer.into_inner();
+        assert_eq!(answer.uid, running("ours", "js", 4).jobset.uid_str());
+        Ok(answer.dry_run.unwrap())
     }
 }
 
@@ -38,13 +45,9 @@ async fn it_says_who_would_be_stopped_and_writes_nothing() {
             workers: [(identity(0), Fate::Stopped), (identity(1), Fate::NotStarted)].into(),
         },
     );
-    let answer = api.restart("patch:ours", dry("js", "t-1")).await.unwrap();
+    let said = api.dry_run("patch:ours", "js", "t-1").await.unwrap();
     let (post, token) = task.await.unwrap();
-    assert_eq!(
-        (token.as_str(), answer.generation, answer.handled),
-        ("t-1", 4, false)
-    );
-    let said = answer.dry_run.unwrap();
+    assert_eq!(token, "t-1");
     assert_eq!(
         (said.effect(), said.generation, said.rung.as_str()),
         (pb::RestartEffect::InPlace, 5, "Process")
@@ -65,8 +68,7 @@ async fn it_says_who_would_be_stopped_and_writes_nothing() {
             workers: [].into(),
         },
     );
-    let said = api.restart("patch:ours", dry("js", "t-2")).await.unwrap();
-    let said = said.dry_run.unwrap();
+    let said = api.dry_run("patch:ours", "js", "t-2").await.unwrap();
     assert_eq!(
         (said.effect(), said.reason.as_str(), said.generation),
         (pb::RestartEffect::Nothing, "UnderWay", 0)
@@ -81,10 +83,10 @@ async fn who_may_not_restart_may_not_try_it_either() {
     let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
     for name in ["js", "other"] {
-        let status = api.restart("list:*", dry(name, "t")).await.unwrap_err();
+        let status = api.dry_run("list:*", name, "t").await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{status}");
     }
-    let status = api.restart("*:*", dry("other", "t")).await.unwrap_err();
+    let status = api.dry_run("*:*", "other", "t").await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound, "{status}");
 }
 
@@ -93,9 +95,7 @@ async fn a_few_wait_for_the_groups_task_and_no_more() {
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
-    let mut calls: FuturesUnordered<_> = (0..9)
-        .map(|_| api.restart("patch:ours", dry("js", "t")))
-        .collect();
+    let mut calls: FuturesUnordered<_> = (0..9).map(|_| api.dry_run("patch:ours", "js", "t")).collect();
     let status = calls.next().await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     // The group is given up.

@@ -101,7 +101,6 @@ async fn bad_input_is_named_by_its_field() {
             namespace: namespace.into(),
             name: name.into(),
             token: token.into(),
-            dry_run: false,
         };
         let status = api.restart("*:*", request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");

@@ -111,7 +111,13 @@ impl Caller {
         name: &str,
         token: &str,
     ) -> Result<pb::RestartGroupResponse, Status> {
-        self.ask(namespace, name, token, false).await
+        let restart = pb::RestartGroupRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token: token.to_owned(),
+        };
+        let answer = self.client().restart_group(self.request(restart)).await?;
+        Ok(answer.into_inner())
     }
 
     /// What a restart would do.
@@ -121,27 +127,14 @@ impl Caller {
         name: &str,
         token: &str,
     ) -> Result<pb::DryRun, Status> {
-        let answer = self.ask(namespace, name, token, true).await?;
-        answer
-            .dry_run
-            .ok_or_else(|| Status::internal("it was no dry run"))
-    }
-
-    async fn ask(
-        &self,
-        namespace: &str,
-        name: &str,
-        token: &str,
-        dry_run: bool,
-    ) -> Result<pb::RestartGroupResponse, Status> {
-        let restart = pb::RestartGroupRequest {
+        let restart = pb::DryRunRestartRequest {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             token: token.to_owned(),
-            dry_run,
         };
-        let answer = self.client().restart_group(self.request(restart)).await?;
-        Ok(answer.into_inner())
+        let answer = self.client().dry_run_restart(self.request(restart)).await?;
+        let tried = answer.into_inner().dry_run;
+        tried.ok_or_else(|| Status::internal("it was no dry run"))
     }
 
     pub(super) async fn set_suspended(

@@ -1,0 +1,77 @@
+//! One watch, as long as its caller may watch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::authorize::{self, Authorizer};
+use super::board::Filter;
+use super::follow::Follower;
+use super::service::Event;
+
+/// Who watches is asked after this time again whether they still may.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// A watch under way.
+pub(super) struct Watching {
+    follower: Follower,
+    filter: Filter,
+    metadata: MetadataMap,
+    authorizer: Arc<dyn Authorizer>,
+    ask_at: Instant,
+    shutdown: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Watching {
+    /// A watch by this caller, who may watch now.
+    pub(super) fn new(
+        follower: Follower,
+        filter: Filter,
+        (metadata, authorizer): (MetadataMap, Arc<dyn Authorizer>),
+        shutdown: CancellationToken,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self {
+            follower,
+            filter,
+            metadata,
+            authorizer,
+            ask_at: Instant::now() + ASK_AGAIN,
+            shutdown,
+            _permit: permit,
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Event {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => {
+                    return Err(Status::unavailable("this replica of the control plane is shutting down"));
+                }
+                () = sleep_until(self.ask_at) => self.ask_again().await?,
+                event = self.follower.next() => return Ok(event),
+            }
+        }
+    }
+
+    /// An API server that does not answer ends no watch: what stands was allowed.
+    async fn ask_again(&mut self) -> Result<(), Status> {
+        self.ask_at = Instant::now() + ASK_AGAIN;
+        let Filter { namespace, name } = &self.filter;
+        match self
+            .authorizer
+            .authorize(&self.metadata, "watch", namespace, name)
+            .await
+        {
+            Ok(()) | Err(authorize::Refusal::Unavailable) => Ok(()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+}
