@@ -94,10 +94,8 @@ async fn a_failed_job_is_tried_again_in_place(scene: Scene) -> Result<()> {
     has(namespace, "/jobDeploymentStatus", &json!("Running")).await?;
     let before = eventually("head and worker run", PATIENCE, async || {
         let pods = pods(namespace).await?;
-        ensure!(
-            pods.iter().all(|(_, _, container)| !container.is_empty()),
-            "{pods:?}"
-        );
+        let run = pods.iter().all(|(_, _, container)| !container.is_empty());
+        ensure!(pods.len() == 2 && run, "{pods:?}");
         Ok(pods)
     })
     .await?;
