@@ -15,7 +15,7 @@ use tracing::Instrument;
 use super::announce::Announcer;
 use super::clock::Clock;
 use super::replace;
-use super::task::{Context, Task};
+use super::task::{Context, End, Task};
 use crate::hub::Registry;
 use crate::platform::Board;
 use crate::watch::Stores;
@@ -24,7 +24,7 @@ use crate::watch::notify::Notified;
 /// Reports of JobSets that never became groups are dropped after this long.
 const SWEEP: Duration = Duration::from_secs(600);
 
-/// A group that was given up, because its status could not be kept, is looked at again after this long.
+/// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
 /// How long a new leader waits for all groups to be taken over, and how often it looks.
@@ -38,7 +38,9 @@ pub struct Manager {
     context: Context,
     registry: Arc<Registry>,
     groups: HashMap<ObjectRef<JobSet>, Group>,
-    tasks: JoinSet<(ObjectRef<JobSet>, String)>,
+    tasks: JoinSet<(ObjectRef<JobSet>, u64)>,
+    /// Tasks that were started.
+    started: u64,
     shutdown: CancellationToken,
 }
 
@@ -53,6 +55,8 @@ pub struct Means {
 
 struct Group {
     uid: String,
+    /// Tells its task from others of this JobSet.
+    serial: u64,
     changed: Arc<Notify>,
     stop: CancellationToken,
 }
@@ -85,6 +89,7 @@ impl Manager {
             registry,
             groups: HashMap::new(),
             tasks: JoinSet::new(),
+            started: 0,
             shutdown,
         }
     }
@@ -100,7 +105,7 @@ impl Manager {
                     None => break,
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok((key, uid)) => self.ended(key, &uid),
+                    Ok((key, serial)) => self.ended(key, serial),
                     Err(error) => tracing::error!(%error, "a group task ended badly"),
                 },
                 _ = sweep.tick() => self.registry.sweep(SWEEP),
@@ -136,25 +141,40 @@ impl Manager {
         };
         let span = tracing::info_span!("group", namespace = jobset.ns(), jobset = jobset.name());
         let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
-        let (of, its) = (key.clone(), uid.clone());
+        self.started += 1;
+        let serial = self.started;
+        let of = key.clone();
         let looked_after = async move {
-            task.run(stopped.clone(), shutdown.clone()).await;
-            // One that gave up by itself is taken up again, should there be reason to.
+            let end = task.run(stopped.clone(), shutdown.clone()).await;
+            let pause = async {
+                match end {
+                    // Taken up again, should there be reason to.
+                    End::Gone => tokio::time::sleep(GIVEN_UP).await,
+                    // Workers would be stopped for a restart whose status cannot be kept.
+                    End::Pruned => std::future::pending().await,
+                    End::Told => {}
+                }
+            };
             tokio::select! {
                 () = stopped.cancelled() => {}
                 () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(GIVEN_UP) => {}
+                () = pause => {}
             }
-            (of, its)
+            (of, serial)
         };
         self.tasks.spawn(looked_after.instrument(span));
-        self.groups.insert(key, Group { uid, changed, stop });
+        let group = Group {
+            uid,
+            serial,
+            changed,
+            stop,
+        };
+        self.groups.insert(key, group);
     }
 
     /// The task of this JobSet has ended. Where nobody has ended it, the JobSet is looked at anew.
-    fn ended(&mut self, key: ObjectRef<JobSet>, uid: &str) {
-        let own = self.groups.get(&key).filter(|group| group.uid == uid);
-        if own.is_some_and(|group| !group.stop.is_cancelled()) {
+    fn ended(&mut self, key: ObjectRef<JobSet>, serial: u64) {
+        if self.groups.get(&key).is_some_and(|group| group.serial == serial) {
             self.end(&key);
             self.look(key);
         }

@@ -59,6 +59,17 @@ pub(super) struct Task {
     pub(super) changed: Arc<Notify>,
 }
 
+/// Why a task has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was told to.
+    Told,
+    /// The API server does not know the JobSet.
+    Gone,
+    /// The CRD has no room for the group's state.
+    Pruned,
+}
+
 /// How far a write has come.
 enum Writing {
     Idle,
@@ -68,9 +79,9 @@ enum Writing {
 
 impl Task {
     /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
-    pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) {
+    pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) -> End {
         let Some(mut known) = self.context.stores.jobset(&self.key).map(Arc::new) else {
-            return;
+            return End::Gone;
         };
         let durable = durable_of(&known);
         let recovery_ms = lockstep_core::restart::Policy::default().recovery_ms;
@@ -172,8 +183,11 @@ impl Task {
             let rested = Instant::now() + rest(began.elapsed());
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return,
-                () = stop.cancelled() => return self.link.forget(),
+                () = shutdown.cancelled() => return End::Told,
+                () = stop.cancelled() => {
+                    self.link.forget();
+                    return End::Told;
+                }
                 written = finished(&mut writing) => match written {
                     Some(Ok(jobset)) => {
                         pause = RETRY.0;
@@ -185,12 +199,16 @@ impl Task {
                         known = Arc::from(jobset);
                         writing = Writing::Idle;
                     }
-                    Some(Err(WriteError::Gone)) => return self.link.forget(),
+                    Some(Err(WriteError::Gone)) => {
+                        self.link.forget();
+                        return End::Gone;
+                    }
                     Some(Err(error @ WriteError::Api(_))) => writing = retry(&error, &mut pause),
                     // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
                     Some(Err(error @ WriteError::Pruned)) => {
                         tracing::error!(%error, "group given up");
-                        return self.link.forget();
+                        self.link.forget();
+                        return End::Pruned;
                     }
                     None => writing = Writing::Idle,
                 },
