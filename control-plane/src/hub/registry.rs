@@ -24,7 +24,7 @@ pub use link::GroupLink;
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
 const WORKERS_PER_NODE: usize = 4096;
 /// Containers of one worker that have ended in one pod, kept at most.
-const ENDED: usize = 16;
+const ENDED: usize = 8;
 
 /// All groups and nodes that this replica knows of.
 pub struct Registry {

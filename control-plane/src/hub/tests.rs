@@ -453,8 +453,8 @@ async fn of_containers_that_ended_in_a_pod_that_lives_on_the_latest_are_kept() {
     let lives = std::collections::BTreeMap::from([("pod".to_owned(), ())]);
     link.forget_pods(&lives, Duration::ZERO);
     let kept: Vec<i64> = link.reports().iter().map(|(_, report)| report.since.0).collect();
-    assert_eq!(kept.len(), 16);
-    assert!(kept.iter().all(|since| *since >= 84), "{kept:?}");
+    assert_eq!(kept.len(), 8);
+    assert!(kept.iter().all(|since| *since >= 92), "{kept:?}");
 }
 
 #[tokio::test]
