@@ -5,9 +5,9 @@ use crate::conditions::{COMPLETED, FAILED};
 use crate::naming::{job_name, pod_hostname};
 use crate::object::object;
 use crate::{
-    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, JobSet, Network, Operator,
-    ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy, StartupPolicyOrder,
-    VolumeClaimPolicy,
+    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, InPlaceKind, JobSet, Network,
+    Operator, ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy,
+    StartupPolicyOrder, VolumeClaimPolicy,
 };
 
 /// Group of replicatedJobs that name none.
@@ -107,16 +107,24 @@ impl JobSet {
     }
 
     /// Whether the set is to be restarted in place: by its restart strategy, or by the annotation
-    /// [`IN_PLACE_TIMEOUT`]. Once it has a coordinator it stays so, also where the annotation is taken away: its workers
-    /// wait for nobody else.
+    /// [`IN_PLACE_TIMEOUT`]. Once its Jobs were made for that it stays so, also where the annotation is taken away: its
+    /// workers wait for nobody else.
     pub fn in_place(&self) -> bool {
+        self.restart_strategy() == RestartStrategy::InPlaceRestart
+            || self.annotation(IN_PLACE_TIMEOUT).is_some()
+            || self.is_made_in_place()
+    }
+
+    /// Whether its Jobs were made to be restarted in place, by a coordinator.
+    pub fn is_made_in_place(&self) -> bool {
         let status = self
             .status
             .as_ref()
             .and_then(|status| status.in_place_restart.as_ref());
-        self.restart_strategy() == RestartStrategy::InPlaceRestart
-            || self.annotation(IN_PLACE_TIMEOUT).is_some()
-            || status.is_some_and(|status| status.phase.is_some())
+        status.is_some_and(|status| {
+            let kind = status.kind.as_ref();
+            status.phase.is_some() || matches!(kind, Some(InPlaceKind::Supervised | InPlaceKind::Plain))
+        })
     }
 
     /// Whether replicatedJobs start one after the other.

@@ -107,6 +107,10 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if !jobset.is_suspended() && status::all_ready(jobset, &reached) {
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
+    let made_for = group
+        .as_ref()
+        .filter(|group| group.rung.is_some())
+        .map(|group| group.kind.clone());
     // Restarts in place and by recreation are counted together, by the group's coordinator.
     let brings_agents = group.is_some_and(|group| group.kind == InPlaceKind::UpstreamAgent);
     if brings_agents {
@@ -116,6 +120,11 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     let has_upstream_agents =
         brings_agents || in_place && (!observed.has_daemons || upstream_agent::reports(&observed.agent_pods));
     let coordinated = in_place && !has_upstream_agents;
+    if coordinated && let Some(kind) = made_for {
+        // From when there are Jobs, whatever becomes of the annotation.
+        let status = draft.status.in_place_restart.get_or_insert_default();
+        status.kind.get_or_insert(kind);
+    }
     if coordinated && let Some(message) = gave_up(&draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;

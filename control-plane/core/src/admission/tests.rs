@@ -493,7 +493,7 @@ fn who_asks_for_restarts_in_place_later_is_told_where_the_jobs_are_not_made_for_
 }
 
 #[test]
-fn who_is_supervised_does_not_change_once_workers_run() {
+fn who_is_supervised_does_not_change_once_the_jobs_are_made() {
     let old = changed(|_| {}).restarting(RestartStrategy::InPlaceRestart, 1);
     let new = old.clone().annotated(annotations::SUPERVISE, "none");
     assert_eq!(refused(&old, &new), [""; 0]);
@@ -505,7 +505,7 @@ fn who_is_supervised_does_not_change_once_workers_run() {
     assert_eq!(
         refused(&runs(old), &runs(new)),
         [
-            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once workers run"
+            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once the Jobs are made"
         ]
     );
 }

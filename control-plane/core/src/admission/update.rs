@@ -81,13 +81,12 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
 
 /// Who is supervised is decided when the pods are made.
 fn supervision(old: &JobSet, new: &JobSet) -> Option<Violation> {
-    let status = old.status.as_ref()?.in_place_restart.as_ref()?;
     let changed = old.annotation(SUPERVISE) != new.annotation(SUPERVISE);
-    (status.phase.is_some() && changed).then(|| {
+    (old.is_made_in_place() && changed).then(|| {
         Violation::with_value(
             format!("metadata.annotations[{SUPERVISE}]"),
             new.annotation(SUPERVISE).unwrap_or_default(),
-            "field is immutable once workers run",
+            "field is immutable once the Jobs are made",
         )
     })
 }

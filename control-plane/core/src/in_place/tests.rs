@@ -1,5 +1,5 @@
 use k8s_openapi::api::core::v1::{ContainerRestartRule, EnvVar, Lifecycle, LifecycleHandler, PodSpec, Probe};
-use lockstep_api::{InPlacePhase, InPlaceRestartStatus, RestartStrategy, annotations};
+use lockstep_api::{InPlaceRestartStatus, RestartStrategy, annotations};
 
 use super::*;
 use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
@@ -37,11 +37,18 @@ fn only_jobsets_that_ask_for_it_are_groups() {
 #[test]
 fn workers_that_wait_for_their_group_go_on_to_do_so_when_the_annotation_is_taken_away() {
     let mut js = jobset([replicated_job("a", 1)]);
-    js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus::default());
-    assert_eq!(kind(&js), None, "it has no coordinator yet");
-    let status = js.status.get_or_insert_default();
-    status.in_place_restart.get_or_insert_default().phase = Some(InPlacePhase::InSync);
-    assert_eq!(kind(&js), SUPERVISED);
+    for (said, found) in [
+        (None, None),
+        (Some(InPlaceKind::UpstreamAgent), None),
+        (Some(InPlaceKind::Supervised), SUPERVISED),
+    ] {
+        let status = InPlaceRestartStatus {
+            kind: said,
+            ..InPlaceRestartStatus::default()
+        };
+        js.status.get_or_insert_default().in_place_restart = Some(status);
+        assert_eq!(kind(&js), found);
+    }
 }
 
 #[test]
