@@ -62,7 +62,8 @@ pub(super) fn sentence(blocked: &Blocked) -> String {
             "pod {pod} of an earlier restart attempt does not go away from node {node}: new workers do not start beside it"
         ),
         BlockedReason::WorkerNotReported => format!(
-            "pod {pod} runs on node {node}, but no node daemon has reported its workers as started within alpha.jobset.sigs.k8s.io/inplace-timeout"
+            "pod {pod} runs on node {node}, but its workers have not been reported as started within alpha.jobset.sigs.k8s.io/inplace-timeout: \
+             the node's daemon or NRI is away, or kubelet waits before it starts a container again"
         ),
     }
 }

@@ -60,6 +60,8 @@ pub enum Blockage {
 pub(super) struct Watchdog {
     /// UIDs of pods that nobody reports, since when.
     unreported: BTreeMap<String, UnixNanos>,
+    /// UIDs of pods whose worker is being started, since when.
+    starting: BTreeMap<String, UnixNanos>,
     /// Since when there are old pods.
     old_since: Option<UnixNanos>,
     /// What was said last.
@@ -120,10 +122,10 @@ impl Watchdog {
             0 => Default::default(),
             _ => reported_pods(observed),
         };
-        self.unreported
-            .retain(|uid, _| pods.contains_key(uid.as_str()) || starting.contains_key(uid.as_str()));
+        self.unreported.retain(|uid, _| pods.contains_key(uid.as_str()));
+        self.starting.retain(|uid, _| starting.contains_key(uid.as_str()));
         for (uid, pod) in starting {
-            if overdue(*self.unreported.entry(uid.to_owned()).or_insert(now)) {
+            if overdue(*self.starting.entry(uid.to_owned()).or_insert(now)) {
                 say(BlockedReason::WorkerNotReported, pod);
             }
         }

@@ -107,7 +107,7 @@ fn a_pod_that_does_not_run_yet_has_nothing_to_report() {
 }
 
 #[test]
-fn a_container_that_kubelet_is_slow_to_start_again_was_reported() {
+fn a_container_that_kubelet_is_slow_to_start_again_falls_to_a_recreation() {
     let mut world = World::running(2, 3);
     let (old, report) = world.current(1);
     let exit = Exit { code: 137, signal: 9 };
@@ -115,6 +115,9 @@ fn a_container_that_kubelet_is_slow_to_start_again_was_reported() {
     world.step();
     world.tick(59_999);
     assert_eq!(blockage(&mut world), None);
+    world.tick(1);
+    world.settle();
+    assert_eq!(world.recreations, 1);
 }
 
 #[test]
