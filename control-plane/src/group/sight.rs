@@ -31,6 +31,7 @@ impl Sight {
             old_pods: gathered.old_pods,
             old_pod: gathered.old_pod.clone(),
             finished_stages: gathered.finished_stages.clone(),
+            unwanted_jobs: gathered.unwanted_jobs.clone(),
             heard_nodes: heard_nodes(&view, link),
             durable,
             policy: Policy {

@@ -190,6 +190,7 @@ impl Coordinator {
         }
 
         self.forget_lost_extras(observed);
+        self.forget_unwanted_extras(observed);
         let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         self.done = view
             .slots

@@ -32,8 +32,10 @@ pub struct Gathered {
     pub old_pods: usize,
     /// One of them.
     pub old_pod: Option<PodFact>,
-    /// The replicatedJobs whose Jobs have all finished.
+    /// The replicatedJobs whose Jobs have all finished, and those that have none on purpose.
     pub finished_stages: BTreeSet<String>,
+    /// Jobs that a replicatedJob without any would have.
+    pub unwanted_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal, with its node.
     pub pods: BTreeMap<String, Option<String>>,
     /// Limits and codes.
@@ -119,6 +121,13 @@ fn stage(
     let names: Vec<String> = (0..i64::from(replicated.replicas()))
         .map(|index| jobset.job_name(&replicated.name, index))
         .collect();
+    if names.is_empty() {
+        gathered.finished_stages.insert(replicated.name.clone());
+        gathered
+            .unwanted_jobs
+            .insert(jobset.job_name(&replicated.name, 0));
+        return;
+    }
     if !names.iter().any(|name| current.contains_key(name.as_str())) {
         return;
     }

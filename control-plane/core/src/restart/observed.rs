@@ -15,6 +15,8 @@ pub struct Observed {
     pub old_pod: Option<PodFact>,
     /// Names of the replicatedJobs whose Jobs have all finished.
     pub finished_stages: BTreeSet<String>,
+    /// Jobs of replicatedJobs that have none on purpose: nobody has lost their workers.
+    pub unwanted_jobs: BTreeSet<String>,
     /// The newest report of each incarnation, with the node that sent it. Only of pods that exist (live or terminal), belong to the current
     /// recreation and are bound to the node that reports them.
     pub reports: BTreeMap<Incarnation, Report>,

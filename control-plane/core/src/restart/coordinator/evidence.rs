@@ -8,6 +8,8 @@ use super::Coordinator;
 
 /// How much later than this clock that of the Job controller may be, milliseconds.
 const CLOCKS_APART_MS: u64 = 2_000;
+/// How soon a Job that ends its pods says so, milliseconds.
+const JOB_SAYS_WITHIN_MS: u64 = 30_000;
 
 pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
 
@@ -44,8 +46,9 @@ impl Coordinator {
                     self.held.entry(identity).or_insert(deadline);
                 }
                 Some(TerminalAction::Replace) | None => {
-                    if Self::is_being_ended(&identity, view, now) {
-                        self.held.entry(identity).or_insert(deadline);
+                    if Self::is_being_ended(&cause, view, now) {
+                        let soon = now.plus_millis(observed.policy.timeout_ms.min(JOB_SAYS_WITHIN_MS));
+                        self.held.entry(identity).or_insert(soon);
                     }
                 }
             }
@@ -61,10 +64,21 @@ impl Coordinator {
     }
 
     /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so.
-    fn is_being_ended(identity: &Identity, view: &View<'_>, now: UnixNanos) -> bool {
-        let Some(slot) = view.slots.get(identity) else {
+    fn is_being_ended(cause: &Cause, view: &View<'_>, now: UnixNanos) -> bool {
+        let identity = cause.identity.as_ref();
+        let slot = identity.and_then(|identity| view.slots.get_key_value(identity));
+        let Some((identity, slot)) = slot else {
             return false;
         };
+        // A worker that fails by itself, with its agent there to tell, was not ended by anybody.
+        let from_outside = match cause.reason {
+            Reason::ContainerLost | Reason::PodLost => true,
+            Reason::WorkerExited => slot.worker.rung == Rung::Container,
+            _ => false,
+        };
+        if !from_outside {
+            return false;
+        }
         let mut slots = view.slots.iter();
         let early = |(of, slot): (&&Identity, &Slot<'_>)| of.job == identity.job && slot.done;
         let over = |at: UnixNanos| now.plus_millis(CLOCKS_APART_MS) >= at;

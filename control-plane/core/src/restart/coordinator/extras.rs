@@ -3,6 +3,8 @@
 //! An extra joins when it is released, and that it runs is written, so that a later leader tells one that was lost from one that never came. One
 //! that is lost is a failure like any other; but the restart that follows does not wait for it, for it may not find room again.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::super::{Identity, Observed};
 use super::{Coordinator, State};
 
@@ -12,6 +14,44 @@ impl Coordinator {
         self.seats.contains_key(identity)
             || self.joined.contains(&identity.place())
             || self.apart.concerns(identity)
+    }
+
+    /// Extras that are not wanted any more have not joined: should they be wanted again, they come anew. What belongs to a Job that is away for a
+    /// while is lost with it.
+    pub(super) fn forget_unwanted_extras(&mut self, observed: &Observed) {
+        if self.joined.is_empty() && !observed.workers.values().any(|worker| worker.extra) {
+            return;
+        }
+        let is_there = |job: &str| {
+            let first = Identity {
+                job: job.to_owned(),
+                index: 0,
+                container: String::new(),
+            };
+            let mut workers = observed.workers.range(first..);
+            workers.next().is_some_and(|(identity, _)| identity.job == job)
+        };
+        let mut jobs: BTreeMap<String, bool> = BTreeMap::new();
+        let mut sized = |job: &str| {
+            let is_sized = || observed.unwanted_jobs.contains(job) || is_there(job);
+            *jobs.entry(job.to_owned()).or_insert_with(is_sized)
+        };
+        let unwanted: Vec<Identity> = self
+            .seats
+            .keys()
+            .filter(|identity| !observed.workers.contains_key(*identity) && sized(&identity.job))
+            .cloned()
+            .collect();
+        for identity in &unwanted {
+            self.seats.remove(identity);
+            self.newcomers.remove(identity);
+            self.unseen.remove(identity);
+        }
+        let places: BTreeSet<String> = observed.workers.keys().map(Identity::place).collect();
+        self.joined.retain(|place| {
+            let job = place.split_once('/').map_or("", |(job, _)| job);
+            places.contains(place) || !sized(job)
+        });
     }
 
     /// During a restart: extras without a pod on a node are not waited for.

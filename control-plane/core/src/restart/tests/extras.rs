@@ -136,3 +136,32 @@ fn an_extra_that_runs_has_joined() {
     assert_eq!(world.restarts(), 0);
     assert_eq!(world.observed.durable.joined.len(), 1);
 }
+
+#[test]
+fn extras_that_were_not_wanted_for_a_while_come_anew() {
+    let mut world = World::running(3, 5);
+    for index in 1..3 {
+        world.observed.workers.get_mut(&id(index)).unwrap().extra = true;
+    }
+    world.settle();
+    assert!(!world.observed.durable.joined.is_empty());
+    for new_leader in [false, true] {
+        let mut worker = world.observed.workers.remove(&id(2)).unwrap();
+        world
+            .observed
+            .reports
+            .retain(|_, report| report.identity != id(2));
+        world.settle();
+        if new_leader {
+            world.new_leader(2);
+            world.settle();
+        }
+        worker.pods.clear();
+        world.observed.workers.insert(id(2), worker);
+        world.settle();
+        world.pod(2);
+        world.settle();
+        assert_eq!(world.phases(), [Phase::Running; 3]);
+        assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+    }
+}

@@ -150,3 +150,14 @@ fn workers_of_a_ray_cluster_come_and_go_but_its_head_is_there_from_the_start() {
     });
     assert_eq!(extras(&of_ray), [false, true]);
 }
+
+#[test]
+fn a_replicated_job_without_jobs_has_nobody_to_wait_for() {
+    let js = jobset([replicated_job("head", 1), replicated_job("workers", 0)])
+        .restarting(RestartStrategy::InPlaceRestart, 3);
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let head = Arc::new(jobs.make(&js.spec.replicated_jobs[0], 0));
+    let gathered = gather(&js, &[head], [], 0);
+    assert_eq!(gathered.finished_stages, ["workers".to_owned()].into());
+    assert_eq!(gathered.unwanted_jobs, [js.job_name("workers", 0)].into());
+}

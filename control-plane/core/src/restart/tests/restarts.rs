@@ -548,10 +548,27 @@ fn that_a_job_ends_its_workers_is_not_believed_for_ever() {
     for worker in world.observed.workers.values_mut() {
         worker.ends_at = Some(now);
     }
+    let (incarnation, report) = world.current(1);
+    let ended = Exit {
+        code: 143,
+        signal: 15,
+    };
+    world.report(&incarnation, 1, Phase::Lost(ended), report.generation);
+    world.settle();
+    assert_eq!(world.restarts(), 1);
+    world.tick(30_000);
+    world.step();
+    assert_eq!(world.restarts(), 2);
+}
+
+#[test]
+fn a_worker_that_fails_by_itself_was_not_ended_by_its_job() {
+    let mut world = World::running(3, 3);
+    let now = world.now;
+    for worker in world.observed.workers.values_mut() {
+        worker.ends_at = Some(now);
+    }
     world.fail(1);
     world.settle();
     assert_eq!(world.restarts(), 1);
-    world.tick(60_000);
-    world.settle();
-    assert_eq!(world.restarts(), 2);
 }
