@@ -89,6 +89,12 @@ def in_order(until=None):
 
 PLAIN = {"name": "second", "replicas": 1}
 
+
+def gang(**minimums):
+    """A gang that starts with so many pods of each replicatedJob."""
+    return {"replicatedJobs": [{"name": name, "minAvailable": minimum} for name, minimum in minimums.items()]}
+
+
 CASES = {
     "nobody has looked at it yet": (spec(), None, "Progressing", "no Jobs yet"),
     "an empty status": (spec(), {}, "Progressing", "no Jobs yet"),
@@ -151,13 +157,43 @@ CASES = {
     ),
     "a gang waits": (spec(), status(jobs(active=2), conditions=[is_("MinAvailable", "False")]), "Progressing", "said"),
     "a gang runs with its minimum": (
-        spec(),
+        spec(gang=gang(workers=1)),
         status(jobs(active=2), conditions=[is_("MinAvailable")]),
+        "Healthy",
+        "the minimum of the gang runs",
+    ),
+    "a gang runs with its minimum of the pods of a Job": (
+        spec({"name": "workers", "template": {"spec": {"parallelism": 8, "completions": 8}}}, gang=gang(workers=6)),
+        status(jobs(active=1), conditions=[is_("MinAvailable")]),
+        "Healthy",
+        "the minimum of the gang runs",
+    ),
+    "a gang runs with the minimum of its only replicatedJob": (
+        spec(gang={"minAvailable": 1}),
+        status(jobs(active=2), conditions=[is_("MinAvailable")]),
+        "Healthy",
+        "the minimum of the gang runs",
+    ),
+    "a gang runs with all its pods": (
+        spec(gang=gang(workers=1)),
+        status(conditions=[is_("MinAvailable")]),
         "Healthy",
         "all workers run",
     ),
+    "a gang of all pods runs, and they are not ready": (
+        spec(gang=gang(workers=2)),
+        status(jobs(active=2), conditions=[is_("MinAvailable")]),
+        "Progressing",
+        "workers: 0 of 2 Jobs are ready",
+    ),
+    "a gang runs with its minimum, and a replicatedJob without extras is not ready": (
+        spec(FIRST, {"name": "second", "replicas": 2}, gang=gang(first=1, second=1)),
+        status(jobs("first", active=1), jobs("second", active=2), conditions=[is_("MinAvailable")]),
+        "Progressing",
+        "first: 0 of 1 Jobs are ready",
+    ),
     "a gang runs, and a Job is missing": (
-        spec(),
+        spec(gang=gang(workers=1)),
         status(jobs(active=1), conditions=[is_("MinAvailable")]),
         "Progressing",
         "workers: 0 of 2 Jobs are ready",
