@@ -74,6 +74,8 @@ struct World {
     head_pod: Option<Pod>,
     /// When its Jobs began to make pods, where they have none.
     without_pods: Option<i64>,
+    /// Whether its Jobs are being deleted.
+    jobs_go: bool,
     kuberay: bool,
     seconds: i64,
 }
@@ -87,6 +89,7 @@ impl World {
             ready: [0, 0],
             head_pod: None,
             without_pods: None,
+            jobs_go: false,
             kuberay: false,
             seconds: 0,
         }
@@ -134,6 +137,7 @@ impl World {
             let mut job = Job::default();
             job.metadata.labels = Some([(labels::REPLICATED_JOB_NAME.to_owned(), name.to_owned())].into());
             job.metadata.owner_references = serde_json::from_value(owner.clone()).unwrap();
+            job.metadata.deletion_timestamp = self.jobs_go.then(|| Time(at(0)));
             job.status = Some(JobStatus {
                 ready: Some(ready),
                 start_time: self.without_pods.map(|since| Time(at(since))),

@@ -136,7 +136,8 @@ pub(super) struct Missing {
 /// Which Jobs have had no pod at all for a while, although none of theirs has ever ended: their events say what is against it.
 pub(super) fn missing(observed: &ObservedCluster) -> Missing {
     let mut missing = Missing::default();
-    for (name, job) in own(observed) {
+    // One that is being deleted is to have none.
+    for (name, job) in own(observed).filter(|(_, job)| job.metadata.deletion_timestamp.is_none()) {
         let Some(status) = job.status.as_ref() else {
             continue;
         };

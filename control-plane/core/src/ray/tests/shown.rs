@@ -133,6 +133,19 @@ fn pods_that_cannot_be_created_are_a_failure_as_long_as_there_are_none() {
 }
 
 #[test]
+fn jobs_that_are_being_deleted_are_not_said_to_have_no_pods() {
+    let mut world = World::new(cluster(json!({})));
+    world.settle();
+    world.without_pods = Some(0);
+    world.jobs_go = true;
+    world.seconds = 1000;
+    world.settle();
+    let status = world.cluster.status.as_ref().unwrap();
+    assert_eq!(status.condition(conditions::REPLICA_FAILURE), None);
+    assert_eq!(world.plan().requeue_after, None);
+}
+
+#[test]
 fn a_service_that_changes_waits_for_a_suspension_and_is_replaced() {
     for more in [
         json!({"headGroupSpec": {"serviceType": "NodePort"}}),
