@@ -90,7 +90,11 @@ fn each_mistake_is_named_by_its_field() {
         ),
         (
             head_env("RAY_REDIS_ADDRESS", "redis:6379"),
-            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance",
+            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, and that is not supported",
+        ),
+        (
+            with_options(head_env("RAY_REDIS_ADDRESS", "redis:6379")),
+            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, and that is not supported",
         ),
         (
             head_env("REDIS_USERNAME", "me"),
@@ -118,6 +122,12 @@ fn each_mistake_is_named_by_its_field() {
 fn head_env(name: &str, value: &str) -> Value {
     let container = json!({"name": "ray", "env": [{"name": name, "value": value}]});
     json!({"headGroupSpec": {"template": {"spec": {"containers": [container]}}}})
+}
+
+/// The same spec, with options of GCS fault tolerance.
+fn with_options(mut spec: Value) -> Value {
+    spec["gcsFaultToleranceOptions"] = json!({"redisAddress": "redis:6379"});
+    spec
 }
 
 #[test]

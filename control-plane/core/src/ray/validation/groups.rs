@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec};
+use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
 use crate::ray::names;
 use crate::validation::{Violation, label_value, qualified_name};
@@ -97,15 +97,15 @@ fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, St
     let params = head.ray_start_params.as_ref();
     if variable(REDIS_ADDRESS).is_some() && !fault_tolerant {
         let message = format!(
-            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, but GcsFaultToleranceOptions is not set. Please set \
-             GcsFaultToleranceOptions to enable GCS fault tolerance"
+            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, and that is not supported, with gcsFaultToleranceOptions \
+             or without; the annotation {}: \"true\" has the variable passed on as it is",
+            keys::FAULT_TOLERANCE
         );
         wrong.push((".template", message));
     }
     let user = params.and_then(|params| params.get("redis-username"));
     if user.is_some_and(|user| !user.is_empty()) || variable("REDIS_USERNAME").is_some() {
-        let message = "cannot set redis username in rayStartParams or environment variables - use GcsFaultToleranceOptions.RedisUsername \
-                       instead";
+        let message = "cannot set redis username in rayStartParams or environment variables: GCS fault tolerance is not supported";
         wrong.push(("", message.to_owned()));
     }
     let autoscaler = variable(AUTOSCALER).and_then(|variable| variable.value.as_deref());
