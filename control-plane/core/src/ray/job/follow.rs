@@ -35,6 +35,14 @@ impl Draft<'_> {
         self.has_been_submitted();
         let submitter = self.submitter();
         match self.ray.clone() {
+            // Its id is the attempt's, so it was submitted to this Ray: what is not known is which one that was.
+            Ray::Reached {
+                session,
+                job: Some(info),
+            } if self.status.session.is_empty() => {
+                self.status.session = session;
+                self.told(&info, submitter);
+            }
             Ray::Reached { session, .. } if session != self.status.session => {
                 // The job may have ended before.
                 if !self.seen_to_its_end(submitter) {

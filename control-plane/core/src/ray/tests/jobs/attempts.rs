@@ -84,6 +84,24 @@ fn kuberay_1489_3903_a_head_that_was_started_anew_is_a_failed_attempt() {
 }
 
 #[test]
+fn a_session_that_was_not_written_down_is_that_of_the_ray_that_knows_the_job() {
+    let mut stage = running(json!({}));
+    stage.job.status.as_mut().unwrap().session.clear();
+    stage.says("RUNNING");
+    assert_eq!(
+        (
+            stage.phase(),
+            stage.status().session.as_str(),
+            stage.status().failed
+        ),
+        (Phase::Running, "s0", 0)
+    );
+    // From then on another one is noticed.
+    stage.session("s1");
+    assert_eq!(stage.status().reason, "HeadRestarted");
+}
+
+#[test]
 fn kuberay_1489_ray_that_stays_out_of_reach_is_not_waited_for_for_ever() {
     let mut stage = running(json!({}));
     stage.ray = Ray::Unreachable;
