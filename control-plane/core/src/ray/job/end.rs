@@ -79,6 +79,7 @@ impl Draft<'_> {
         self.status.failed = self.status.failed.saturating_add(1);
         self.status.end_time = Some(self.now());
         self.status.unreachable_since = None;
+        self.status.submitter_lost_since = None;
     }
 
     /// The attempt has failed: another one, where one is left.
@@ -95,6 +96,7 @@ impl Draft<'_> {
         status.job_status.clear();
         status.ray_job_info = Default::default();
         status.unreachable_since = None;
+        status.submitter_lost_since = None;
         status.reason.clear();
         status.message = message.clone();
         status.retrying_since = Some(Time(self.observed.now));

@@ -62,6 +62,18 @@ fn a_submitter_that_does_not_go_is_named() {
     );
 }
 
+#[test]
+fn what_was_seen_of_the_submitter_of_one_attempt_says_nothing_about_the_next() {
+    for retries in [1, 0] {
+        let mut stage = running(json!({"backoffLimit": retries}));
+        pods(&mut stage, 0, 1);
+        stage.settle();
+        assert!(stage.status().submitter_lost_since.is_some());
+        stage.says("FAILED");
+        assert_eq!(stage.status().submitter_lost_since, None);
+    }
+}
+
 /// Its pods that run, and those that are being deleted.
 fn pods(stage: &mut Stage, active: i32, terminating: i32) {
     let status = stage.submitter.as_mut().unwrap().status.get_or_insert_default();
