@@ -23,8 +23,12 @@ impl Draft<'_> {
         let elapsed = self.since(self.status.start_time.as_ref());
         let left = |seconds: Option<i64>| Some(SignedDuration::from_secs(seconds?).saturating_sub(elapsed));
         let phase = &self.status.job_deployment_status;
+        // Ray may have the job, and that is not written down yet.
+        let is_taken = matches!(self.ray, Ray::Reached { job: Some(_), .. })
+            || *phase == Some(Phase::Initializing) && self.submitter() != Submitter::Missing;
         let before_running = matches!(phase, Some(Phase::Initializing | Phase::Retrying))
-            && self.status.first_submission_time.is_none();
+            && self.status.first_submission_time.is_none()
+            && !is_taken;
         let limits = [
             (
                 "DeadlineExceeded",

@@ -314,6 +314,38 @@ fn the_pre_running_deadline_is_over_once_the_job_runs() {
 }
 
 #[test]
+fn the_pre_running_deadline_does_not_stop_what_ray_has_taken() {
+    for (mode, known) in [("K8sJobMode", false), ("K8sJobMode", true), ("HTTPMode", true)] {
+        let mut stage = Stage::new(json!({"preRunningDeadlineSeconds": 30, "submissionMode": mode}));
+        stage.settle().head_is_ready().settle();
+        stage.ray = Ray::Reached {
+            session: "s0".to_owned(),
+            job: None,
+        };
+        stage.step();
+        let before = stage.job.status.clone();
+        stage.step();
+        // It was submitted at the last moment, and that could not be written down.
+        stage.job.status = before;
+        assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Initializing, 1));
+        if known {
+            stage.submitter = None;
+            stage.ray = Ray::Reached {
+                session: "s0".to_owned(),
+                job: Some(RayInfo {
+                    status: "RUNNING".to_owned(),
+                    ..RayInfo::default()
+                }),
+            };
+        }
+        stage.seconds = 30;
+        stage.step();
+        assert_eq!(stage.phase(), Phase::Running, "{mode} {known}");
+        assert!(stage.stopped.is_empty());
+    }
+}
+
+#[test]
 fn the_cluster_goes_in_its_time_and_the_submitter_stays() {
     let mut stage = running(json!({"shutdownAfterJobFinishes": true, "ttlSecondsAfterFinished": 10}));
     stage.says("SUCCEEDED").submitter_ends("Complete", "");
