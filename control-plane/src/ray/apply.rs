@@ -11,7 +11,7 @@ use lockstep_api::JobSet;
 use lockstep_api::annotations::RESTART_REQUEST;
 use lockstep_api::ray::RayJob;
 use lockstep_core::plan::{self, JobRef};
-use lockstep_core::ray::job::FINALIZER;
+use lockstep_core::ray::job::{FINALIZER, Pods};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -182,13 +182,18 @@ where
     delete_with::<K>(client, namespace, object, DeleteParams::foreground()).await
 }
 
-/// Deletes one submitter, and its pods after: one of them may be on a node that is lost, and never go.
+/// Deletes one submitter, after its pods or before.
 pub(super) async fn delete_submitter(
     client: &Client,
     namespace: &str,
     submitter: &JobRef,
+    pods: Pods,
 ) -> Result<(), RayError> {
-    delete_with::<Job>(client, namespace, submitter, DeleteParams::background()).await
+    let params = match pods {
+        Pods::First => DeleteParams::foreground(),
+        Pods::Later => DeleteParams::background(),
+    };
+    delete_with::<Job>(client, namespace, submitter, params).await
 }
 
 async fn delete_with<K>(

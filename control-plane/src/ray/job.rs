@@ -100,8 +100,8 @@ impl Reconciler {
                 Err(error) => tracing::warn!(id, %error, "the job could not be stopped"),
             }
         }
-        if let Some(submitter) = &plan.delete_submitter {
-            apply::delete_submitter(client, namespace, submitter).await?;
+        if let Some((submitter, pods)) = &plan.delete_submitter {
+            apply::delete_submitter(client, namespace, submitter, *pods).await?;
         }
         if let Some(cluster) = &plan.delete_cluster {
             apply::delete::<RayCluster>(client, namespace, cluster).await?;

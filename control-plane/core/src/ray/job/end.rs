@@ -156,6 +156,7 @@ impl Draft<'_> {
         if !self.delete_cluster() && self.submitter() == Submitter::Works {
             // It waits for a Ray that is no more.
             self.delete_submitter();
+            self.look_again(POLL);
         }
     }
 

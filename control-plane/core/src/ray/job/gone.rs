@@ -1,35 +1,63 @@
 //! What is deleted, what does not go, and submitters whose pods are lost.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Draft;
 use crate::plan::{JobRef, Severity};
 use crate::ray::submitter;
 
+/// Finalizer of what is deleted only once all that belongs to it is gone (`metav1.FinalizerDeleteDependents`).
+const FOREGROUND: &str = "foregroundDeletion";
 /// How long what is deleted may take to go before that is told, and how long a pod of the submitter.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// How messages about what does not go begin.
 const WAITS: &str = "waits until ";
 
-impl Draft<'_> {
-    /// Has the submitter deleted. True: it is still there.
+/// When the pods of a Job that is deleted go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// Before it (foreground): where the Job is gone nothing of it runs.
+    First,
+    /// In their own time (background): one of them may be on a node that is lost, and never go.
+    Later,
+}
+
+impl<'a> Draft<'a> {
+    /// Has the submitter deleted, its pods first; after a while without those that do not go. True: it is still there.
     pub(super) fn delete_submitter(&mut self) -> bool {
-        let Some(submitter) = self
-            .observed
-            .submitter
-            .as_deref()
-            .filter(|job| self.owns(&job.metadata))
-        else {
+        let Some(submitter) = self.own_submitter() else {
             return false;
         };
-        if submitter.metadata.deletion_timestamp.is_none() {
-            let submitter = JobRef::of(submitter);
-            let message = format!("deleted the Job {}", submitter.name);
-            self.plan.delete_submitter = Some(submitter);
-            self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
+        let deleted = submitter.metadata.deletion_timestamp.as_ref();
+        if deleted.is_none() {
+            self.delete(submitter, Pods::First);
+        } else if self.since(deleted) > GOES_WITHIN {
+            self.let_go(submitter);
         }
         true
+    }
+
+    fn own_submitter(&self) -> Option<&'a Job> {
+        let submitter = self.observed.submitter.as_deref()?;
+        Some(submitter).filter(|job| self.owns(&job.metadata))
+    }
+
+    /// Has a submitter deleted that waits for its pods, or would.
+    fn let_go(&mut self, submitter: &Job) {
+        let meta = &submitter.metadata;
+        let mut finalizers = meta.finalizers.iter().flatten();
+        if meta.deletion_timestamp.is_none() || finalizers.any(|name| name == FOREGROUND) {
+            self.delete(submitter, Pods::Later);
+        }
+    }
+
+    fn delete(&mut self, submitter: &Job, pods: Pods) {
+        let submitter = JobRef::of(submitter);
+        let message = format!("deleted the Job {}", submitter.name);
+        self.plan.delete_submitter = Some((submitter, pods));
+        self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
 
     /// Has the cluster deleted. True: it is still there.
@@ -118,7 +146,10 @@ impl Draft<'_> {
         let since = self.status.submitter_lost_since.get_or_insert(now).clone();
         if self.since(Some(&since)) > GOES_WITHIN {
             self.status.submitter_lost_since = None;
-            self.delete_submitter();
+            // Its pod has had all the time that it was given.
+            if let Some(submitter) = self.own_submitter() {
+                self.let_go(submitter);
+            }
         }
     }
 }

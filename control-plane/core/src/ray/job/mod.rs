@@ -33,6 +33,7 @@ use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 use serde_json::Value;
 
+pub use gone::Pods;
 pub(super) use initialize::owner;
 pub(super) use names::first_cluster;
 pub use names::is_begun;
@@ -120,8 +121,8 @@ pub struct JobPlan {
     pub add_finalizer: bool,
     /// The job to stop at Ray. That it cannot be reached ends no plan.
     pub stop: Option<String>,
-    /// The submitter to delete, with its pod.
-    pub delete_submitter: Option<JobRef>,
+    /// The submitter to delete, and when its pods go.
+    pub delete_submitter: Option<(JobRef, Pods)>,
     /// The cluster to delete.
     pub delete_cluster: Option<JobRef>,
     /// The cluster to create.

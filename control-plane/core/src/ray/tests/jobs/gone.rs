@@ -1,6 +1,7 @@
 //! What is deleted and does not go, and submitters whose pods are lost.
 
 use super::*;
+use crate::ray::job::Pods;
 
 /// The Warnings of a plan.
 fn warnings(plan: &JobPlan) -> Vec<&str> {
@@ -62,6 +63,43 @@ fn a_submitter_that_does_not_go_is_named() {
     );
 }
 
+/// How a plan has the submitter deleted.
+fn how(plan: &JobPlan) -> Option<Pods> {
+    plan.delete_submitter.as_ref().map(|(_, pods)| *pods)
+}
+
+#[test]
+fn nothing_goes_on_before_the_pods_of_a_submitter_are_gone_unless_they_never_go() {
+    for suspend in [false, true] {
+        let mut stage = running(json!({"backoffLimit": 1, "shutdownAfterJobFinishes": true}));
+        match &mut stage.ray {
+            Ray::Reached { job: Some(info), .. } if !suspend => info.status = "FAILED".to_owned(),
+            _ => stage.job.spec.suspend = Some(true),
+        }
+        stage.step();
+        let plan = stage.plan();
+        assert_eq!(how(&plan), Some(Pods::First));
+        // It is being deleted, and waits for its pods.
+        let meta = &mut stage.submitter.as_mut().unwrap().metadata;
+        meta.deletion_timestamp = Some(Time(at(0)));
+        meta.finalizers = Some(vec!["foregroundDeletion".to_owned()]);
+        for seconds in [0, 30, 60] {
+            stage.seconds = seconds;
+            let plan = stage.plan();
+            assert_eq!((how(&plan), plan.restart), (None, None));
+            assert!(plan.requeue_after.is_some());
+        }
+        stage.seconds = 61;
+        let plan = stage.plan();
+        assert_eq!(how(&plan), Some(Pods::Later));
+        assert_eq!(warnings(&plan), ["FailedToDeleteRayJobSubmitter"]);
+        // Somebody else's finalizer holds it now, and it is not deleted again and again.
+        let meta = &mut stage.submitter.as_mut().unwrap().metadata;
+        meta.finalizers = Some(vec!["example.com/held".to_owned()]);
+        assert_eq!(how(&stage.plan()), None);
+    }
+}
+
 #[test]
 fn what_was_seen_of_the_submitter_of_one_attempt_says_nothing_about_the_next() {
     for retries in [1, 0] {
@@ -101,7 +139,7 @@ fn a_submitter_whose_pod_does_not_go_is_made_anew() {
         assert_eq!(stage.submitted.len(), made);
         stage.seconds += 1;
         let plan = stage.step();
-        assert!(plan.delete_submitter.is_some());
+        assert_eq!(how(&plan), Some(Pods::Later));
         assert_eq!(plan.events[0].reason, "DeletedRayJobSubmitter");
         stage.settle();
         assert_eq!((stage.submitted.len(), stage.phase()), (made + 1, Phase::Running));
