@@ -68,7 +68,7 @@ struct Reconciler {
     metrics: Arc<Metrics>,
     setting: Setting,
     failures: Failures<ObjectRef<JobSet>>,
-    complaints: Told,
+    complaints: Told<JobSet>,
     counts: Counts,
 }
 

@@ -105,7 +105,7 @@ pub struct Applier {
     news: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
-    failures: Told,
+    failures: Told<JobSet>,
 }
 
 impl Applier {

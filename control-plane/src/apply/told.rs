@@ -1,4 +1,4 @@
-//! What has been told of JobSets, so that what goes on is not told again at each look.
+//! What has been told of objects, so that what goes on is not told again at each look.
 //!
 //! Promises: what is new, or was away and is back, is told at once; what stays is told again only when the event about it may be gone.
 
@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use lockstep_api::JobSet;
 use lockstep_core::plan::Event;
 use tokio::time::Instant;
 
@@ -17,40 +17,59 @@ mod tests;
 /// The API server keeps events for an hour, unless it is told otherwise.
 const AGAIN: Duration = Duration::from_secs(30 * 60);
 
-/// What goes on with JobSets, and when it was told.
-#[derive(Default)]
-pub(crate) struct Told {
-    by_jobset: Mutex<HashMap<ObjectRef<JobSet>, OfJobSet>>,
+/// What goes on with objects of one kind, and when it was told.
+pub(crate) struct Told<K: Resource<DynamicType = ()>> {
+    by_object: Mutex<HashMap<ObjectRef<K>, OfObject>>,
+    /// When the event about what stays may be gone.
+    again: Duration,
 }
 
-/// What goes on with one JobSet.
-struct OfJobSet {
-    uid: String,
+/// What goes on with one object.
+struct OfObject {
+    uid: Option<String>,
     events: Vec<(Event, Instant)>,
 }
 
-impl Told {
-    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectRef<JobSet>, OfJobSet>> {
-        self.by_jobset.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K: Resource<DynamicType = ()>> Default for Told<K> {
+    fn default() -> Self {
+        Self {
+            by_object: Mutex::default(),
+            again: AGAIN,
+        }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Told<K> {
+    /// For what is told once for ever, however long it stays.
+    pub(crate) fn once() -> Self {
+        Self {
+            again: Duration::MAX,
+            ..Self::default()
+        }
     }
 
-    /// What is to be told of all that goes on with a JobSet.
-    pub(crate) fn news(&self, jobset: &JobSet, goes_on: Vec<Event>) -> Vec<Event> {
-        let mut by_jobset = self.locked();
+    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectRef<K>, OfObject>> {
+        self.by_object.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be told of all that goes on with an object.
+    pub(crate) fn news(&self, object: &K, goes_on: Vec<Event>) -> Vec<Event> {
+        let mut by_object = self.locked();
         // As it nearly always is.
-        if goes_on.is_empty() && by_jobset.is_empty() {
+        if goes_on.is_empty() && by_object.is_empty() {
             return Vec::new();
         }
-        let key = ObjectRef::from_obj(jobset);
-        let before = by_jobset.remove(&key);
+        let key = ObjectRef::from_obj(object);
+        let before = by_object.remove(&key);
         if goes_on.is_empty() {
             return Vec::new();
         }
         // Another one of the same name has been told nothing.
-        let before = before.filter(|before| before.uid == jobset.uid_str());
+        let uid = object.meta().uid.clone();
+        let before = before.filter(|before| before.uid == uid);
         let told_at = |event: &Event| {
             let (_, at) = before.as_ref()?.events.iter().find(|(told, _)| told == event)?;
-            (at.elapsed() < AGAIN).then_some(*at)
+            (at.elapsed() < self.again).then_some(*at)
         };
         let mut news = Vec::new();
         let mut events = Vec::new();
@@ -61,13 +80,12 @@ impl Told {
             });
             events.push((event, at));
         }
-        let uid = jobset.uid_str().to_owned();
-        by_jobset.insert(key, OfJobSet { uid, events });
+        by_object.insert(key, OfObject { uid, events });
         news
     }
 
-    /// Nothing goes on with the JobSet any more.
-    pub(crate) fn forget(&self, key: &ObjectRef<JobSet>) {
+    /// Nothing goes on with the object any more.
+    pub(crate) fn forget(&self, key: &ObjectRef<K>) {
         self.locked().remove(key);
     }
 }

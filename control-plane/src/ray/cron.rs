@@ -81,7 +81,8 @@ impl Reconciler {
                     RayError::Conflict(_) => format!("there is a RayJob {} of somebody else", job.name()),
                     error => format!("Error creating job: {error}"),
                 };
-                self.ledger.tell_once(cron, warning("FailedCreate", message));
+                self.ledger
+                    .tell_of_refusal(cron, warning("FailedCreate", message));
             }
             created?;
         }

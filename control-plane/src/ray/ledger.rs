@@ -11,6 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_core::plan;
 
 use super::apply::RayError;
+use crate::apply::Told;
 use crate::apply::events::{self, Queue};
 use crate::retry::{Failures, delay};
 
@@ -26,8 +27,10 @@ pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
     failures: Failures<ObjectRef<K>>,
     /// When what was decided last is to be looked at again.
     due: Mutex<HashMap<ObjectRef<K>, Duration>>,
-    /// The notices that were published last.
-    told: Mutex<HashMap<ObjectRef<K>, plan::Event>>,
+    /// Why nothing is done.
+    notices: Told<K>,
+    /// What the API server did not let be created, until it did.
+    refusals: Told<K>,
 }
 
 impl<K: Resource<DynamicType = ()>> Ledger<K> {
@@ -37,7 +40,8 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
             news,
             failures: Failures::default(),
             due: Mutex::default(),
-            told: Mutex::default(),
+            notices: Told::once(),
+            refusals: Told::default(),
         }
     }
 
@@ -50,11 +54,15 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
 
     /// Publishes an event unless it is the one that was told last in this way.
     pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.insert(ObjectRef::from_obj(object), notice.clone());
-        drop(told);
-        if before.as_ref() != Some(&notice) {
+        for notice in self.notices.news(object, vec![notice]) {
             self.tell(object, notice);
+        }
+    }
+
+    /// Publishes an event about what cannot be created, and again only where the one before may be gone, or it has worked in between.
+    pub(super) fn tell_of_refusal(&self, object: &K, refusal: plan::Event) {
+        for refusal in self.refusals.news(object, vec![refusal]) {
+            self.tell(object, refusal);
         }
     }
 
@@ -69,7 +77,9 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
 
     /// It has worked; when to look again.
     pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
-        self.failures.forget(&ObjectRef::from_obj(object));
+        let key = ObjectRef::from_obj(object);
+        self.failures.forget(&key);
+        self.refusals.forget(&key);
         let after = after.and_then(|after| Duration::try_from(after).ok());
         let left_alone = left_alone.then_some(LEFT_ALONE);
         let next = after.into_iter().chain(left_alone).min();
@@ -80,7 +90,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
         let key = ObjectRef::from_obj(object);
         if let Some(event) = error.event() {
-            self.tell_once(object, event);
+            self.tell_of_refusal(object, event);
         }
         let due = {
             let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,9 +110,8 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     pub(super) fn gone(&self, namespace: &str, name: &str) {
         let key = ObjectRef::new(name).within(namespace);
         self.failures.forget(&key);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.remove(&key);
-        drop(told);
+        self.notices.forget(&key);
+        self.refusals.forget(&key);
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         due.remove(&key);
     }

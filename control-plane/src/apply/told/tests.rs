@@ -1,3 +1,4 @@
+use lockstep_api::JobSet;
 use lockstep_core::plan::Severity;
 
 use super::*;
@@ -30,6 +31,17 @@ async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
     assert_eq!(told.news(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
     tokio::time::advance(Duration::from_secs(1000)).await;
     assert_eq!(told.news(&js, vec![a.clone(), b]), vec![a]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_once_is_not_told_again_unless_it_was_away_or_the_object_is_another() {
+    let (told, js, a) = (Told::once(), jobset("u"), event("a"));
+    assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+    tokio::time::advance(Duration::from_secs(1_000_000)).await;
+    assert_eq!(told.news(&js, vec![a.clone()]), []);
+    assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
+    told.forget(&ObjectRef::from_obj(&js));
+    assert_eq!(told.news(&js, vec![a]).len(), 1);
 }
 
 #[tokio::test]

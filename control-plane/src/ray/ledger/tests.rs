@@ -1,12 +1,20 @@
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Request, Response};
+use http_body_util::BodyExt;
 use jiff::SignedDuration;
+use kube::core::Status;
 use kube::runtime::controller::Action;
 use kube::{Client, Config};
 use lockstep_api::ray::{RayJob, RayJobSpec};
+use serde_json::Value;
+use tower::service_fn;
 
 use super::*;
-use crate::apply::events;
+use crate::apply::events::{self, Publisher};
 
 /// A ledger whose events go nowhere.
 fn ledger() -> Ledger<RayJob> {
@@ -15,9 +23,43 @@ fn ledger() -> Ledger<RayJob> {
     Ledger::new(news)
 }
 
+/// A ledger, what publishes its events once it is gone, and their notes. An event that is repeated has its note once more.
+fn told() -> (Ledger<RayJob>, Publisher, Arc<Mutex<Vec<String>>>) {
+    let notes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&notes);
+    let service = service_fn(move |request: Request<kube::client::Body>| {
+        let told = Arc::clone(&told);
+        async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let event: Value = serde_json::from_slice(&body).unwrap();
+            let note = event["note"].as_str().unwrap_or_default().to_owned();
+            told.lock().unwrap().push(note);
+            Ok::<_, Infallible>(Response::new(Body::from(body)))
+        }
+    });
+    let (news, publisher) = events::queue_as(Client::new(service, "default"), "test");
+    (Ledger::new(news), publisher, notes)
+}
+
+fn job(uid: &str) -> RayJob {
+    let mut job = RayJob::new("rj", RayJobSpec::default());
+    job.metadata.namespace = Some("ns".to_owned());
+    job.metadata.uid = Some(uid.to_owned());
+    job
+}
+
+fn refused(why: &str) -> RayError {
+    let status = Status::failure(why, "Forbidden").with_code(403);
+    RayError::Create {
+        kind: "RayCluster".to_owned(),
+        what: "RayCluster rj-x".to_owned(),
+        error: kube::Error::Api(status.boxed()),
+    }
+}
+
 #[tokio::test]
 async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
-    let (ledger, job) = (ledger(), RayJob::new("rj", RayJobSpec::default()));
+    let (ledger, job) = (ledger(), job("u"));
     let fails = || {
         let error = RayError::Dashboard("away".to_owned());
         (0..30).map(|_| ledger.failed(&job, &error)).last().unwrap()
@@ -27,4 +69,40 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
     ledger.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_created_is_told_once_until_it_has_worked_or_the_object_is_another() {
+    let (ledger, publisher, notes) = told();
+    for _ in 0..3 {
+        ledger.failed(&job("u"), &refused("exceeded quota"));
+        ledger.failed(&job("u"), &RayError::Conflict("RayJob rj".to_owned()));
+    }
+    ledger.worked(&job("u"), None, false);
+    ledger.failed(&job("u"), &refused("exceeded quota"));
+    ledger.failed(&job("v"), &refused("exceeded quota"));
+    ledger.failed(&job("v"), &refused("another policy"));
+    drop(ledger);
+    publisher.run().await;
+    let notes = notes.lock().unwrap();
+    let of = |why: &str| notes.iter().filter(|note| note.contains(why)).count();
+    assert_eq!((of("exceeded quota"), of("another policy")), (3, 1), "{notes:?}");
+}
+
+#[tokio::test]
+async fn why_nothing_is_done_is_told_once_for_each_object() {
+    let (ledger, publisher, notes) = told();
+    let notice = plan::Event {
+        severity: plan::Severity::Warning,
+        reason: "ManagedByAnother".to_owned(),
+        message: "left to another".to_owned(),
+    };
+    for uid in ["u", "u", "v", "v"] {
+        ledger.tell_once(&job(uid), notice.clone());
+        // That is no success of what the notice is about.
+        ledger.worked(&job(uid), None, true);
+    }
+    drop(ledger);
+    publisher.run().await;
+    assert_eq!(notes.lock().unwrap().len(), 2);
 }
