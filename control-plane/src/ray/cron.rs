@@ -117,6 +117,7 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = cron.ns(), raycronjob = cron.name()))]
     async fn reconcile(&self, cron: &Arc<RayCronJob>) -> Result<Action, RayError> {
+        self.ledger.begins(cron);
         let mut observed = self.observe(cron).await?;
         if plan(&observed).create.is_some() {
             // The watches may be behind: what was started before, and what runs, is known to the API server alone.
@@ -128,7 +129,7 @@ impl Reconcile for Reconciler {
         let plan = plan(&observed);
         let cron = &*observed.cron;
         let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
-        self.ledger.decided(cron, after);
+        self.ledger.decided(cron, plan.deadline);
         self.apply(cron, plan).await?;
         Ok(self.ledger.worked(cron, after, left_alone))
     }

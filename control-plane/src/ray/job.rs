@@ -167,9 +167,10 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
     async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
+        self.ledger.begins(job);
         let mut observed = self.observe(job).await?;
         let mut decided = plan(&observed);
-        self.ledger.decided(job, decided.requeue_after);
+        self.ledger.decided(job, decided.deadline);
         let said = match self.apply(job, decided.clone()).await {
             // Ray's last word on it.
             Err(RayError::Refused(why)) => Some(Ray::Refused(why)),
@@ -182,7 +183,7 @@ impl Reconcile for Reconciler {
         if let Some(ray) = said {
             observed.ray = ray;
             decided = plan(&observed);
-            self.ledger.decided(job, decided.requeue_after);
+            self.ledger.decided(job, decided.deadline);
             self.apply(job, decided.clone()).await?;
         }
         Ok(self

@@ -25,7 +25,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(60);
 pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
     news: Queue,
     failures: Failures<ObjectRef<K>>,
-    /// When what was decided last is to be looked at again.
+    /// Deadlines that pass whether or not what was decided last can be carried out.
     due: Mutex<HashMap<ObjectRef<K>, Duration>>,
     /// Why nothing is done.
     notices: Told<K>,
@@ -66,10 +66,15 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         }
     }
 
-    /// When to look again, whether or not what was decided can be carried out: a deadline waits for no write.
-    pub(super) fn decided(&self, object: &K, after: Option<SignedDuration>) {
+    /// It is looked at: what was due when it was looked at before says nothing any more.
+    pub(super) fn begins(&self, object: &K) {
+        self.decided(object, None);
+    }
+
+    /// The next deadline, which waits for no write: it is looked at then, whether or not what was decided can be carried out.
+    pub(super) fn decided(&self, object: &K, deadline: Option<SignedDuration>) {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        match after.and_then(|after| Duration::try_from(after).ok()) {
+        match deadline.and_then(|after| Duration::try_from(after).ok()) {
             Some(after) => due.insert(ObjectRef::from_obj(object), after),
             None => due.remove(&ObjectRef::from_obj(object)),
         };

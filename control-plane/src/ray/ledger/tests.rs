@@ -69,6 +69,10 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
     ledger.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
+    // It could not even be observed: what was due once says nothing now.
+    ledger.decided(&job, Some(SignedDuration::from_secs(7)));
+    ledger.begins(&job);
+    assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
 }
 
 #[tokio::test]

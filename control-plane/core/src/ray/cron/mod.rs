@@ -67,6 +67,8 @@ pub struct CronPlan {
     pub notice: Option<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
+    /// When the next start is due, which waits for no write: to look again then although the plan could not be carried out.
+    pub deadline: Option<SignedDuration>,
 }
 
 /// Decides what is to be done about a RayCronJob.
@@ -206,9 +208,12 @@ impl<'a> Draft<'a> {
     /// Starts the latest job that is due, where nothing is against it.
     fn start(&mut self, schedule: &Schedule) {
         let now = self.observed.now;
-        let wait = schedule.next(now).map_or(LONGEST_WAIT, |next| {
-            next.duration_since(now).clamp(SHORTEST_WAIT, LONGEST_WAIT)
-        });
+        let next = schedule.next(now);
+        self.plan.deadline = next.map(|next| next.duration_since(now).max(SHORTEST_WAIT));
+        let wait = self
+            .plan
+            .deadline
+            .map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
         self.plan.requeue_after = Some(wait);
         let before = self.last_start();
         let Some(due) = schedule.latest(now).filter(|due| *due > before) else {

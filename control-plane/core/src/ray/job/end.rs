@@ -45,6 +45,8 @@ impl Draft<'_> {
             let Some(left) = left else { continue };
             if left.is_positive() {
                 self.look_again(left);
+                let soonest = self.plan.deadline.map_or(left, |before| before.min(left));
+                self.plan.deadline = Some(soonest);
                 continue;
             }
             self.stop_last();

@@ -143,6 +143,8 @@ pub struct JobPlan {
     pub notice: Option<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
+    /// When a deadline passes, which waits for no write: to look again then although the plan could not be carried out.
+    pub deadline: Option<SignedDuration>,
 }
 
 /// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need not be asked.

@@ -88,6 +88,7 @@ impl Stage {
             let still = CronPlan {
                 notice: plan.notice.clone(),
                 requeue_after: plan.requeue_after,
+                deadline: plan.deadline,
                 ..CronPlan::default()
             };
             plan == still
@@ -151,7 +152,8 @@ fn a_job_is_started_at_its_time() {
         (stage.minutes(), stage.status().last_schedule_time.as_ref()),
         (vec![], None)
     );
-    assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(40)));
+    let next = Some(SignedDuration::from_secs(40));
+    assert_eq!((stage.plan().requeue_after, stage.plan().deadline), (next, next));
     stage.wait(39);
     assert!(stage.minutes().is_empty());
     stage.wait(1);
@@ -245,7 +247,7 @@ fn suspended_nothing_is_started_and_what_runs_runs_on() {
     stage.cron.spec.suspend = Some(true);
     stage.wait(600);
     assert_eq!((stage.minutes(), stage.active().len()), (vec![1], 1));
-    assert_eq!(stage.plan().requeue_after, None);
+    assert_eq!((stage.plan().requeue_after, stage.plan().deadline), (None, None));
     stage.succeeds(1);
     assert_eq!(stage.status().last_successful_time, Some(Time(at(660))));
     // The starts of meanwhile were missed.
@@ -354,6 +356,7 @@ fn one_that_is_being_deleted_starts_nothing() {
 fn it_is_looked_at_again_within_minutes() {
     let stage = Stage::new(json!({"schedule": "@yearly"}));
     assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_mins(10)));
+    assert!(stage.plan().deadline > stage.plan().requeue_after);
     let mut stage = Stage::new(json!({}));
     stage.wait(60);
     stage.seconds = -600;

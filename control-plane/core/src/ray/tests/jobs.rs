@@ -134,6 +134,7 @@ impl Stage {
             let plan = self.step();
             let still = JobPlan {
                 requeue_after: plan.requeue_after,
+                deadline: plan.deadline,
                 stop: plan.stop.clone(),
                 notice: plan.notice.clone(),
                 ..JobPlan::default()
@@ -343,6 +344,23 @@ fn the_pre_running_deadline_does_not_stop_what_ray_has_taken() {
         assert_eq!(stage.phase(), Phase::Running, "{mode} {known}");
         assert!(stage.stopped.is_empty());
     }
+}
+
+#[test]
+fn a_deadline_is_told_from_the_next_look_at_the_dashboard() {
+    let poll = Some(SignedDuration::from_secs(2));
+    let plan = running(json!({})).plan();
+    assert_eq!((plan.requeue_after, plan.deadline), (poll, None));
+    let mut stage = running(json!({"activeDeadlineSeconds": 100, "preRunningDeadlineSeconds": 30}));
+    stage.seconds = 40;
+    let plan = stage.plan();
+    assert_eq!(
+        (plan.requeue_after, plan.deadline),
+        (poll, Some(SignedDuration::from_secs(60)))
+    );
+    let mut stage = Stage::new(json!({"activeDeadlineSeconds": 100, "preRunningDeadlineSeconds": 30}));
+    stage.settle();
+    assert_eq!(stage.plan().deadline, Some(SignedDuration::from_secs(30)));
 }
 
 #[test]
