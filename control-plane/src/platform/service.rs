@@ -177,6 +177,21 @@ impl PlatformService {
         }
     }
 
+    /// The group that this caller may restart, and the token of the request.
+    async fn restartable(
+        &self,
+        metadata: &MetadataMap,
+        (namespace, name): (String, String),
+        token: String,
+    ) -> Result<(Key, String, Arc<Snapshot>), Status> {
+        self.leads()?;
+        let key = fields::key(namespace, name)?;
+        let token = fields::token(token)?;
+        self.may(metadata, "patch", &key.namespace, &key.name).await?;
+        let state = self.group(&key)?;
+        Ok((key, token, state))
+    }
+
     /// What the request would do.
     async fn try_out(&self, key: &Key, token: String) -> Result<pb::DryRun, Status> {
         let asks = self
@@ -257,12 +272,9 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::RestartGroupRequest>,
     ) -> Result<Response<pb::RestartGroupResponse>, Status> {
-        self.leads()?;
-        let (metadata, _, restart) = request.into_parts();
-        let key = fields::key(restart.namespace, restart.name)?;
-        let token = fields::token(restart.token)?;
-        self.may(&metadata, "patch", &key.namespace, &key.name).await?;
-        let state = self.group(&key)?;
+        let (metadata, _, asked) = request.into_parts();
+        let group = (asked.namespace, asked.name);
+        let (key, token, state) = self.restartable(&metadata, group, asked.token).await?;
         self.request(&key, &state, &token).await?;
         Ok(Response::new(pb::RestartGroupResponse {
             uid: state.jobset.uid_str().to_owned(),
@@ -276,12 +288,9 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::DryRunRestartRequest>,
     ) -> Result<Response<pb::DryRunRestartResponse>, Status> {
-        self.leads()?;
-        let (metadata, _, restart) = request.into_parts();
-        let key = fields::key(restart.namespace, restart.name)?;
-        let token = fields::token(restart.token)?;
-        self.may(&metadata, "patch", &key.namespace, &key.name).await?;
-        let state = self.group(&key)?;
+        let (metadata, _, asked) = request.into_parts();
+        let group = (asked.namespace, asked.name);
+        let (key, token, state) = self.restartable(&metadata, group, asked.token).await?;
         Ok(Response::new(pb::DryRunRestartResponse {
             uid: state.jobset.uid_str().to_owned(),
             dry_run: Some(self.try_out(&key, token).await?),
