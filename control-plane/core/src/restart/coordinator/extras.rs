@@ -3,7 +3,7 @@
 //! An extra joins when it is released, and that it runs is written, so that a later leader tells one that was lost from one that never came. One
 //! that is lost is a failure like any other; but the restart that follows does not wait for it, for it may not find room again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::super::{Identity, Observed};
 use super::{Coordinator, State};
@@ -22,15 +22,19 @@ impl Coordinator {
         if self.joined.is_empty() && !observed.workers.values().any(|worker| worker.extra) {
             return;
         }
-        let is_there = |job: &str| {
+        let from = |job: &str, index| {
             let first = Identity {
                 job: job.to_owned(),
-                index: 0,
+                index,
                 container: String::new(),
             };
-            let mut workers = observed.workers.range(first..);
-            workers.next().is_some_and(|(identity, _)| identity.job == job)
+            observed
+                .workers
+                .range(first..)
+                .next()
+                .map(|(identity, _)| identity)
         };
+        let is_there = |job: &str| from(job, 0).is_some_and(|identity| identity.job == job);
         let mut jobs: BTreeMap<String, bool> = BTreeMap::new();
         let mut sized = |job: &str| {
             let is_sized = || observed.unwanted_jobs.contains(job) || is_there(job);
@@ -47,10 +51,13 @@ impl Coordinator {
             self.newcomers.remove(identity);
             self.unseen.remove(identity);
         }
-        let places: BTreeSet<String> = observed.workers.keys().map(Identity::place).collect();
         self.joined.retain(|place| {
-            let job = place.split_once('/').map_or("", |(job, _)| job);
-            places.contains(place) || !sized(job)
+            let parts = place.split_once('/');
+            let Some((job, index)) = parts.and_then(|(job, index)| Some((job, index.parse().ok()?))) else {
+                return true;
+            };
+            let is_wanted = from(job, index).is_some_and(|found| found.job == job && found.index == index);
+            is_wanted || !sized(job)
         });
     }
 
