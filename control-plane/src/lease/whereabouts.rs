@@ -1,4 +1,4 @@
-//! Where the leader's hub is, as the Lease says.
+//! Who leads, and where its hub is, as the Lease says.
 //!
 //! Promises: it is the address that the process which leads has written down; none is known once its Lease has run out. An address may be
 //! old for a moment, while another replica takes over: who goes there is told again.
@@ -32,7 +32,9 @@ pub struct Whereabouts {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
-    address: SocketAddr,
+    holder: String,
+    /// Of its hub, where the Lease says it.
+    address: Option<SocketAddr>,
     until: Instant,
 }
 
@@ -51,7 +53,12 @@ impl Whereabouts {
     pub(crate) fn at(address: SocketAddr) -> Self {
         let until = Instant::now() + Duration::from_secs(3600);
         Self {
-            known: watch::channel(Some(Known { address, until })).1,
+            known: watch::channel(Some(Known {
+                holder: "leader".to_owned(),
+                address: Some(address),
+                until,
+            }))
+            .1,
             own: None,
         }
     }
@@ -59,9 +66,23 @@ impl Whereabouts {
     /// Host and port of another replica that leads, as far as is known now.
     #[must_use]
     pub fn get(&self) -> Option<SocketAddr> {
+        let address = self.look(|known| known.address)??;
+        Some(address).filter(|address| Some(*address) != self.own)
+    }
+
+    /// Name of the replica that leads, be it this one or another, as far as is known now: that of its pod.
+    #[must_use]
+    pub fn holder(&self) -> Option<String> {
+        // What follows tells one process of a pod from the next.
+        self.look(|known| known.holder.split('_').next().unwrap_or_default().to_owned())
+    }
+
+    fn look<T>(&self, at: impl FnOnce(&Known) -> T) -> Option<T> {
         let known = self.known.borrow();
-        let known = known.as_ref().filter(|known| Instant::now() < known.until)?;
-        Some(known.address).filter(|address| Some(*address) != self.own)
+        known
+            .as_ref()
+            .filter(|known| Instant::now() < known.until)
+            .map(at)
     }
 }
 
@@ -90,10 +111,12 @@ pub(crate) fn follow(
 
 /// What a Lease that has just changed says. It is renewed long before it has run out.
 fn read(lease: &Lease, lasts: Duration) -> Option<Known> {
-    super::holder(lease).filter(|holder| !holder.is_empty())?;
-    let annotations = lease.metadata.annotations.as_ref()?;
+    let holder = super::holder(lease).filter(|holder| !holder.is_empty())?;
+    let annotations = lease.metadata.annotations.as_ref();
+    let address = annotations.and_then(|annotations| annotations.get(HUB_ADDRESS));
     Some(Known {
-        address: annotations.get(HUB_ADDRESS)?.parse().ok()?,
+        holder: holder.to_owned(),
+        address: address.and_then(|address| address.parse().ok()),
         until: Instant::now() + lasts,
     })
 }
