@@ -176,6 +176,15 @@ pub struct Args {
     )]
     pub platform_bind_address: BindAddress,
 
+    /// Address of the status page, empty or `0` to have none. It is for the loopback interface: nobody is asked who they are.
+    #[arg(
+        long,
+        env = "LOCKSTEP_STATUS_PAGE_BIND_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8082"
+    )]
+    pub status_page_bind_address: BindAddress,
+
     /// Collector that gets one trace per restart, as OTLP over gRPC, such as http://collector:4317. By default
     /// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, or else there are no traces.
     #[arg(long, env = "LOCKSTEP_OTLP_ENDPOINT", value_name = "URL")]

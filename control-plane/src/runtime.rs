@@ -24,7 +24,7 @@ use crate::leader::Leader;
 use crate::lease;
 use crate::metrics::Metrics;
 use crate::placement::Placement;
-use crate::platform::{self, Board, ClusterAuthorizer, PlatformService};
+use crate::platform::{self, Board, ClusterAuthorizer, PlatformService, Replica, StatusPage};
 use crate::serve;
 use crate::settings::{Hub, Settings};
 use crate::tls::HubIdentity;
@@ -125,6 +125,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings.hub.advertised,
         shutdown.clone(),
     );
+    if settings.hub.address.is_some() || settings.status_page.is_some() {
+        watches.spawn(follow);
+    }
+    let leads = whereabouts.clone();
+    let page = StatusPage::new(
+        Arc::clone(&board),
+        replica(&settings),
+        Arc::new(move || leads.holder()),
+        shutdown.clone(),
+    );
+    parts.spawn(page.run(settings.status_page));
     let role = Role::new(whereabouts);
     if let Some(address) = settings.hub.address {
         parts.spawn(hub::run(
@@ -134,7 +145,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             gate(&settings, &client, &metrics),
             shutdown.clone(),
         ));
-        watches.spawn(follow);
     }
     let leader = Leader {
         settings,
@@ -158,6 +168,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     traces.end().await;
     tracing::info!("control plane ends");
     result
+}
+
+/// This replica, for people.
+fn replica(settings: &Settings) -> Replica {
+    Replica {
+        name: std::env::var("POD_NAME").unwrap_or_else(|_| "this control plane".to_owned()),
+        namespace: settings.namespace.clone(),
+    }
 }
 
 /// How node daemons are told from others.

@@ -97,6 +97,8 @@ pub struct Settings {
     pub hub: Hub,
     /// Address of the platform API; none is served without.
     pub platform: Option<SocketAddr>,
+    /// Address of the status page; none is served without.
+    pub status_page: Option<SocketAddr>,
     /// Where traces are sent; none are made without.
     pub traces: Option<OtlpEndpoint>,
     /// How agents get into containers.
@@ -241,6 +243,7 @@ impl Settings {
                 tls_dir: args.hub_tls_dir,
             },
             platform: args.platform_bind_address.0,
+            status_page: args.status_page_bind_address.0,
             traces: otlp::endpoint(args.otlp_endpoint, |name| std::env::var(name).ok())?,
             agents: match args.inject_agent_image {
                 Some(image) if !image.is_empty() => Agents::ByTemplate(image),

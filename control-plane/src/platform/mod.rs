@@ -1,4 +1,4 @@
-//! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep.
+//! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep. And a page that shows them to people (`page`).
 //!
 //! ```text
 //! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
@@ -23,6 +23,7 @@ mod fields;
 mod follow;
 mod history;
 mod open;
+mod page;
 mod service;
 mod suspend;
 mod watching;
@@ -30,6 +31,7 @@ mod watching;
 pub use authorize::{Authorizer, ClusterAuthorizer};
 pub use board::{Board, Post, Snapshot};
 pub use dry_run::Question;
+pub use page::{Replica, StatusPage, WhoLeads};
 pub use service::PlatformService;
 
 pub(crate) use service::run;

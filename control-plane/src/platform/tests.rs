@@ -210,7 +210,7 @@ fn jobset(namespace: &str, name: &str) -> JobSet {
     .unwrap()
 }
 
-fn identity(index: u32) -> Identity {
+pub(super) fn identity(index: u32) -> Identity {
     Identity {
         job: "js-w-0".into(),
         index,
@@ -219,7 +219,7 @@ fn identity(index: u32) -> Identity {
 }
 
 /// A group of two workers: the first runs, the second has no pod yet.
-fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
+pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
     let incarnation = Incarnation {
         pod_uid: "p0".into(),
         container_id: "c0".into(),
@@ -246,8 +246,12 @@ fn running(namespace: &str, name: &str, generation: u64) -> Snapshot {
         pods: vec![pod],
         ..Worker::default()
     };
+    let without_pod = Worker {
+        stage: "w".into(),
+        ..Worker::default()
+    };
     let mut observed = Observed {
-        workers: [(identity(0), with_pod), (identity(1), Worker::default())].into(),
+        workers: [(identity(0), with_pod), (identity(1), without_pod)].into(),
         reports: [(incarnation, report)].into(),
         ..Observed::default()
     };

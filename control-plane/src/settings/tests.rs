@@ -27,6 +27,8 @@ fn the_defaults_are_upstreams() {
     let settings = Settings::new(args).unwrap();
     assert_eq!(settings.metrics.address, any(8443));
     assert_eq!(settings.metrics.cert_dir, None);
+    assert_eq!(settings.platform, None);
+    assert_eq!(settings.status_page, "127.0.0.1:8082".parse().ok());
     assert_eq!(settings.health.address, any(8081));
     assert_eq!(
         (

@@ -101,6 +101,7 @@ impl ControlPlane {
             .args(["--health-probe-bind-address", &shared.health.to_string()])
             .args(["--metrics-bind-address", &shared.metrics.to_string()])
             .args(["--webhook-port", &shared.webhooks.port().to_string()])
+            .args(["--status-page-bind-address", "0"])
             .args(["--hub-bind-address", "0", "--namespace", "lockstep-system"])
             .args(["--feature-gates", "RestartJob=true,ElasticJobSet=true"])
             .args(&shared.more)

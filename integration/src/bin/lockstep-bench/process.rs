@@ -50,6 +50,8 @@ impl ControlPlane {
         command
             .args(["--health-probe-bind-address", &health.to_string()])
             .args(["--metrics-bind-address", &metrics.to_string()])
+            // One that is compared with may not know the flag.
+            .env("LOCKSTEP_STATUS_PAGE_BIND_ADDRESS", "0")
             .args(["--hub-bind-address", "0", &webhook]);
         Self::ready(command, kubeconfig, log, [health, metrics], None).await
     }

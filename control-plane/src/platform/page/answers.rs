@@ -1,0 +1,67 @@
+//! States, once and again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::sse::Sse;
+use axum::response::{IntoResponse, Response};
+
+use super::asked::Asked;
+use super::events::Reader;
+use super::{MAX_READERS, REST, StatusPage, look};
+
+/// Why there is no state.
+#[derive(Debug, thiserror::Error)]
+#[error("the state could not be made: {0}")]
+pub(super) struct Unmade(String);
+
+impl IntoResponse for Unmade {
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("{self}\n")).into_response()
+    }
+}
+
+impl StatusPage {
+    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the threads that have to be quick.
+    pub(super) async fn make(&self, asked: &Asked) -> Result<Arc<str>, Unmade> {
+        let unmade = |error: &dyn std::fmt::Display| Unmade(error.to_string());
+        let turn = Arc::clone(&self.turn)
+            .acquire_owned()
+            .await
+            .map_err(|error| unmade(&error))?;
+        let (page, asked) = (self.clone(), asked.clone());
+        // The turn goes along: a reader who does not wait for the end makes no room for another one before that.
+        let making = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let state = look::look(&page, &asked);
+            (serde_json::to_string(&state), begun.elapsed(), turn)
+        });
+        let (text, took, turn) = making.await.map_err(|error| unmade(&error))?;
+        tokio::spawn(async move {
+            tokio::time::sleep(took.saturating_mul(REST)).await;
+            drop(turn);
+        });
+        Ok(text.map_err(|error| unmade(&error))?.into())
+    }
+}
+
+const JSON: [(HeaderName, HeaderValue); 1] =
+    [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+
+/// The state, once.
+pub(super) async fn state(State(page): State<StatusPage>, asked: Asked) -> Result<Response, Unmade> {
+    let text = page.make(&asked).await?;
+    Ok((JSON, text.to_string()).into_response())
+}
+
+/// The state, and again whenever it has changed.
+pub(super) async fn events(State(page): State<StatusPage>, asked: Asked) -> Response {
+    let Ok(place) = Arc::clone(&page.readers).try_acquire_owned() else {
+        let message = format!("more than {MAX_READERS} pages are open at once\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+    };
+    let reader = Reader::new(page, asked, place);
+    Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
+}
