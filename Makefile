@@ -111,7 +111,7 @@ install: images ## Install Lockstep on the cluster, with its Helm chart
 
 .PHONY: test
 test: ## Run everything: what CI runs
-	@.ci/test deps fmt clippy unit examples examples-torch docs python-test binaries chart api-test gang-test ray-test node-test deny
+	@.ci/test deps fmt clippy unit page examples examples-torch docs python-test binaries chart api-test gang-test ray-test node-test deny
 
 .PHONY: fmt
 fmt: ## Check the format
@@ -126,6 +126,16 @@ unit: export PROPTEST_RNG_SEED ?= 1
 unit: deps ## Run the tests that need no cluster (random cases are the same each time)
 	$(CARGO) test --locked --workspace --exclude lockstep-integration --quiet
 	$(CARGO) test --locked -p lockstep-integration --lib --bins --quiet
+
+.PHONY: page
+page: deps ## Run the tests of the status page, in a headless browser
+	$(CARGO) build --locked -p lockstep-control-plane --example status_page
+	STATUS_PAGE=$(TARGET)/debug/examples/status_page python3 control-plane/tests/page/page_test.py
+
+.PHONY: page-images
+page-images: deps ## Draw the pictures of docs/status-page.md anew
+	$(CARGO) build --locked -p lockstep-control-plane --example status_page
+	STATUS_PAGE=$(TARGET)/debug/examples/status_page python3 control-plane/tests/page/page_test.py images docs/images
 
 .PHONY: examples
 examples: deps ## Run the example programs, and Argo CD's health check of JobSets, without a cluster
