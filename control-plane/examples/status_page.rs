@@ -36,6 +36,7 @@ enum Command {
         name: String,
         generation: u64,
         cause: Why,
+        workers: usize,
         /// Milliseconds after the failure at which it was detected, pushed, written, stopped, parked, released, running.
         at: [i64; 7],
     },
@@ -213,7 +214,7 @@ impl Group {
     }
 }
 
-fn timeline(generation: u64, failed: UnixNanos, at: [i64; 7]) -> Timeline {
+fn timeline(generation: u64, workers: usize, failed: UnixNanos, at: [i64; 7]) -> Timeline {
     let [
         detected_at,
         pushed_at,
@@ -233,7 +234,7 @@ fn timeline(generation: u64, failed: UnixNanos, at: [i64; 7]) -> Timeline {
         parked_at,
         released_at,
         running_at,
-        workers: 8,
+        workers,
         replaced: 0,
     }
 }
@@ -244,7 +245,7 @@ fn post<'p>(board: &Arc<Board>, posts: &'p mut Posts, namespace: &str, name: &st
     let key = (namespace.to_owned(), name.to_owned());
     posts
         .entry(key)
-        .or_insert_with(|| board.post(namespace, name, before(600)))
+        .or_insert_with(|| board.post(namespace, name, before(7200)))
 }
 
 #[tokio::main]
@@ -282,13 +283,14 @@ async fn main() -> anyhow::Result<()> {
                 name,
                 generation,
                 cause: why,
+                workers,
                 at,
             } => {
                 let cause = cause(&why);
                 let failed = cause.at.unwrap_or_default();
                 let announcement = Announcement::Restarted {
                     scope: Scope::Group,
-                    timeline: timeline(generation, failed, at),
+                    timeline: timeline(generation, workers, failed, at),
                     cause,
                     rung: Rung::Process,
                 };

@@ -45,6 +45,9 @@ class Server:
         stages = [{"name": stage, "jobs": jobs, "workers": workers} for stage, jobs, workers in stages]
         self.do("show", **{"namespace": "team", "name": name, "phase": phase, "generation": generation, "stages": stages, **more})
 
+    def restarted(self, generation, cause, at, namespace="team", name="ring", workers=8):
+        self.do("restarted", namespace=namespace, name=name, generation=generation, cause=cause, workers=workers, at=at)
+
     def end(self):
         self.process.kill()
         self.process.wait()
@@ -137,7 +140,7 @@ class PageTest(unittest.TestCase):
         exited = self.browser.value("document.querySelector('#stages .cell.bad').textContent")
         self.assertEqual(exited, "ring-workers-0[1]/worker: Exited (has failed), generation 4, pod ring-workers-0-1-x7k2p, node node-1×")
 
-        self.server.do("restarted", namespace="team", name="ring", generation=4, cause=why(seconds=1), at=[1, 2, 16, 17, 18, 18, 31])
+        self.server.restarted(generation=4, cause=why(seconds=1), at=[1, 2, 16, 17, 18, 18, 31])
         self.server.show("ring", generation=4, restarts=1, stages=stages, cause=why(seconds=1))
         self.says("#restarts tbody", "31.0 ms")
         self.assertIn("Process", self.text("#restarts tbody"))
@@ -147,7 +150,7 @@ class PageTest(unittest.TestCase):
         self.assertIs(self.browser.value("window.sameDocument"), True)
 
         # Another restart: the newest is drawn, until somebody picks one.
-        self.server.do("restarted", namespace="team", name="ring", generation=5, cause=why(seconds=0), at=[1, 2, 3, 4, 5, 6, 99])
+        self.server.restarted(generation=5, cause=why(seconds=0), at=[1, 2, 3, 4, 5, 6, 99])
         self.server.show("ring", generation=5, restarts=2, stages=stages, cause=why(seconds=0))
         self.browser.wait("document.querySelector('#timeline svg').getAttribute('aria-label').startsWith('Restart to generation 5')")
         self.browser.value("document.querySelector('[aria-label=\"Timeline of the restart to generation 4\"]').click()")
@@ -195,7 +198,7 @@ class PageTest(unittest.TestCase):
         cause = why(job=HOSTILE, pod=HOSTILE, node=HOSTILE)
         self.server.show(HOSTILE, cause=cause)
         self.server.show("ring", stages=((HOSTILE, 1, 2),), cause=cause)
-        self.server.do("restarted", namespace="team", name="ring", generation=1, cause=cause, at=[1, 2, 3, 4, 5, 6, 7])
+        self.server.restarted(generation=1, cause=cause, at=[1, 2, 3, 4, 5, 6, 7])
         self.server.show("ring", stages=((HOSTILE, 1, 2), (f"'\"&{HOSTILE}", 1, 2)), cause=cause)
         self.open()
         self.browser.wait("document.querySelectorAll('#list tbody tr').length === 2")
@@ -252,7 +255,7 @@ class PageTest(unittest.TestCase):
         self.server.lead()
         but = {f"ring-workers-0/{place}": phase for place, phase in enumerate(("Exited", "Parked", "Done", "Unlinked"))}
         self.server.show("ring", stages=(("workers", 1, 6),), but=but, cause=why())
-        self.server.do("restarted", namespace="team", name="ring", generation=1, cause=why(), at=[1, 2, 3, 4, 5, 6, 7])
+        self.server.restarted(generation=1, cause=why(), at=[1, 2, 3, 4, 5, 6, 7])
         self.server.show("ring", stages=(("workers", 1, 6),), but=but, cause=why())
         self.open("/#/team/ring")
         self.browser.wait("document.querySelectorAll('#stages .cell').length === 6")
@@ -299,29 +302,33 @@ def images(directory):
         server.lead()
         stages = (("driver", 1, 1), ("loaders", 2, 3), ("workers", 4, 16))
         pod = {"job": "llama-workers-2", "index": 5, "pod": "llama-workers-2-5-x7k2p", "node": "node-5"}
-        server.show("llama", generation=3, restarts=3, stages=stages)
+        server.show("llama", namespace="research", stages=stages)
         for generation, seconds, at in ((1, 5400, [1, 2, 18, 9, 18, 18, 34]), (2, 1260, [2, 4, 15, 22, 23, 23, 41]), (3, 42, [1, 2, 16, 18, 18, 18, 31])):
-            server.do("restarted", namespace="research", name="llama", generation=generation, cause={**pod, "seconds": seconds}, at=at)
+            server.restarted(generation, {**pod, "seconds": seconds}, at, "research", "llama", 71)
         server.show("llama", namespace="research", generation=3, restarts=3, stages=stages, cause={**pod, "seconds": 42})
-        server.do("gone", namespace="team", name="llama")
-        but = {f"ring-workers-0/{index}": "Parked" for index in range(4)} | {"ring-workers-1/2": "Exited", "ring-workers-1/1": "Stopping"}
-        server.show("ring", phase="Stopping", generation=12, restarts=11, but=but, cause=why(job="ring-workers-1", index=2, seconds=0))
-        server.show("tuning-7", phase="Suspended", generation=0, stages=(("workers", 1, 4),), but={f"tuning-7-workers-0/{i}": "Pending" for i in range(4)})
-        browser.size(1100, 420)
-        browser.open(server.url)
-        browser.wait("document.querySelectorAll('#list tbody tr').length === 3")
-        browser.screenshot(f"{directory}/status-page-list.png")
-        browser.open(f"{server.url}/#/research/llama")
-        browser.wait("document.querySelectorAll('#stages .cell').length === 71")
-        height = browser.value("Math.ceil(document.documentElement.getBoundingClientRect().height)")
-        browser.size(1100, height)
-        browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        browser.screenshot(f"{directory}/status-page-group.png")
+        but = {f"ring-workers-{job}/{index}": "Parked" for job in range(2) for index in range(6)} | {"ring-workers-1/2": "Exited", "ring-workers-1/1": "Stopping"}
+        cause = why(job="ring-workers-1", index=2, pod="ring-workers-1-2-9hjwq", seconds=0)
+        server.show("ring", phase="Stopping", generation=12, restarts=11, stages=(("workers", 2, 8),), but=but, cause=cause)
+        waiting = {f"tuning-7-workers-0/{index}": "Pending" for index in range(4)}
+        server.show("tuning-7", phase="Suspended", generation=0, stages=(("workers", 1, 4),), but=waiting)
+        picture(browser, server.url, "#list tbody tr", 3, f"{directory}/status-page-list.png")
+        picture(browser, f"{server.url}/#/research/llama", "#stages .cell", 71, f"{directory}/status-page-group.png")
         browser.dark(True)
-        browser.screenshot(f"{directory}/status-page-dark.png")
+        picture(browser, f"{server.url}/#/team/ring", "#stages .cell", 16, f"{directory}/status-page-dark.png")
     finally:
         browser.close()
         server.end()
+
+
+def picture(browser, url, selector, elements, path):
+    """The whole of a page, as soon as it has so many of these."""
+    browser.size(1100, 2000)
+    browser.open("about:blank")
+    browser.open(url)
+    browser.wait(f"document.querySelectorAll({json.dumps(selector)}).length === {elements}")
+    browser.size(1100, browser.value("Math.ceil(document.body.getBoundingClientRect().height)"))
+    browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    browser.screenshot(path)
 
 
 if __name__ == "__main__":
