@@ -24,6 +24,8 @@ impl Sight {
     #[must_use]
     pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable, replaces_pods: bool) -> Self {
         let gathered = &view.gathered;
+        // Before anything is asked of them: a hello that comes later is news.
+        link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
         let observed = Observed {
             reports: reports(&view, link),

@@ -80,7 +80,9 @@ struct GroupState {
 struct Inner {
     /// By the node that has sent them.
     reports: BTreeMap<(String, Incarnation), Kept>,
-    /// Whether a node has said hello since the group's task has looked.
+    /// The nodes that the group's task looks at; `None`: it has not said.
+    nodes: Option<Arc<BTreeSet<String>>>,
+    /// Whether one of them has said hello since the group's task has looked.
     met: bool,
     published: BTreeMap<String, Arc<pb::Group>>,
     /// What `published` was made of; `None`: some of it is to be made anew.
@@ -111,6 +113,7 @@ impl Default for Inner {
     fn default() -> Self {
         Self {
             reports: BTreeMap::new(),
+            nodes: None,
             met: false,
             published: BTreeMap::new(),
             said: None,
@@ -148,6 +151,11 @@ impl Inner {
             self.reports.insert(key, kept);
         }
         is_news
+    }
+
+    /// Whether the group's task may wait for this node.
+    fn looks_at(&self, node: &str) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
     }
 
     /// Containers that have ended, but for the latest ones of each worker in its pod.
@@ -251,6 +259,7 @@ impl Registry {
         let mut inner = state.lock();
         inner.owner = Some(owner);
         inner.said = None;
+        inner.nodes = None;
         drop(inner);
         GroupLink {
             uid: uid.to_owned(),
@@ -311,7 +320,7 @@ impl Registry {
         touched.extend(self.store(node, session, snapshot));
         for group in self.groups.iter() {
             let mut inner = group.lock();
-            inner.met = true;
+            inner.met |= inner.looks_at(node) || touched.contains(group.key());
             if let Some(desired) = inner.published.get(node) {
                 outbox.desired(Arc::clone(desired));
             }
@@ -406,7 +415,11 @@ impl Registry {
     /// A node was heard of: groups with pods there may be waiting for just that, even where it reports nothing.
     fn notify_all_of(&self, node: &str, touched: &BTreeSet<String>) {
         for group in self.groups.iter() {
-            if touched.contains(group.key()) || group.lock().owner.is_some() {
+            let waits = || {
+                let inner = group.lock();
+                inner.owner.is_some() && inner.looks_at(node)
+            };
+            if touched.contains(group.key()) || waits() {
                 group.changed.notify_one();
             }
         }

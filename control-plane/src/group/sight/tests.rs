@@ -1,5 +1,6 @@
 //! Who is believed about which pod.
 
+use futures::FutureExt as _;
 use lockstep_core::restart::{Epoch, Gathered, Phase};
 use lockstep_proto::node::v1 as pb;
 use serde_json::json;
@@ -141,4 +142,28 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         .map(|(incarnation, report)| (incarnation.pod_uid.as_str(), report.node.as_str(), report.phase))
         .collect();
     assert_eq!(believed, [("p1", "n1", Phase::Running)]);
+}
+
+#[test]
+fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let woken = || link.changed().now_or_never().is_some();
+    connect(&registry, "n0");
+    assert!(woken(), "it has not looked yet: it may be waiting for any node");
+
+    let sight = look(&link, &[("p1", Some("n1"))]);
+    assert!(sight.observed().heard_nodes.is_empty());
+    connect(&registry, "n2");
+    assert!(!woken(), "another node is nothing to it");
+    assert!(link.news().is_some(), "nor has it to look at everything anew");
+    connect(&registry, "n1");
+    assert!(woken());
+    assert!(link.news().is_none());
+
+    // A task that takes the group over knows nothing yet.
+    drop(link);
+    let link = registry.claim("u");
+    connect(&registry, "n2");
+    assert!(link.changed().now_or_never().is_some());
 }

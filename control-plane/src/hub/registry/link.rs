@@ -1,6 +1,6 @@
 //! A group's view of the registry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,13 @@ impl GroupLink {
             tokio::time::sleep_until(at.into()).await;
         }
         self.changed().await;
+    }
+
+    /// From now on only hellos of these nodes are news: what was said of others before is not lost, and is not waited for.
+    pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
+        if let Some(mut inner) = self.own() {
+            inner.nodes = Some(Arc::clone(nodes));
+        }
     }
 
     /// Whether this node's daemon has reported to this leader.
