@@ -171,12 +171,12 @@ fn print(workers: usize, samples: &[Samples]) {
 }
 
 /// How busy the machine is.
-fn load() -> String {
+pub(crate) fn load() -> String {
     fs::read_to_string("/proc/loadavg").map_or_else(|_| "?".to_owned(), |load| load.trim().to_owned())
 }
 
 /// The build's target directory.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
         PathBuf::from,

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::message::{News, fail_as_told, say};
 use crate::tally::Tally;
-use crate::worker::Worker;
+use crate::worker::{Seat, Worker};
 use crate::{names, token};
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 /// Nobody has to be killed, and no agent has a socket.
-struct NoHost;
+pub(crate) struct NoHost;
 
 impl Host for NoHost {
     fn kill(&self, _: ContainerId, _: i32) {}
@@ -42,7 +42,7 @@ impl Host for NoHost {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let tally = Arc::new(Tally::new(args.nodes * args.each));
+    let tally = Arc::new(Tally::new(args.nodes * args.each, say));
     let mut failures = Vec::new();
     for node in 0..args.nodes {
         let (driver, handle) = Driver::new(Table::new(1));
@@ -82,7 +82,12 @@ async fn start(handle: &Handle, worker: usize, tally: &Arc<Tally>) -> Result<Arc
     let sandbox = names::container_id(worker).into();
     handle.tell(Input::PodStarted(sandbox, pod)).await?;
     let failure = Arc::new(Notify::new());
-    let worker = Worker::register(handle.clone(), worker, Arc::clone(tally), Arc::clone(&failure)).await?;
+    let seat = Seat {
+        pod: names::pod_uid(worker).into(),
+        container: names::container_id(worker).into(),
+        name: names::CONTAINER.to_owned(),
+    };
+    let worker = Worker::register(handle.clone(), seat, Arc::clone(tally), Arc::clone(&failure)).await?;
     tokio::spawn(worker.run());
     Ok(failure)
 }

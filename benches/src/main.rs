@@ -10,6 +10,7 @@ mod hub;
 mod message;
 mod names;
 mod samples;
+mod system;
 mod tally;
 mod token;
 mod valkey;
@@ -35,6 +36,8 @@ struct Args {
 enum Action {
     /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json
     Run(bench::Args),
+    /// One JobSet on a real API server, its pods on nodes without machines: restarts in place, and recreations. Writes target/bench/system.json
+    System(system::Args),
     /// The control plane of the benchmark
     #[command(hide = true)]
     Hub(hub::Args),
@@ -63,6 +66,7 @@ fn main() -> Result<()> {
 async fn run(action: Action) -> Result<()> {
     match action {
         Action::Run(args) => bench::run(args).await,
+        Action::System(args) => Box::pin(system::run(args)).await,
         Action::Hub(args) => Box::pin(hub::run(args)).await,
         Action::Fleet(args) => fleet::run(args).await,
         Action::Orchestrator(args) => valkey::orchestrator::run(args).await,

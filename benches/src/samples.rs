@@ -28,7 +28,7 @@ impl Times {
         self.0.len()
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "rounds": self.0.len(), "median": self.percentile(50), "p99": self.percentile(99), "all": self.0,
         })

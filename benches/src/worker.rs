@@ -1,6 +1,8 @@
 //! A worker that takes no time: it stops and starts at once. Phases that last no time are not reported.
 //!
 //! ```text
+//!    ┌──────────────────────higher generation h───────────────┐
+//!    │                                                        v
 //!  Fresh ──named──> Running(g) ──higher generation h──> Parked(h) ──release──> Running(h)
 //!                       └──fails──> Exited(g) ──higher generation h──────^
 //! ```
@@ -11,16 +13,22 @@ use std::sync::Arc;
 use lockstep_node_daemon::worker::driver::{Closed, Handle, unix_nanos};
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit, Heartbeat, LinkId, Target,
+    AgentPhase, AgentState, ContainerId, Exit, Heartbeat, LinkId, PodUid, Target,
 };
 use tokio::sync::{Notify, watch};
 
-use crate::message::{News, now, say};
-use crate::names;
 use crate::tally::Tally;
 
 /// By SIGKILL: no matter how often that happens, the group does not wait.
 const KILLED: Exit = Exit { code: 137, signal: 9 };
+
+/// Where a worker is.
+pub(crate) struct Seat {
+    pub(crate) pod: PodUid,
+    pub(crate) container: ContainerId,
+    /// Name of its container.
+    pub(crate) name: String,
+}
 
 pub(crate) struct Worker {
     id: ContainerId,
@@ -42,16 +50,16 @@ impl Worker {
     /// Connects to the daemon as a new agent does.
     pub(crate) async fn register(
         handle: Handle,
-        worker: usize,
+        seat: Seat,
         tally: Arc<Tally>,
         failure: Arc<Notify>,
     ) -> Result<Self, Closed> {
-        let id = ContainerId::from(names::container_id(worker));
+        let id = seat.container;
         let link = LinkId(1);
         let registered = Input::Registered {
-            pod: names::pod_uid(worker).into(),
+            pod: seat.pod,
             id: id.clone(),
-            name: names::CONTAINER.to_owned(),
+            name: seat.name,
             link,
             pid: 1,
         };
@@ -88,7 +96,7 @@ impl Worker {
                 }
                 () = self.failure.notified() => {
                     self.phase = AgentPhase::Exited(KILLED);
-                    say(News::Failed { at: now() });
+                    self.tally.fails();
                     self.report().await?;
                 }
             }
@@ -104,7 +112,7 @@ impl Worker {
         let before = (self.phase, self.generation);
         if target.generation > self.generation {
             self.generation = target.generation;
-            if self.phase != AgentPhase::Fresh {
+            if self.phase != AgentPhase::Fresh || !target.start_fresh {
                 self.phase = AgentPhase::Parked;
             }
         }

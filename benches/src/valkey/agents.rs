@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::resp::{Connection, Value, message};
 use super::{CHANGES, COUNTS, DESIRED, pair};
-use crate::message::{News, fail_as_told, now, say};
+use crate::message::{News, fail_as_told, say};
 use crate::names;
 use crate::tally::Tally;
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let tally = Arc::new(Tally::new(args.agents));
+    let tally = Arc::new(Tally::new(args.agents, say));
     let mut failures = Vec::new();
     for worker in 0..args.agents {
         let failure = Arc::new(Notify::new());
@@ -94,7 +94,7 @@ impl Agent {
                     }
                 }
                 () = self.failure.notified() => {
-                    say(News::Failed { at: now() });
+                    self.tally.fails();
                     self.restart(self.count + 1);
                     self.report(connection).await?;
                 }

@@ -1,7 +1,7 @@
 //! Hollow nodes, as kubemark has them: node objects without machines, and one task that plays all their kubelets.
 //!
 //! Promises: a bound pod of theirs becomes Running; one that says how long it runs has succeeded when that is over; one that is on its way
-//! out is gone soon.
+//! out ends, and is gone soon.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -127,7 +127,11 @@ fn next(
     pod.spec.as_ref()?.node_name.as_ref()?;
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace()?);
     let (name, uid) = (pod.name_any(), pod.uid()?);
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if pod.metadata.deletion_timestamp.is_some() {
+        if !matches!(phase, Some("Failed" | "Succeeded")) {
+            return Some(async move { show(&api, &name, &uid, "Failed").await }.boxed());
+        }
         let exactly = Preconditions {
             uid: Some(uid),
             resource_version: None,
@@ -135,7 +139,7 @@ fn next(
         let params = DeleteParams::default().grace_period(0).preconditions(exactly);
         return Some(async move { api.delete(&name, &params).await.map(drop) }.boxed());
     }
-    match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {
+    match phase {
         Some("Pending") => Some(async move { show(&api, &name, &uid, "Running").await }.boxed()),
         Some("Running") => {
             let time = Duration::from_millis(pod.annotations().get(RUNS_FOR)?.parse().ok()?);

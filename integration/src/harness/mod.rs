@@ -3,6 +3,7 @@
 //! Workers are watched from the host, through `/proc`, and from the API server, as a user would. Nothing here asks the product.
 
 pub mod access;
+pub mod controller;
 pub mod group;
 pub mod hollow;
 pub mod manifest;
@@ -11,6 +12,7 @@ pub mod process;
 pub mod stopwatch;
 
 pub use access::{Access, Namespace};
+pub use controller::ControlPlane;
 pub use group::{Group, Worker};
 pub use manifest::Manifest;
 pub use poll::eventually;

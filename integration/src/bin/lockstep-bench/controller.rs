@@ -11,12 +11,11 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::{Access, eventually, stopwatch};
+use lockstep_integration::harness::{Access, ControlPlane, eventually, stopwatch};
 use lockstep_integration::progress::Progress;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::process::ControlPlane;
 use crate::{target, write};
 
 /// Jobs of each JobSet.
@@ -121,7 +120,9 @@ impl Maker<'_> {
         std::fs::create_dir_all(target().join("bench"))?;
         let (kubeconfig, log) = (cluster.kubeconfig(), target().join("bench/control-plane.log"));
         Ok(match self {
-            Self::Lockstep(program) => Some(ControlPlane::start(program, &kubeconfig, &log, false).await?),
+            Self::Lockstep(program) => {
+                Some(ControlPlane::start(program, &kubeconfig, &log, false, &[]).await?)
+            }
             Self::Upstream(program) => {
                 access.kubectl(&["apply", "--server-side", "-f", CRD], "").await?;
                 eventually("JobSets are served", LIMIT, async || {

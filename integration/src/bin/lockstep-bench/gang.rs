@@ -12,11 +12,10 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::{Access, eventually, hollow, stopwatch};
+use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
 use lockstep_integration::progress::Progress;
 use serde_json::{Value, json};
 
-use crate::process::ControlPlane;
 use crate::{target, write};
 
 /// How long anything may take.
@@ -59,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
     std::fs::create_dir_all(target().join("bench"))?;
     let log = target().join("bench/control-plane.log");
-    let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, true).await?;
+    let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, true, &[]).await?;
     let access = Access {
         client: cluster.client().await?,
         kubectl: cluster.tools().path("kubectl")?.to_owned(),

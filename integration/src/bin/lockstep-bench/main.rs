@@ -4,7 +4,6 @@ mod controller;
 mod ddp;
 mod gang;
 mod pods;
-mod process;
 mod ray;
 mod restart;
 

@@ -1,4 +1,4 @@
-//! The control plane as a process, and what it takes.
+//! The control plane as a process of this machine, outside the cluster, and what it takes.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use super::eventually;
 use anyhow::{Context, Result, ensure};
-use lockstep_integration::harness::eventually;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use serde_json::json;
@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A controller of JobSets outside the cluster.
-pub(crate) struct ControlPlane {
+pub struct ControlPlane {
     child: Child,
     pid: u32,
     metrics: SocketAddr,
@@ -29,17 +29,28 @@ pub(crate) struct ControlPlane {
 }
 
 /// What the kernel says of a process.
-pub(crate) struct Usage {
+pub struct Usage {
     /// CPU time so far, in seconds.
-    pub(crate) cpu: f64,
-    /// Memory now and at most, in MiB.
-    pub(crate) rss: f64,
-    pub(crate) peak: f64,
+    pub cpu: f64,
+    /// Memory now, in MiB.
+    pub rss: f64,
+    /// Memory at most, in MiB.
+    pub peak: f64,
 }
 
 impl ControlPlane {
-    /// Starts it, with webhooks that nobody calls or without any, and waits until it is ready. Its log goes to `log`.
-    pub(crate) async fn start(program: &Path, kubeconfig: &Path, log: &Path, webhooks: bool) -> Result<Self> {
+    /// Starts it, with webhooks that nobody calls or without any, and waits until it is ready. Its log goes to `log`, and `more` are arguments; its
+    /// hub listens on no port that could be known, unless they say otherwise.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn start(
+        program: &Path,
+        kubeconfig: &Path,
+        log: &Path,
+        webhooks: bool,
+        more: &[&str],
+    ) -> Result<Self> {
         let [health, metrics, webhook] = free_addresses()?;
         let webhook = if webhooks {
             format!("--webhook-port={}", webhook.port())
@@ -52,12 +63,16 @@ impl ControlPlane {
             .args(["--metrics-bind-address", &metrics.to_string()])
             // One that is compared with may not know the flag.
             .env("LOCKSTEP_STATUS_PAGE_BIND_ADDRESS", "0")
-            .args(["--hub-bind-address", "0", &webhook]);
+            .args(["--hub-bind-address", "0", &webhook])
+            .args(more);
         Self::ready(command, kubeconfig, log, [health, metrics], None).await
     }
 
     /// Starts the upstream controller with its defaults, but for ports, and for certificates of its webhooks, which nobody calls.
-    pub(crate) async fn start_upstream(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn start_upstream(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let [health, metrics, webhook] = free_addresses()?;
         let files = tempfile::tempdir()?;
         let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
@@ -115,7 +130,10 @@ impl ControlPlane {
     }
 
     /// The sum of a counter over the labels that contain `label`.
-    pub(crate) async fn counter(&self, name: &str, label: &str) -> Result<f64> {
+    ///
+    /// # Errors
+    /// When it does not serve its metrics.
+    pub async fn counter(&self, name: &str, label: &str) -> Result<f64> {
         let text = get(self.metrics, "/metrics").await?;
         let values = text
             .lines()
@@ -124,7 +142,11 @@ impl ControlPlane {
         Ok(values.sum())
     }
 
-    pub(crate) fn usage(&self) -> Result<Usage> {
+    /// What it has taken so far.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn usage(&self) -> Result<Usage> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         let (_, after_name) = stat.rsplit_once(')').context("stat")?;
         // utime and stime are the 14th and 15th field, and the name is the 2nd.
@@ -145,7 +167,10 @@ impl ControlPlane {
     }
 
     /// Ends it.
-    pub(crate) async fn stop(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it does not end, or with an error.
+    pub async fn stop(mut self) -> Result<()> {
         kill(Pid::from_raw(i32::try_from(self.pid)?), Signal::SIGTERM)?;
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
         ensure!(ended.success(), "the control plane ended with {ended}");

@@ -1,0 +1,337 @@
+//! The whole system: a JobSet on a real API server with its controllers and scheduler, the product's control plane as it is, and nodes without
+//! machines whose daemons are the product's. A worker fails, a pod is lost, all pods of a node are lost; and the same JobSet is recreated.
+
+mod crew;
+mod daemons;
+mod manifest;
+mod report;
+mod writes;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use lockstep_integration::cluster::{Cluster, Spec};
+use lockstep_integration::harness::hollow::{self, Kubelets};
+use lockstep_integration::harness::{Access, ControlPlane, eventually};
+use lockstep_node_daemon::worker::driver::Handle;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::bench::target;
+use crate::message::{News, now};
+use crate::samples::Times;
+use crew::{Crew, Member};
+use manifest::Restarts;
+
+/// Workers of a node.
+const EACH: usize = 8;
+/// Nodes that are free at first.
+const SPARE: usize = 8;
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(900);
+/// What is still written after a restart is written by then.
+const SETTLE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Numbers of pods, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "10,1000,5000")]
+    pods: Vec<usize>,
+    /// Workers that fail, one after another
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Pods and nodes that are lost, one after another
+    #[arg(long, default_value_t = 3)]
+    losses: usize,
+    /// Recreations
+    #[arg(long, default_value_t = 3)]
+    recreations: usize,
+    /// The control plane [default: the release build]
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+/// What was measured with one number of pods.
+#[derive(Default)]
+pub(crate) struct Measured {
+    pub(crate) pods: usize,
+    /// From the JobSet's creation until all run.
+    pub(crate) start: Times,
+    pub(crate) worker: Times,
+    pub(crate) pod: Times,
+    pub(crate) node: Times,
+    pub(crate) recreate: Times,
+    /// Writes that the API server was asked for, for each failed worker.
+    pub(crate) writes: f64,
+    /// CPU seconds of the control plane, the same.
+    pub(crate) cpu: f64,
+    /// Its memory at most before the recreations, in MiB.
+    pub(crate) peak: f64,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    ensure!(
+        !args.pods.is_empty() && args.pods.iter().all(|pods| *pods > 0),
+        "nothing to measure"
+    );
+    crate::child::raise_files()?;
+    let mut all = Vec::new();
+    for pods in &args.pods {
+        // A new API server for each, so that none pays for what another has left behind.
+        let cluster = Cluster::up(Spec::api_server().with_controllers().with_scheduler()).await?;
+        let measured = Box::pin(size(&args, &cluster, *pods)).await;
+        all.push(measured.with_context(|| format!("{pods} pods"))?);
+    }
+    report::print(&all);
+    report::write(&args, &all)
+}
+
+/// Everything with one number of pods.
+async fn size(args: &Args, cluster: &Cluster, pods: usize) -> Result<Measured> {
+    let dir = tempfile::tempdir()?;
+    let client = cluster.client().await?;
+    let access = Access {
+        client: client.clone(),
+        kubectl: cluster.tools().path("kubectl")?.to_owned(),
+        kubeconfig: cluster.kubeconfig(),
+    };
+    let nodes = pods.div_ceil(EACH) + SPARE;
+    hollow::create_nodes(&client, "node", nodes, u32::try_from(EACH)?).await?;
+    let nodes: Vec<String> = (0..nodes).map(|number| format!("node-{number}")).collect();
+    daemons::introduce(&client, dir.path(), &nodes).await?;
+    let port = crate::design::free_port()?;
+    let control_plane = start(args, cluster, dir.path(), port).await?;
+    eventually("the hub's CA", LIMIT, async || {
+        Ok(std::fs::read(dir.path().join("tls/ca.crt")).map(drop)?)
+    })
+    .await?;
+    let daemons: HashMap<String, Handle> = nodes
+        .iter()
+        .map(|node| (node.clone(), daemons::start(dir.path(), port, node)))
+        .collect();
+    let namespace = access.namespace("bench").await?.name;
+    let mut scene = Scene::new(&access, &namespace, daemons, pods);
+    let mut measured = Measured {
+        pods,
+        ..Measured::default()
+    };
+    Box::pin(scene.in_place(args, &control_plane, &mut measured)).await?;
+    measured.peak = control_plane.usage()?.peak;
+    Box::pin(scene.recreate(args, &mut measured)).await?;
+    drop(scene);
+    control_plane.stop().await?;
+    Ok(measured)
+}
+
+async fn start(args: &Args, cluster: &Cluster, dir: &Path, port: u16) -> Result<ControlPlane> {
+    let program = args
+        .program
+        .clone()
+        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
+    std::fs::create_dir_all(target().join("bench"))?;
+    let log = target().join("bench/control-plane.log");
+    let (address, tls) = (format!("127.0.0.1:{port}"), dir.join("tls").display().to_string());
+    let more = [
+        ["--namespace", daemons::NAMESPACE],
+        ["--hub-bind-address", &address],
+        ["--hub-tls-dir", &tls],
+    ];
+    ControlPlane::start(&program, &cluster.kubeconfig(), &log, false, more.as_flattened()).await
+}
+
+/// A JobSet, its pods, and news of them.
+struct Scene {
+    client: Client,
+    pods: Api<Pod>,
+    jobsets: Api<DynamicObject>,
+    crew: Crew,
+    count: usize,
+    news: mpsc::UnboundedReceiver<News>,
+    _kubelets: Kubelets,
+}
+
+impl Scene {
+    fn new(access: &Access, namespace: &str, daemons: HashMap<String, Handle>, count: usize) -> Self {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"));
+        let pods: Api<Pod> = Api::namespaced(access.client.clone(), namespace);
+        // One message for each restart and failure: the benchmark reads them as they come.
+        let (sender, news) = mpsc::unbounded_channel();
+        let say = move |news| {
+            let _ = sender.send(news);
+        };
+        Self {
+            client: access.client.clone(),
+            jobsets: Api::namespaced_with(access.client.clone(), namespace, &kind),
+            crew: Crew::start(pods.clone(), daemons, count, say),
+            _kubelets: Kubelets::start(access.client.clone(), pods.clone()),
+            pods,
+            count,
+            news,
+        }
+    }
+
+    /// The worker's failure, the pod's, the node's.
+    async fn in_place(
+        &mut self,
+        args: &Args,
+        control_plane: &ControlPlane,
+        measured: &mut Measured,
+    ) -> Result<()> {
+        let began = now();
+        self.create(Restarts::InPlace).await?;
+        let mut generation = 0;
+        measured.start.add(began, self.all_run(generation).await?);
+        self.settled(generation).await?;
+
+        let before = (writes::so_far(&self.client).await?, control_plane.usage()?.cpu);
+        for round in 0..args.rounds {
+            generation += 1;
+            let victim = self.victim(round)?;
+            victim.fail();
+            let failed = self.failure().await?;
+            measured.worker.add(failed, self.all_run(generation).await?);
+            self.settled(generation).await?;
+        }
+        let after = (writes::so_far(&self.client).await?, control_plane.usage()?.cpu);
+        measured.writes = (after.0 - before.0) / args.rounds as f64;
+        measured.cpu = (after.1 - before.1) / args.rounds as f64;
+
+        for loss in 0..args.losses {
+            generation += 1;
+            let victim = self.victim(loss)?;
+            let began = now();
+            self.delete(&victim).await?;
+            measured.pod.add(began, self.all_run(generation).await?);
+            self.settled(generation).await?;
+        }
+        for loss in 0..args.losses {
+            generation += 1;
+            let node = self.victim(loss)?.node;
+            let began = now();
+            for victim in self.crew.on(&node) {
+                self.delete(&victim).await?;
+            }
+            // A pod that goes after the others were released costs another restart.
+            let (reached, ran) = self.all_run_from(generation).await?;
+            generation = reached;
+            measured.node.add(began, ran);
+            self.settled(generation).await?;
+        }
+        self.clear(Restarts::InPlace).await
+    }
+
+    /// The same JobSet, made anew each time.
+    async fn recreate(&mut self, args: &Args, measured: &mut Measured) -> Result<()> {
+        if args.recreations == 0 {
+            return Ok(());
+        }
+        self.create(Restarts::Recreate).await?;
+        self.all_run(0).await?;
+        for recreation in 1..=args.recreations {
+            let victim = self.victim(recreation)?;
+            let began = now();
+            let status = json!({"status": {"phase": "Failed"}});
+            let params = PatchParams::default();
+            self.pods
+                .patch_status(&victim.name, &params, &Patch::Strategic(status))
+                .await?;
+            measured
+                .recreate
+                .add(began, self.all_run(recreation as u64).await?);
+            tokio::time::sleep(SETTLE).await;
+        }
+        self.clear(Restarts::Recreate).await
+    }
+
+    async fn create(&self, restarts: Restarts) -> Result<()> {
+        let jobset = serde_json::from_value(manifest::jobset(self.count, restarts))?;
+        self.jobsets.create(&PostParams::default(), &jobset).await?;
+        Ok(())
+    }
+
+    async fn delete(&self, victim: &Member) -> Result<()> {
+        self.pods
+            .delete(&victim.name, &DeleteParams::default())
+            .await
+            .map(drop)?;
+        Ok(())
+    }
+
+    /// A pod; each round another.
+    fn victim(&self, round: usize) -> Result<Member> {
+        let all = self.crew.one_of_each_node();
+        let place = (round * 7919) % all.len().max(1);
+        all.get(place).cloned().context("there is no pod")
+    }
+
+    async fn hear<T>(&mut self, what: &str, wanted: impl Fn(&News) -> Option<T>) -> Result<T> {
+        let heard = async {
+            while let Some(news) = self.news.recv().await {
+                if let Some(heard) = wanted(&news) {
+                    return Ok(heard);
+                }
+            }
+            bail!("nobody tells anything any more")
+        };
+        tokio::time::timeout(LIMIT, heard)
+            .await
+            .with_context(|| what.to_owned())?
+    }
+
+    async fn failure(&mut self) -> Result<u64> {
+        self.hear("a worker fails", |news| match news {
+            News::Failed { at } => Some(*at),
+            _ => None,
+        })
+        .await
+    }
+
+    /// When the last of them ran this generation, or recreation.
+    async fn all_run(&mut self, wanted: u64) -> Result<u64> {
+        self.all_run_from(wanted).await.map(|(_, at)| at)
+    }
+
+    /// The same of this generation, or of one after it; and which it was.
+    async fn all_run_from(&mut self, wanted: u64) -> Result<(u64, u64)> {
+        self.hear(&format!("all run {wanted}"), |news| match news {
+            News::Runs { generation, at } if *generation >= wanted => Some((*generation, *at)),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits until the status says that the group runs this generation, and what else is written has been.
+    async fn settled(&self, generation: u64) -> Result<()> {
+        eventually("the status tells of it", LIMIT, async || {
+            let jobset = self.jobsets.get(Restarts::InPlace.name()).await?;
+            let said = &jobset.data["status"]["inPlaceRestart"];
+            let reached = said["generation"].as_u64().unwrap_or(0);
+            ensure!(
+                said["phase"] == "InSync" && reached == generation,
+                "{said} is not {generation}"
+            );
+            Ok(())
+        })
+        .await?;
+        tokio::time::sleep(SETTLE).await;
+        Ok(())
+    }
+
+    async fn clear(&self, restarts: Restarts) -> Result<()> {
+        self.jobsets
+            .delete(restarts.name(), &DeleteParams::background())
+            .await?;
+        eventually("nothing is left", LIMIT, async || {
+            let left = self.pods.list_metadata(&ListParams::default().limit(1)).await?;
+            ensure!(left.items.is_empty(), "there are pods");
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,78 @@
+//! What the benchmark of the whole system says.
+
+use std::fs;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{Args, Measured};
+use crate::bench::{load, target};
+use crate::samples::Times;
+
+pub(super) fn print(all: &[Measured]) {
+    println!("\none JobSet, 8 pods on a node: seconds until all run, median (worst)\n");
+    let heads: Vec<String> = all
+        .iter()
+        .map(|of| format!("{:>18}", format!("{} pods", of.pods)))
+        .collect();
+    println!("{:<44}{}", "", heads.join(""));
+    let row = |name: &str, cell: &dyn Fn(&Measured) -> String| {
+        let cells: Vec<String> = all.iter().map(|of| format!("{:>18}", cell(of))).collect();
+        println!("{name:<44}{}", cells.join(""));
+    };
+    row("created", &|of| times(&of.start));
+    row("a worker failed, in place", &|of| times(&of.worker));
+    row("a pod was deleted, in place", &|of| times(&of.pod));
+    row("8 pods of a node were deleted, in place", &|of| times(&of.node));
+    row("a pod failed, Recreate", &|of| times(&of.recreate));
+    row("Recreate, of a worker's in place", &|of| {
+        format!("{:.0}", of.recreate.percentile(50) / of.worker.percentile(50))
+    });
+    row("writes for a failed worker", &|of| format!("{:.1}", of.writes));
+    row("our CPU ms for a failed worker", &|of| {
+        format!("{:.0}", of.cpu * 1e3)
+    });
+    row("our memory at most, MiB", &|of| format!("{:.0}", of.peak));
+}
+
+fn times(times: &Times) -> String {
+    if times.count() == 0 {
+        return "-".to_owned();
+    }
+    format!(
+        "{:.2} ({:.2})",
+        times.percentile(50) / 1e3,
+        times.percentile(100) / 1e3
+    )
+}
+
+pub(super) fn write(args: &Args, all: &[Measured]) -> Result<()> {
+    let sizes: Vec<_> = all
+        .iter()
+        .map(|of| {
+            json!({
+                "pods": of.pods,
+                "created": of.start.json(),
+                "worker_failed": of.worker.json(),
+                "pod_deleted": of.pod.json(),
+                "node_emptied": of.node.json(),
+                "recreate": of.recreate.json(),
+                "writes_for_a_worker": of.writes,
+                "cpu_seconds_for_a_worker": of.cpu,
+                "peak_mib": of.peak,
+            })
+        })
+        .collect();
+    let results = json!({
+        "rounds": args.rounds,
+        "losses": args.losses,
+        "recreations": args.recreations,
+        "cores": std::thread::available_parallelism()?,
+        "load_after": load(),
+        "sizes": sizes,
+    });
+    let out = target().join("bench/system.json");
+    fs::write(&out, serde_json::to_string_pretty(&results)? + "\n")?;
+    println!("written to {}", out.display());
+    Ok(())
+}
