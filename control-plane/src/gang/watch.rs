@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{Stream, StreamExt};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::Notify;
@@ -12,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::seen::{SeenNode, SeenPod};
-use crate::watch::follow::{Health, backoff};
+use crate::watch::follow::{Health, patient};
 
 /// Objects that are listed at once.
 const PAGE: u32 = 500;
@@ -29,12 +28,12 @@ impl Watched {
     /// Starts the watches, as tasks of `tasks` that end with `end`.
     pub(super) fn start(&self, client: &Client, tasks: &mut JoinSet<()>, end: &CancellationToken) {
         let config = || watcher::Config::default().page_size(PAGE);
-        let nodes = watcher(Api::<SeenNode>::all(client.clone()), config()).backoff(backoff());
+        let nodes = patient(watcher(Api::<SeenNode>::all(client.clone()), config()));
         tasks.spawn(
             self.clone()
                 .follow("Node", nodes.boxed(), Cluster::apply_node, end.clone()),
         );
-        let pods = watcher(Api::<SeenPod>::all(client.clone()), config()).backoff(backoff());
+        let pods = patient(watcher(Api::<SeenPod>::all(client.clone()), config()));
         tasks.spawn(
             self.clone()
                 .follow("Pod", pods.boxed(), Cluster::apply_pod, end.clone()),

@@ -3,7 +3,6 @@
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
@@ -15,7 +14,7 @@ use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
 use super::guarded::Guarded;
-use crate::watch::follow::{Health, backoff};
+use crate::watch::follow::{Health, patient};
 use crate::watch::readable::report;
 
 /// Objects that are listed at once.
@@ -32,7 +31,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Default + Send + Sync + 'static,
 {
     let config = watcher::Config::default().page_size(PAGE);
-    let events = watcher(api, config).backoff(backoff());
+    let events = patient(watcher(api, config));
     events.filter_map(move |event| {
         let recorder = recorder.clone();
         async move {
@@ -78,7 +77,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().labels(label).page_size(PAGE);
-    watcher(api, config).backoff(backoff())
+    patient(watcher(api, config))
 }
 
 /// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`.

@@ -1,11 +1,13 @@
 //! Follows one kind of object: event in, cache updated, watchers told.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
@@ -233,11 +235,36 @@ impl Health {
     }
 }
 
+/// The events of a watch that is tried again when it fails: soon, and ever more slowly only to a point, for what waits for it is behind by as much.
+///
+/// A version that the API server does not know any more (410) is what follows when it comes back: that is answered by a list, which needs no wait. But
+/// only once for each, since a server may refuse what it has just given.
+pub(crate) fn patient<K: Send>(
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send {
+    let mut listed_anew = false;
+    let events = events.filter_map(move |event| {
+        let again = match &event {
+            Err(watcher::Error::WatchError(status)) if status.code == 410 && !listed_anew => {
+                listed_anew = true;
+                true
+            }
+            Ok(Event::Apply(_) | Event::Delete(_)) => {
+                listed_anew = false;
+                false
+            }
+            _ => false,
+        };
+        ready((!again).then_some(event))
+    });
+    events.backoff(backoff())
+}
+
 /// Waits between attempts of a watch that fails: short at first, for a control plane often starts before what it needs.
-pub(crate) fn backoff() -> watcher::ExponentialBackoff {
+fn backoff() -> watcher::ExponentialBackoff {
     backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(500))
-        .with_max_delay(Duration::from_secs(10))
+        .with_max_delay(Duration::from_secs(2))
         .with_jitter()
         .without_max_times()
         .into()

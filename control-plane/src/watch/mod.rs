@@ -22,7 +22,6 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
@@ -34,7 +33,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use follow::{Cache, Follow, Told, backoff, jobset_of};
+use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
 use members::{JobUid, MembersByJob};
@@ -381,7 +380,5 @@ where
     let config = watcher::Config::default()
         .labels(labels::JOBSET_NAME)
         .page_size(PAGE);
-    watcher(Api::<Lean<K>>::all(client.clone()), config)
-        .backoff(backoff())
-        .map_ok(lean::whole)
+    patient(watcher(Api::<Lean<K>>::all(client.clone()), config)).map_ok(lean::whole)
 }

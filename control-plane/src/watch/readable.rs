@@ -3,13 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use futures::{Stream, StreamExt};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Recorder;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_core::plan::{self, Severity};
 
-use super::follow::backoff;
+use super::follow::patient;
 use super::packed::{PackedJobSet, Unreadable};
 use crate::apply::events;
 
@@ -26,28 +25,26 @@ pub(super) fn jobsets(
     let api = Api::<PackedJobSet>::all(client.clone());
     let recorder = events::recorder(client.clone());
     let mut reported = Reported::default();
-    watcher(api, watcher::Config::default())
-        .backoff(backoff())
-        .filter_map(move |event| {
-            let (event, unreadable) = match event {
-                Ok(event) => {
-                    reported.follow(&event);
-                    let (event, unreadable) = split(event);
-                    (event.map(Ok), unreadable)
-                }
-                Err(error) => (Some(Err(error)), None),
-            };
-            // A new list brings the same objects again.
-            let news = unreadable.filter(|(object, _)| reported.is_news(object));
-            let recorder = recorder.clone();
-            async move {
-                if let Some((object, error)) = news {
-                    let why = format!("this JobSet cannot be read and is left alone: {error}");
-                    report(&recorder, &object, UNREADABLE, why).await;
-                }
-                event
+    patient(watcher(api, watcher::Config::default())).filter_map(move |event| {
+        let (event, unreadable) = match event {
+            Ok(event) => {
+                reported.follow(&event);
+                let (event, unreadable) = split(event);
+                (event.map(Ok), unreadable)
             }
-        })
+            Err(error) => (Some(Err(error)), None),
+        };
+        // A new list brings the same objects again.
+        let news = unreadable.filter(|(object, _)| reported.is_news(object));
+        let recorder = recorder.clone();
+        async move {
+            if let Some((object, error)) = news {
+                let why = format!("this JobSet cannot be read and is left alone: {error}");
+                report(&recorder, &object, UNREADABLE, why).await;
+            }
+            event
+        }
+    })
 }
 
 /// The unreadable objects that were reported, and at which generation. What is gone is forgotten.

@@ -144,3 +144,29 @@ fn a_new_list_never_hides_what_is_there() {
         reader.join().unwrap();
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_known_no_more_is_listed_anew_without_a_wait_but_not_again_and_again() {
+    let gone = || {
+        let status = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
+        Err(watcher::Error::WatchError(status.boxed()))
+    };
+    let events = [
+        gone(),
+        Ok(Event::Init),
+        Ok(Event::InitDone),
+        gone(),
+        Ok(Event::Init),
+    ];
+    let seen: Vec<_> = patient::<Job>(stream::iter(events))
+        .map(|event| (event.is_ok(), tokio::time::Instant::now()))
+        .collect()
+        .await;
+    let (ok, at): (Vec<bool>, Vec<_>) = seen.into_iter().unzip();
+    assert_eq!(ok, [true, true, false, true]);
+    assert_eq!(at[0], at[2], "the first is answered at once");
+    assert!(
+        at[3] > at[2],
+        "the list that came of it was of no use: now it waits"
+    );
+}
