@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::apply::ApplyError;
 
+pub mod plain;
 mod upstream;
 
 #[cfg(test)]
@@ -177,6 +178,14 @@ impl Metrics {
         self.upstream.add(result, again, took);
         self.reconciles.get_or_create(&OutcomeLabels { result }).inc();
         self.reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// All metrics in Prometheus' older text format.
+    ///
+    /// # Errors
+    /// As [`Metrics::encode`].
+    pub fn encode_plain(&self) -> Result<String, std::fmt::Error> {
+        self.encode().map(|text| plain::of(&text))
     }
 
     /// All metrics in OpenMetrics text.

@@ -22,7 +22,7 @@ use super::certificate::Certificate;
 use super::connection::Server;
 use super::connections::Connections;
 use super::listen::listen;
-use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::metrics::{CONTENT_TYPE, Metrics, plain};
 use crate::settings::{self, TlsOptions};
 
 #[cfg(test)]
@@ -88,8 +88,8 @@ fn is_loopback(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
 }
 
-async fn encode(State(metrics): State<Arc<Metrics>>) -> Response {
-    text(&metrics)
+async fn encode(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
+    text(&metrics, &headers)
 }
 
 async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, headers: HeaderMap) -> Response {
@@ -98,7 +98,7 @@ async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, hea
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
     match access.check(token, &Wish::Get("/metrics")).await {
-        Ok(Verdict::Allowed) => text(metrics),
+        Ok(Verdict::Allowed) => text(metrics, &headers),
         Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
         Ok(Verdict::Denied(user)) => {
             let message = format!("Authorization denied for user {user}");
@@ -122,9 +122,21 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-fn text(metrics: &Metrics) -> Response {
-    match metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+/// In the format that is asked for: Prometheus asks for OpenMetrics. Whoever asks for none gets what there was before it, as from Go's library.
+fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
+    let mut accepted = headers.get_all(header::ACCEPT).iter();
+    let is_open = accepted.any(|types| {
+        types
+            .to_str()
+            .is_ok_and(|types| types.contains("openmetrics-text"))
+    });
+    let (kind, text) = if is_open {
+        (CONTENT_TYPE, metrics.encode())
+    } else {
+        (plain::CONTENT_TYPE, metrics.encode_plain())
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -116,6 +116,23 @@ async fn plain_text_is_for_the_loopback_interface() {
     let endpoint = endpoint().await;
     let answer = endpoint.plain().await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // Whoever names no format gets the one that every reader knows.
+    assert!(
+        answer.contains("content-type: text/plain; version=0.0.4"),
+        "{answer}"
+    );
+    assert!(!answer.contains("# EOF"), "{answer}");
+    let stream = TcpStream::connect(endpoint.address).await.unwrap();
+    let answer = ask(
+        stream,
+        "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n",
+    )
+    .await;
+    assert!(
+        answer.contains("content-type: application/openmetrics-text"),
+        "{answer}"
+    );
+    assert!(answer.trim_end().ends_with("# EOF"), "{answer}");
     for (address, expected) in [
         ("127.0.0.1", true),
         ("::1", true),
