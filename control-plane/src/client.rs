@@ -1,11 +1,12 @@
 //! The connection to the API server.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use http::Request;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -23,16 +24,64 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// How long nothing may come on a connection that is being read. Watches bring a bookmark every minute, and end after five.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// How to reach the API server: as the file says, or else the environment.
+/// How to reach the API server: as the file says, or else the environment. Read as `kubectl` reads it.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
-    let Some(file) = kubeconfig else {
-        return Config::infer().await.context("no API server is configured");
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let mut config = if let Some(file) = kubeconfig {
+        let wrong = || format!("--kubeconfig {}", file.display());
+        let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+        from(kubeconfig).await.with_context(wrong)?
+    } else if let Some(kubeconfig) = merged(&listed).context("KUBECONFIG")? {
+        from(kubeconfig).await.context("KUBECONFIG")?
+    } else {
+        Config::infer().await.context("no API server is configured")?
     };
-    let wrong = || format!("--kubeconfig {}", file.display());
-    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(wrong)
+    trim_token(&mut config)?;
+    Ok(config)
+}
+
+async fn from(kubeconfig: Kubeconfig) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions::default();
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+}
+
+/// What those of the files say that there are; nothing where one file, or none, is named: then there is nothing to leave out.
+fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
+    let files: Vec<PathBuf> = std::env::split_paths(listed)
+        .filter(|file| !file.as_os_str().is_empty())
+        .collect();
+    if files.len() < 2 {
+        return Ok(None);
+    }
+    let mut merged: Option<Kubeconfig> = None;
+    for file in files.iter().filter(|file| file.exists()) {
+        let next = Kubeconfig::read_from(file).with_context(|| file.display().to_string())?;
+        merged = Some(match merged {
+            Some(before) => before.merge(next)?,
+            None => next,
+        });
+    }
+    ensure!(merged.is_some(), "none of its files is there");
+    Ok(merged)
+}
+
+/// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a file was written by hand, so it is read once: one
+/// that is renewed has no newline, and is read again and again.
+fn trim_token(config: &mut Config) -> anyhow::Result<()> {
+    let auth = &mut config.auth_info;
+    let Some(file) = auth.token_file.as_ref().filter(|_| auth.token.is_none()) else {
+        return Ok(());
+    };
+    let token = std::fs::read_to_string(file).with_context(|| format!("tokenFile {file}"))?;
+    let trimmed = token.trim();
+    if trimmed != token {
+        tracing::info!(
+            file,
+            "the file with the token ends with white space: it is read once"
+        );
+        auth.token = Some(trimmed.to_owned().into());
+    }
+    Ok(())
 }
 
 /// A client whose requests are counted, and given up where the API server does not answer.
@@ -99,6 +148,49 @@ mod tests {
         let refused = silent.oneshot(request()).await.expect_err("no answer");
         assert_eq!(asked.elapsed(), ANSWER);
         assert_eq!(refused.to_string(), "no answer from the API server within 30s");
+    }
+
+    #[test]
+    fn files_of_a_list_that_are_not_there_are_left_out() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, context: &str| {
+            let path = dir.path().join(name);
+            let text = format!("apiVersion: v1\nkind: Config\ncurrent-context: {context}\n");
+            std::fs::write(&path, text).expect("written");
+            path
+        };
+        let (one, other, missing) = (
+            file("one", "one"),
+            file("other", "other"),
+            dir.path().join("missing"),
+        );
+        let context = |files: &[&Path]| {
+            let listed = std::env::join_paths(files).expect("a list");
+            merged(&listed).map(|merged| merged.and_then(|merged| merged.current_context))
+        };
+        assert_eq!(
+            context(&[&missing, &one, &other]).expect("merged").as_deref(),
+            Some("one")
+        );
+        assert_eq!(context(&[&one]).expect("none to leave out"), None);
+        let refused = context(&[&missing, &missing]).expect_err("nothing to read");
+        assert_eq!(refused.to_string(), "none of its files is there");
+    }
+
+    #[test]
+    fn a_token_is_used_without_the_newline_after_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let token = |text: &str| {
+            let file = dir.path().join("token");
+            std::fs::write(&file, text).expect("written");
+            let mut config = Config::new("https://127.0.0.1".parse().expect("an address"));
+            config.auth_info.token_file = Some(file.display().to_string());
+            trim_token(&mut config).expect("read");
+            let said = serde_json::to_value(&config.auth_info).expect("JSON");
+            said["token"].as_str().map(str::to_owned)
+        };
+        assert_eq!(token("secret\n").as_deref(), Some("secret"));
+        assert_eq!(token("renewed"), None, "it is read again when it is renewed");
     }
 
     #[tokio::test]
