@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::http::header;
 use axum::middleware;
@@ -111,18 +110,23 @@ impl StatusPage {
         }
     }
 
-    /// Serves the page at this address until the shutdown.
+    /// Serves the page at this address until the shutdown. Where the address is taken there is none: nobody's jobs depend on it.
     ///
     /// # Errors
-    /// Where the address cannot be bound.
+    /// Where the listener has no address.
     pub async fn run(self, address: Option<SocketAddr>) -> anyhow::Result<()> {
         let Some(address) = address else {
             self.shutdown.cancelled().await;
             return Ok(());
         };
-        let listener = listen(address)
-            .await
-            .with_context(|| format!("status page: {address}"))?;
+        let listener = match listen(address).await {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::warn!(%address, %error, "no status page: the address cannot be used");
+                self.shutdown.cancelled().await;
+                return Ok(());
+            }
+        };
         let address = listener.local_addr()?;
         tracing::info!(%address, "status page listens");
         if !address.ip().is_loopback() {
