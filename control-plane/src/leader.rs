@@ -198,7 +198,7 @@ impl Leader {
                 Ok(())
             });
         }
-        let end = end.clone();
+        let (registry, end) = (Arc::clone(registry), end.clone());
         parts.spawn(async move {
             // Pods of one Job on both sides of the minimum need the webhook for pods. Restarts do not wait for the answer.
             let pod_groups = self.settings.webhooks.is_some()
@@ -213,7 +213,16 @@ impl Leader {
                 agents: self.settings.agents,
             };
             let changes = self.reconciler_changes;
-            reconcile::run(self.client, self.stores, self.metrics, setting, changes, end).await;
+            reconcile::run(
+                self.client,
+                self.stores,
+                self.metrics,
+                setting,
+                registry,
+                changes,
+                end,
+            )
+            .await;
             Ok(())
         });
     }

@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, ApplyError, Told};
+use crate::hub::Registry;
 use crate::metrics::{Metrics, Outcome};
 use crate::retry::{Failures, delay};
 use crate::watch::notify::Notified;
@@ -42,6 +43,7 @@ pub async fn run(
     stores: Stores,
     metrics: Arc<Metrics>,
     setting: Setting,
+    registry: Arc<Registry>,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -52,6 +54,7 @@ pub async fn run(
         applier,
         metrics,
         setting,
+        registry,
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
@@ -67,6 +70,8 @@ struct Reconciler {
     applier: Applier,
     metrics: Arc<Metrics>,
     setting: Setting,
+    /// Knows which node daemons are connected.
+    registry: Arc<Registry>,
     failures: Failures<ObjectRef<JobSet>>,
     complaints: Told<JobSet>,
     counts: Counts,
@@ -80,11 +85,13 @@ impl Reconcile for Reconciler {
     async fn reconcile(&self, jobset: &Arc<PackedJobSet>) -> Result<Action, ReconcileError> {
         let key = &jobset.key();
         let started = std::time::Instant::now();
-        let Some((observed, unconfirmed)) = self.stores.observe(key, &self.setting, jiff::Timestamp::now())
+        let Some((mut observed, unconfirmed)) =
+            self.stores.observe(key, &self.setting, jiff::Timestamp::now())
         else {
             self.forget(key);
             return Ok(Action::await_change());
         };
+        observed.is_attended = self.registry.is_attended();
         let mut plan = plan(&observed);
         let held = self.counts.hold_back(key, &observed.jobset, &mut plan);
         let requeue_after = plan

@@ -41,6 +41,8 @@ pub struct Observed {
     pub pod_groups: bool,
     /// Whether node daemons can be there at all. Without them nobody restarts anything in place but kubelet and upstream's agents.
     pub has_daemons: bool,
+    /// Whether one is connected now: somebody who restarts workers in place, and whose restarts are counted.
+    pub is_attended: bool,
     /// How agents get into containers.
     pub agents: Agents,
     /// What is switched on.
@@ -126,6 +128,7 @@ impl Observed {
             gang_pods: Vec::new(),
             pod_groups: false,
             has_daemons: true,
+            is_attended: true,
             agents: Agents::ByNode,
             features: Features::default(),
             now,

@@ -129,6 +129,12 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;
     }
+    // Nobody but kubelet has restarted anything of it, and what the API says of container restarts is all the bound that there is.
+    let left_to_kubelet = coordinated && !observed.is_attended && !was_attended(&draft.status);
+    if left_to_kubelet && upstream_agent::restarted_too_often(jobset, &observed.agent_pods) {
+        draft.fail(reasons::REACHED_MAX_RESTARTS, messages::REACHED_MAX_RESTARTS);
+        return;
+    }
     let counted = match &draft.status.in_place_restart {
         Some(in_place) if coordinated => in_place.restarts,
         _ => draft.status.restarts_count_towards_max,
@@ -213,6 +219,12 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
         let message = format!("{instead}: {}", group.reasons.join("; "));
         draft.event(Severity::Warning, NOT_SUPERVISED, message);
     }
+}
+
+/// Whether node daemons have started workers of it, or restarted them.
+fn was_attended(status: &JobSetStatus) -> bool {
+    let in_place = status.in_place_restart.as_ref();
+    in_place.is_some_and(|in_place| !in_place.started.is_empty() || in_place.generation > 0)
 }
 
 /// The group's coordinator has used up `maxRestarts`: the message of the Failed condition.

@@ -32,6 +32,12 @@ pub(crate) fn reports(pods: &[AgentPod]) -> bool {
     pods.iter().any(|pod| pod.attempt.is_some())
 }
 
+/// Whether kubelet has restarted a container of a pod more often than `maxRestarts` allows.
+pub(crate) fn restarted_too_often(jobset: &JobSet, pods: &[AgentPod]) -> bool {
+    let most = jobset.max_restarts();
+    pods.iter().any(|pod| pod.container_restarts > most)
+}
+
 /// Decides what the reports mean. `created` tells which replicatedJobs have their Jobs.
 pub(crate) fn judge(
     jobset: &JobSet,
@@ -40,7 +46,7 @@ pub(crate) fn judge(
     created: impl Fn(&ReplicatedJob) -> bool,
 ) -> Verdict {
     let most = jobset.max_restarts();
-    if pods.iter().any(|pod| pod.container_restarts > most) {
+    if restarted_too_often(jobset, pods) {
         return Verdict::GiveUp;
     }
     // A failed pod is still there when its replacement is, and may keep its old attempt for ever.

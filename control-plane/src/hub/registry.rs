@@ -245,6 +245,12 @@ impl Registry {
         self.rivals.outbid().await
     }
 
+    /// Whether any node is connected now.
+    #[must_use]
+    pub fn is_attended(&self) -> bool {
+        self.nodes.iter().any(|node| node.session.is_some())
+    }
+
     /// Nodes that are connected now.
     #[must_use]
     pub fn connected(&self) -> usize {

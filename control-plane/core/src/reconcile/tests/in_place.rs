@@ -101,3 +101,29 @@ fn why_a_group_is_not_supervised_is_said_once() {
         cluster.events
     );
 }
+
+#[test]
+fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
+    let js = group();
+    let status = |restarts: i32, attended: bool, in_place: InPlaceRestartStatus| {
+        let mut js = js.clone();
+        js.status.get_or_insert_default().in_place_restart = Some(in_place);
+        let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Ready)));
+        observed.is_attended = attended;
+        observed.agent_pods = vec![crate::observed::AgentPod {
+            container_restarts: restarts,
+            ..Default::default()
+        }];
+        plan(&observed).status.and_then(|status| status.terminal_state)
+    };
+    let none = InPlaceRestartStatus::default;
+    let started = || InPlaceRestartStatus {
+        started: vec!["a".to_owned()],
+        ..none()
+    };
+    assert_eq!(status(2, false, none()), None);
+    assert_eq!(status(3, false, none()), Some(TerminalState::Failed));
+    // Somebody counts restarts, or did: a container beside the worker may start as often as it likes.
+    assert_eq!(status(3, true, none()), None);
+    assert_eq!(status(3, false, started()), None);
+}
