@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{PeerCheck, PeerError};
+use super::refusals::Refusals;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, LinkId, PodUid};
@@ -74,16 +75,13 @@ impl Context {
 type Frames = Framed<UnixStream, LengthDelimitedCodec>;
 
 /// Serves one connection of `pod` to its end.
-pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>) {
+pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refusals: Arc<Refusals>) {
     let pid = stream.peer_cred().ok().and_then(|credentials| credentials.pid());
     let mut frames = Framed::new(stream, codec());
-    let (name, container, pid) = match register(&mut frames, pid, &context).await {
+    let (name, container, pid) = match register(&mut frames, pid, &pod, &context).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
-        Err(error) => {
-            warn!(%pod, %error, "agent refused");
-            return;
-        }
+        Err(error) => return refusals.note(&pod, &error),
     };
     let link = LinkId(context.next.fetch_add(1, Ordering::Relaxed));
     let registered = Input::Registered {
@@ -111,6 +109,7 @@ fn codec() -> LengthDelimitedCodec {
 async fn register(
     frames: &mut Frames,
     pid: Option<i32>,
+    pod: &PodUid,
     context: &Context,
 ) -> Result<Option<(String, ContainerId, i32)>, LinkError> {
     let Some(frame) = timeout(PATIENCE, frames.next())
@@ -136,7 +135,7 @@ async fn register(
     } else {
         id
     };
-    let pid = context.peers.check(pid, &id)?;
+    let pid = context.peers.check(pid, &id, pod)?;
     info!(container = %id, name = container, pid, version, "agent registered");
     Ok(Some((container, id, pid)))
 }

@@ -6,6 +6,7 @@ pub mod connection;
 pub mod convert;
 pub mod hostkill;
 pub mod peer;
+pub mod refusals;
 pub mod sockets;
 
 use std::sync::Arc;

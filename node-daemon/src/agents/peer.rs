@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::worker::types::ContainerId;
+use crate::worker::types::{ContainerId, PodUid};
 
 /// Why a peer is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,14 @@ pub enum PeerError {
         /// What it said it was.
         container: ContainerId,
     },
+    /// Its cgroup is another pod's than the socket's.
+    #[error("process {pid} is of pod {pod}, and the socket is another one's")]
+    OtherPod {
+        /// Host pid.
+        pid: i32,
+        /// Whose it is.
+        pod: String,
+    },
     /// Its cgroup names no container.
     #[error("process {0} is in no container")]
     NoContainer(i32),
@@ -42,11 +50,11 @@ pub enum PeerError {
 
 /// Checks a peer; replaced in tests.
 pub trait PeerCheck: Send + Sync + 'static {
-    /// The peer's host pid, if it is the agent of `container`.
+    /// The peer's host pid, if it is the agent of `container`, and not of another pod than that whose socket it has opened.
     ///
     /// # Errors
     /// When it is not, or that cannot be known.
-    fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError>;
+    fn check(&self, pid: Option<i32>, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError>;
 
     /// The container of a peer that does not know it.
     ///
@@ -63,13 +71,17 @@ pub struct ProcPeerCheck {
 }
 
 impl PeerCheck for ProcPeerCheck {
-    fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError> {
+    fn check(&self, pid: Option<i32>, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError> {
         let pid = visible(pid)?;
-        if !in_container(&self.read(pid, "cgroup")?, container) {
+        let cgroup = self.read(pid, "cgroup")?;
+        if !in_container(&cgroup, container) {
             return Err(PeerError::OtherContainer {
                 pid,
                 container: container.clone(),
             });
+        }
+        if let Some(other) = pod_of(&cgroup).filter(|named| *named != pod.as_str()) {
+            return Err(PeerError::OtherPod { pid, pod: other });
         }
         if innermost_pid(&self.read(pid, "status")?) != Some(1) {
             return Err(PeerError::NotInit(pid));
@@ -102,6 +114,22 @@ fn container_of(cgroup: &str) -> Option<ContainerId> {
     });
     ids.rfind(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
         .map(ContainerId::from)
+}
+
+/// The pod that `/proc/<pid>/cgroup` names, where it does: kubelet's `pod<uid>`, or `kubepods-…-pod<uid>.slice` with underscores in the place of
+/// dashes with the systemd driver.
+fn pod_of(cgroup: &str) -> Option<String> {
+    let mut parts = cgroup.lines().flat_map(|line| line.split('/'));
+    parts.find_map(|part| {
+        let name = part.strip_suffix(".slice").unwrap_or(part);
+        let name = name
+            .rsplit_once('-')
+            .filter(|_| part != name)
+            .map_or(name, |(_, last)| last);
+        let uid = name.strip_prefix("pod")?.replace('_', "-");
+        let is_uid = uid.len() == 36 && uid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+        is_uid.then_some(uid)
+    })
 }
 
 /// Whether `/proc/<pid>/cgroup` names the container: a path component that is its id, or ends in `-<id>.scope` with the systemd driver.

@@ -16,6 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
 use super::connection::{self, Context};
+use super::refusals::{Refusals, TooMany};
 use crate::worker::types::PodUid;
 
 /// Connections at a time per pod. Each worker container needs one, and one more while it reconnects.
@@ -167,13 +168,15 @@ fn bind(dir: &Path) -> io::Result<UnixListener> {
 /// Accepts the agents of one pod. Connections end with it.
 async fn accept(listener: UnixListener, pod: PodUid, context: Arc<Context>) {
     let mut connections = JoinSet::new();
+    let refusals = Arc::<Refusals>::default();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if connections.len() < MAX_CONNECTIONS => {
-                    connections.spawn(connection::serve(stream, pod.clone(), context.clone()));
+                    let serve = connection::serve(stream, pod.clone(), context.clone(), refusals.clone());
+                    connections.spawn(serve);
                 }
-                Ok(_) => warn!(%pod, "too many connections: one refused"),
+                Ok(_) => refusals.note(&pod, &TooMany),
                 Err(error) => {
                     warn!(%pod, %error, "cannot accept");
                     tokio::time::sleep(ACCEPT_PAUSE).await;

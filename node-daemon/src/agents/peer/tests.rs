@@ -62,21 +62,46 @@ fn other_containers_and_odd_ids_are_not() {
 #[test]
 fn the_agent_is_the_first_process_of_its_container() {
     let cgroup = format!("0::/kubepods/pod1/{ID}\n");
-    let id = ContainerId::from(ID);
+    let (id, pod) = (ContainerId::from(ID), PodUid::from("p"));
     let (_dir, check) = proc_with(77, &cgroup, "77\t1");
-    assert_eq!(check.check(Some(77), &id).unwrap(), 77);
+    assert_eq!(check.check(Some(77), &id, &pod).unwrap(), 77);
     let (_dir, check) = proc_with(77, &cgroup, "77\t12");
-    assert!(matches!(check.check(Some(77), &id), Err(PeerError::NotInit(77))));
+    assert!(matches!(
+        check.check(Some(77), &id, &pod),
+        Err(PeerError::NotInit(77))
+    ));
     let (_dir, check) = proc_with(77, "0::/user.slice\n", "77\t1");
     assert!(matches!(
-        check.check(Some(77), &id),
+        check.check(Some(77), &id, &pod),
         Err(PeerError::OtherContainer { .. })
     ));
     assert!(matches!(
-        check.check(Some(78), &id),
+        check.check(Some(78), &id, &pod),
         Err(PeerError::Unreadable { .. })
     ));
     for pid in [None, Some(0), Some(-1)] {
-        assert!(matches!(check.check(pid, &id), Err(PeerError::Invisible)));
+        assert!(matches!(check.check(pid, &id, &pod), Err(PeerError::Invisible)));
+    }
+}
+
+#[test]
+fn the_agent_of_one_pod_does_not_speak_at_the_socket_of_another() {
+    let (mine, yours) = (
+        "6f1a7a35-0b9e-4d0e-9f5e-0a6f5b1f2c3d",
+        "c0ffee00-0b9e-4d0e-9f5e-0a6f5b1f2c3d",
+    );
+    let id = ContainerId::from(ID);
+    for cgroup in [
+        format!("0::/kubepods/besteffort/pod{mine}/{ID}\n"),
+        format!("0::/../../pod{mine}/{ID}\n"),
+        format!(
+            "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{}.slice/cri-containerd-{ID}.scope\n",
+            mine.replace('-', "_")
+        ),
+    ] {
+        let (_dir, check) = proc_with(77, &cgroup, "77\t1");
+        assert_eq!(check.check(Some(77), &id, &mine.into()).unwrap(), 77);
+        let refused = check.check(Some(77), &id, &yours.into()).unwrap_err();
+        assert!(refused.to_string().contains(mine), "{refused}");
     }
 }

@@ -16,7 +16,7 @@ use crate::worker::types::{AgentPhase, ContainerId, Desired, Phase, Pod, WorkerS
 struct Trusting;
 
 impl PeerCheck for Trusting {
-    fn check(&self, pid: Option<i32>, container: &ContainerId) -> Result<i32, PeerError> {
+    fn check(&self, pid: Option<i32>, container: &ContainerId, _: &PodUid) -> Result<i32, PeerError> {
         if container.as_str() == "forged" {
             return Err(PeerError::Invisible);
         }
