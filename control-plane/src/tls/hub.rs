@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, ObjectMeta, PostParams};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -104,10 +104,12 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 /// The authority of the cluster, as this process has last seen it.
 #[derive(Default)]
 pub(super) struct Cluster {
-    published: Option<String>,
     /// By which CA the serving certificate was made, and when.
     issued: Option<(String, Timestamp)>,
 }
+
+/// How often it is tried anew where other replicas write at the same time.
+const ATTEMPTS: usize = 5;
 
 impl Cluster {
     /// Sees to it that there is an authority, that it is the one of its time, and that daemons know it. Gives a certificate to serve with from now
@@ -121,17 +123,35 @@ impl Cluster {
         namespace: &str,
         now: Timestamp,
     ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
+        for _ in 1..ATTEMPTS {
+            match self.look_once(client, namespace, now).await {
+                Err(TlsError::Api(error)) if is_conflict(&error) => {}
+                looked => return looked,
+            }
+        }
+        self.look_once(client, namespace, now).await
+    }
+
+    async fn look_once(
+        &mut self,
+        client: &kube::Client,
+        namespace: &str,
+        now: Timestamp,
+    ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        // Before the Secret: what another replica publishes after this, of a later one, is not overwritten.
+        let published = maps.get_opt(CA_CONFIG_MAP).await.map_err(Box::new)?;
         let (mut secret, mut authority) = present(&secrets, now).await?;
         // What is known of the next one must have been published before it signs.
-        self.publish(client, namespace, &authority).await?;
+        let published = publish(&maps, published, &authority).await?;
         if let Some((after, why)) = authority.step(now)? {
             secret.data = Some(after.to_data());
             match secrets.replace(CA_SECRET, &PostParams::default(), &secret).await {
                 Ok(_) => {
                     tracing::info!(why, "the hub's authority changes");
                     authority = after;
-                    self.publish(client, namespace, &authority).await?;
+                    publish(&maps, Some(published), &authority).await?;
                 }
                 // Another replica was first: the next look brings what it has written.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -157,36 +177,44 @@ impl Cluster {
         self.issued = Some((ca.cert.clone(), now));
         Ok(Some(certificate))
     }
+}
 
-    async fn publish(
-        &mut self,
-        client: &kube::Client,
-        namespace: &str,
-        authority: &Authority,
-    ) -> Result<(), TlsError> {
-        let trusted = authority.trusted();
-        if self.published.as_ref() == Some(&trusted) {
-            return Ok(());
+/// Sees to it that daemons are told whom to trust. Fails with a conflict where somebody has written since `present` was read.
+async fn publish(
+    maps: &Api<ConfigMap>,
+    present: Option<ConfigMap>,
+    authority: &Authority,
+) -> Result<ConfigMap, TlsError> {
+    let trusted = authority.trusted();
+    let params = PostParams {
+        field_manager: Some("lockstep-control-plane".to_owned()),
+        ..PostParams::default()
+    };
+    let written = match present {
+        Some(map) if map.data.as_ref().and_then(|data| data.get(CA_CERT)) == Some(&trusted) => {
+            return Ok(map);
         }
-        let map = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(CA_CONFIG_MAP.to_owned()),
-                ..ObjectMeta::default()
-            },
-            data: Some(BTreeMap::from([(CA_CERT.to_owned(), trusted.clone())])),
-            ..ConfigMap::default()
-        };
-        Api::<ConfigMap>::namespaced(client.clone(), namespace)
-            .patch(
-                CA_CONFIG_MAP,
-                &PatchParams::apply("lockstep-control-plane").force(),
-                &Patch::Apply(&map),
-            )
-            .await
-            .map_err(Box::new)?;
-        self.published = Some(trusted);
-        Ok(())
-    }
+        Some(mut map) => {
+            map.data = Some(BTreeMap::from([(CA_CERT.to_owned(), trusted)]));
+            maps.replace(CA_CONFIG_MAP, &params, &map).await
+        }
+        None => {
+            let map = ConfigMap {
+                metadata: ObjectMeta {
+                    name: Some(CA_CONFIG_MAP.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                data: Some(BTreeMap::from([(CA_CERT.to_owned(), trusted)])),
+                ..ConfigMap::default()
+            };
+            maps.create(&params, &map).await
+        }
+    };
+    Ok(written.map_err(Box::new)?)
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// The Secret and what it holds, made where it is missing.
