@@ -25,7 +25,14 @@ VALUES = {
     ("lockstep_restarts", "cause"): [("core/src/restart/observed.rs", "impl Reason")],
     ("lockstep_restart_phase_seconds", "phase"): [("src/group/phases.rs", "fn phases"), ("src/group/phases.rs", "fn total")],
     ("lockstep_replacement_pods", "result"): [("src/group/metrics.rs", "fn pod")],
-    ("lockstep_hub_refusals", "reason"): [("src/hub/handshake.rs", "fn reason"), ("src/hub/auth/mod.rs", "fn reason")],
+    ("lockstep_hub_refusals", "reason"): [
+        ("src/hub/handshake.rs", "fn reason"),
+        ("src/hub/auth/mod.rs", "fn reason"),
+        ("src/hub/nonsense.rs", "fn reason"),
+        ("src/hub/registry/link.rs", "fn reason"),
+        ("src/hub/rivals.rs", "fn reason"),
+        ("src/tls/door.rs", "fn reason"),
+    ],
     ("lockstep_reconciles", "result"): [("src/metrics.rs", "enum Outcome")],
 }
 KEYWORDS = {"and", "or", "unless", "offset", "bool", "le"}

@@ -48,6 +48,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let gate = Gate {
         authenticator: Authenticator::new(token::expected(), cluster(), cluster()),
         refusals: Arc::<Refusals>::default(),
+        // As in a control plane that is told nothing else: here all nodes have one address.
+        strangers: 256,
     };
     let registry = Registry::new(Epoch(1));
     let role = Role::new(Whereabouts::unknown());

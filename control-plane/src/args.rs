@@ -162,6 +162,17 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR", value_name = "DIR")]
     pub hub_tls_dir: Option<PathBuf>,
 
+    /// Connections from one address on which no node daemon has made itself known yet, at the same time; more of that address wait. Those on which
+    /// one has are not counted.
+    #[arg(
+        long,
+        env = "LOCKSTEP_HUB_UNKNOWN_CONNECTIONS",
+        value_name = "NUMBER",
+        default_value = "256",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub hub_unknown_connections: u16,
+
     /// Whether to replace lost pods of groups that restart in place at once, and not leave that to the Job controller's back-off.
     #[arg(long, env = "LOCKSTEP_REPLACE_LOST_PODS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gang;
 use crate::group::{self, Announcer, Manager, Means};
-use crate::hub::{Registry, Role};
+use crate::hub::{Refusals, Registry, Role};
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::namespace;
@@ -38,6 +38,7 @@ pub(crate) struct Leader {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Traces,
     pub(crate) role: Arc<Role>,
+    pub(crate) refusals: Arc<Refusals>,
     pub(crate) board: Arc<Board>,
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
@@ -63,16 +64,14 @@ impl Leader {
             () = shutdown.cancelled() => return Ok(()),
         };
         let mut leadership = leadership;
-        let registry = Registry::new(leadership.epoch);
+        let registry = Registry::noting(leadership.epoch, Arc::clone(&self.refusals));
         let end = shutdown.child_token();
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         self.start(&registry, &mut parts, &end);
-        let mut outbid = None;
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
             lost = leadership.lost() => Err(lost.into()),
             epoch = registry.outbid() => {
-                outbid = Some(epoch);
                 Err(anyhow!("epoch {epoch} was used before, this is {}: starting again above it", leadership.epoch))
             }
             () = shutdown.cancelled() => Ok(()),
@@ -81,7 +80,8 @@ impl Leader {
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());
         }
-        if let Some(epoch) = outbid {
+        // What a few nodes have said was no reason to go. It costs nothing that the next leader is above it, so that those obey if it was true.
+        if let Some(epoch) = registry.rival() {
             let outlive = tokio::time::timeout(OUTLIVE, leadership.outlive(epoch)).await;
             if let Err(error) = outlive.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
                 tracing::warn!(%error, "the epoch was not written down");

@@ -137,12 +137,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     );
     parts.spawn(page.run(settings.status_page));
     let role = Role::new(whereabouts);
+    let gate = gate(&settings, &client, &metrics);
+    let refusals = Arc::clone(&gate.refusals);
     if let Some(address) = settings.hub.address {
         parts.spawn(hub::run(
             address,
             identity,
             Arc::clone(&role),
-            gate(&settings, &client, &metrics),
+            gate,
             shutdown.clone(),
         ));
     }
@@ -153,6 +155,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         metrics,
         traces: traces.clone(),
         role,
+        refusals,
         board,
         reconciler_changes,
         group_changes,
@@ -183,6 +186,7 @@ fn gate(settings: &Settings, client: &Client, metrics: &Metrics) -> Gate {
     let Hub {
         audience,
         service_account,
+        strangers,
         ..
     } = &settings.hub;
     let reviewer = ClusterReviewer {
@@ -193,6 +197,7 @@ fn gate(settings: &Settings, client: &Client, metrics: &Metrics) -> Gate {
     Gate {
         authenticator: Authenticator::new(expected, ClusterKeys(client.clone()), reviewer),
         refusals: Arc::new(Refusals::register(metrics)),
+        strangers: *strangers,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::webhook;
 
 pub(crate) use access::{Access, Verdict, Wish};
 pub(crate) use activity::Activity;
-pub(crate) use connection::http;
+pub(crate) use connection::{HANDSHAKE_RECORD, TLS_ONLY, http};
 pub(crate) use connections::Connections;
 pub(crate) use listen::listen;
 pub use metrics::metrics;

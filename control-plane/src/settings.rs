@@ -183,6 +183,8 @@ pub struct Hub {
     pub service_account: String,
     /// Directory of the hub's CA; otherwise a Secret.
     pub tls_dir: Option<PathBuf>,
+    /// Connections of one address on which no daemon has made itself known yet, at the same time.
+    pub strangers: usize,
 }
 
 impl Settings {
@@ -241,6 +243,7 @@ impl Settings {
                 audience: args.hub_audience,
                 service_account: args.node_daemon_service_account,
                 tls_dir: args.hub_tls_dir,
+                strangers: usize::from(args.hub_unknown_connections),
             },
             platform: args.platform_bind_address.0,
             status_page: args.status_page_bind_address.0,

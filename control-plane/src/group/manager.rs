@@ -24,6 +24,9 @@ use crate::watch::notify::Notified;
 /// Reports of JobSets that never became groups are dropped after this long.
 const SWEEP: Duration = Duration::from_secs(600);
 
+/// A node whose daemon has been away for longer than this is forgotten, once nothing that it has reported is kept: most likely it was removed.
+const AWAY: Duration = Duration::from_secs(3600);
+
 /// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
@@ -108,7 +111,10 @@ impl Manager {
                     Ok((key, serial)) => self.ended(key, serial),
                     Err(error) => tracing::error!(%error, "a group task ended badly"),
                 },
-                _ = sweep.tick() => self.registry.sweep(SWEEP),
+                _ = sweep.tick() => {
+                    self.registry.sweep(SWEEP);
+                    self.registry.forget_nodes(AWAY);
+                }
             }
         }
         self.shutdown.cancel();

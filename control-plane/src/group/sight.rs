@@ -58,7 +58,10 @@ impl Sight {
             observed.heard_nodes = heard_nodes(view, link);
             return;
         };
-        let mut news = news.into_iter().filter(|said| view.believes(said)).peekable();
+        let mut news = news
+            .into_iter()
+            .filter(|said| view.believes(said, link))
+            .peekable();
         if news.peek().is_some() {
             Arc::make_mut(&mut self.observed).reports.extend(news);
         }
@@ -79,15 +82,22 @@ impl Sight {
 
 impl View {
     /// A node speaks for the pods that are bound to it, and for no others.
-    fn believes(&self, (incarnation, report): &(Incarnation, Report)) -> bool {
-        let bound = self.gathered.pods.get(&incarnation.pod_uid);
-        bound.is_some_and(|node| node.as_ref() == Some(&report.node))
+    fn believes(&self, (incarnation, report): &(Incarnation, Report), link: &GroupLink) -> bool {
+        // The API server may show a pod, or where it is bound, later than its node does.
+        let Some(Some(bound)) = self.gathered.pods.get(&incarnation.pod_uid) else {
+            return false;
+        };
+        let is_its_own = *bound == report.node;
+        if !is_its_own {
+            link.disown(incarnation, &report.node, bound);
+        }
+        is_its_own
     }
 }
 
 fn reports(view: &View, link: &GroupLink) -> BTreeMap<Incarnation, Report> {
     let all = link.reports().into_iter();
-    all.filter(|said| view.believes(said)).collect()
+    all.filter(|said| view.believes(said, link)).collect()
 }
 
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {

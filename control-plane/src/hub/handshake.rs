@@ -8,6 +8,8 @@ use thiserror::Error;
 use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
+use super::nonsense::Nonsense;
+
 /// How long a daemon may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
@@ -27,7 +29,7 @@ pub(super) enum HandshakeError {
     )]
     Version { version: String, min: u32, max: u32 },
     #[error(transparent)]
-    Stream(#[from] Box<Status>),
+    Nonsense(#[from] Nonsense),
 }
 
 impl HandshakeError {
@@ -38,7 +40,7 @@ impl HandshakeError {
             Self::Ended => "ended",
             Self::NotHello => "no_hello",
             Self::Version { .. } => "protocol",
-            Self::Stream(_) => "malformed",
+            Self::Nonsense(nonsense) => nonsense.reason(),
         }
     }
 }
@@ -50,7 +52,7 @@ impl From<HandshakeError> for Status {
             HandshakeError::Silent => Self::deadline_exceeded(text),
             HandshakeError::Ended | HandshakeError::NotHello => Self::invalid_argument(text),
             HandshakeError::Version { .. } => Self::failed_precondition(text),
-            HandshakeError::Stream(status) => *status,
+            HandshakeError::Nonsense(nonsense) => nonsense.into(),
         }
     }
 }
@@ -64,7 +66,7 @@ where
         .await
         .map_err(|_| HandshakeError::Silent)?
         .ok_or(HandshakeError::Ended)?
-        .map_err(Box::new)?;
+        .map_err(|status| Nonsense::of(&status).map_or(HandshakeError::Ended, HandshakeError::Nonsense))?;
     let Some(Kind::Hello(hello)) = first.kind else {
         return Err(HandshakeError::NotHello);
     };

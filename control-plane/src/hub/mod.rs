@@ -6,6 +6,7 @@
 mod auth;
 mod convert;
 mod handshake;
+mod nonsense;
 mod pace;
 mod refusals;
 mod registry;

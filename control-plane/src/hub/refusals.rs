@@ -36,7 +36,7 @@ impl Refusals {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_hub_refusals",
-                "Streams of node daemons, and their tokens, that the hub has refused or ended, by reason",
+                "Connections and streams of node daemons, their tokens and reports, that the hub has refused or ended, by reason",
                 refusals.counts.clone(),
             );
         });
@@ -44,7 +44,7 @@ impl Refusals {
     }
 
     /// Somebody was refused: `who` is a node, where that is known for certain, or else the address of the peer.
-    pub(super) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
+    pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
         self.counts.get_or_create(&Labels { reason }).inc();
         if self.is_news(who, reason) {
             tracing::warn!(who, reason, %error, "a node daemon was refused");
@@ -67,7 +67,7 @@ impl Refusals {
     }
 
     #[cfg(test)]
-    pub(super) fn count(&self, reason: &'static str) -> u64 {
+    pub(crate) fn count(&self, reason: &'static str) -> u64 {
         self.counts.get_or_create(&Labels { reason }).get()
     }
 }

@@ -17,6 +17,7 @@ use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
 use super::convert::{self, GroupPolicy, Reported};
+use super::refusals::Refusals;
 use super::rivals::Rivals;
 use super::session::Outbox;
 pub use link::GroupLink;
@@ -30,6 +31,7 @@ const ENDED: usize = 8;
 pub struct Registry {
     epoch: Epoch,
     rivals: Rivals,
+    refusals: Arc<Refusals>,
     groups: DashMap<String, Arc<GroupState>>,
     nodes: DashMap<String, Node>,
     sessions: AtomicU64,
@@ -42,6 +44,8 @@ struct Node {
     /// The version of the protocol that its last stream has.
     protocol: u32,
     workers: BTreeMap<Incarnation, String>,
+    /// Since when it has no session.
+    left: Option<Instant>,
 }
 
 impl Node {
@@ -50,6 +54,12 @@ impl Node {
         self.session
             .as_ref()
             .is_some_and(|(current, _)| *current == session)
+    }
+
+    /// Whether it has been away for so long, and nothing that it has said is kept.
+    fn is_gone(&self, away: Duration) -> bool {
+        let left = self.left.is_some_and(|left| left.elapsed() >= away);
+        left && self.session.is_none() && self.workers.is_empty()
     }
 
     /// False: it has reported more workers than are kept.
@@ -99,6 +109,8 @@ struct Kept {
     at: Instant,
     /// Whether the group's task has not seen it yet.
     news: bool,
+    /// Whether it was noted that its pod is another node's.
+    disowned: bool,
 }
 
 impl Kept {
@@ -147,6 +159,7 @@ impl Inner {
                 report,
                 at: Instant::now(),
                 news: true,
+                disowned: false,
             };
             self.reports.insert(key, kept);
         }
@@ -224,9 +237,16 @@ impl Registry {
     /// An empty registry of the leader with this epoch.
     #[must_use]
     pub fn new(epoch: Epoch) -> Arc<Self> {
+        Self::noting(epoch, Arc::default())
+    }
+
+    /// The same, and where reports that are not believed are noted.
+    #[must_use]
+    pub fn noting(epoch: Epoch, refusals: Arc<Refusals>) -> Arc<Self> {
         Arc::new(Self {
             epoch,
             rivals: Rivals::new(epoch),
+            refusals,
             groups: DashMap::new(),
             nodes: DashMap::new(),
             sessions: AtomicU64::new(0),
@@ -240,7 +260,7 @@ impl Registry {
         self.epoch
     }
 
-    /// Resolves once somebody has heard of a higher epoch than the leader's. Cancel-safe.
+    /// Resolves once there is no doubt that a higher epoch than the leader's was in use. Cancel-safe.
     pub async fn outbid(&self) -> Epoch {
         self.rivals.outbid().await
     }
@@ -249,6 +269,12 @@ impl Registry {
     #[must_use]
     pub fn is_attended(&self) -> bool {
         self.nodes.iter().any(|node| node.session.is_some())
+    }
+
+    /// The highest epoch above the leader's that anybody speaks of, even where nobody else says so.
+    #[must_use]
+    pub fn rival(&self) -> Option<Epoch> {
+        self.rivals.highest()
     }
 
     /// Nodes that are connected now.
@@ -287,6 +313,22 @@ impl Registry {
             keep
         });
         self.forget_workers(dropped);
+    }
+
+    /// Drops nodes that have been away for so long, and of which no group keeps a report.
+    pub fn forget_nodes(&self, away: Duration) {
+        let mut gone = Vec::new();
+        self.nodes.retain(|name, node| {
+            let keep = !node.is_gone(away);
+            if !keep {
+                gone.push(name.clone());
+            }
+            keep
+        });
+        for node in gone {
+            tracing::debug!(node, "a node that has been away for long is forgotten");
+            self.rivals.forget(&node);
+        }
     }
 
     /// Workers that no group keeps reports of any more. Never called with a group locked: nodes come before groups.
@@ -346,6 +388,7 @@ impl Registry {
                 return;
             }
             entry.session = None;
+            entry.left = Some(Instant::now());
             self.unlink(node, &entry.workers, Revisions::GoOn);
             entry.workers.values().cloned().collect()
         };
@@ -368,7 +411,9 @@ impl Registry {
         };
         for state in workers {
             let pod = state.pod_name.clone();
-            self.rivals.note(Epoch(state.epoch));
+            if let Err(claim) = self.rivals.said(node, Epoch(state.epoch)) {
+                self.refusals.note(node, claim.reason(), &claim);
+            }
             let Some(reported) = convert::report_from(node, state) else {
                 tracing::warn!(node, pod, "a worker state without identity or phase is ignored");
                 continue;

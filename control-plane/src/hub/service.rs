@@ -25,7 +25,7 @@ use super::role::{Role, Term};
 use super::session::Outbox;
 use super::stream::NodeStream;
 use crate::serve::listen;
-use crate::tls::{self, HubIdentity, Stranger, Visit};
+use crate::tls::{self, Door, HubIdentity, Stranger, Visit};
 
 /// What the hub checks daemons with.
 #[derive(Clone)]
@@ -34,6 +34,8 @@ pub struct Gate {
     pub authenticator: Arc<Authenticator>,
     /// Where it is noted who they are not.
     pub refusals: Arc<Refusals>,
+    /// Connections of one address on which no daemon has made itself known yet, at the same time.
+    pub strangers: usize,
 }
 
 /// Serves `lockstep.node.v1.NodeHub`.
@@ -64,6 +66,7 @@ impl NodeHub for HubService {
         let Gate {
             authenticator,
             refusals,
+            ..
         } = &self.gate;
         let visit = request.extensions().get::<Visit>().cloned();
         let credentials = authenticator.authenticate(request.metadata()).await;
@@ -191,10 +194,14 @@ pub(super) async fn serve_on(
     grace: Duration,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let refusals = Arc::clone(&gate.refusals);
+    let door = Door::new(gate.strangers, move |peer, why| {
+        refusals.note(&peer.to_string(), why.reason(), why);
+    });
     let service = HubService { role, gate, grace };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
     let connections =
-        tls::accept(listener, tls).map(|accepted| accepted.map(|stream| Stranger::of(stream, STRANGERS)));
+        tls::accept(listener, tls, door).map(|accepted| accepted.map(|guest| Stranger::of(guest, STRANGERS)));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))

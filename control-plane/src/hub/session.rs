@@ -28,6 +28,8 @@ pub struct Outbox {
 #[derive(Default)]
 struct Pending {
     welcome: Option<pb::Welcome>,
+    /// Of the newest credentials that were accepted.
+    accepted: Option<u64>,
     groups: BTreeMap<String, Item>,
     pings: u64,
     draining: bool,
@@ -69,6 +71,12 @@ impl Outbox {
     /// Replaces what is pending for the group.
     pub fn forget(&self, uid: &str, epoch: Epoch) {
         self.lock().groups.insert(uid.to_owned(), Item::Forget(epoch));
+        self.changed.notify_one();
+    }
+
+    /// Tells the daemon that its credentials of this serial are in use.
+    pub fn accepted(&self, serial: u64) {
+        self.lock().accepted = Some(serial);
         self.changed.notify_one();
     }
 
@@ -129,6 +137,9 @@ impl Outbox {
         }
         if let Some(welcome) = pending.welcome.take() {
             return Taken::Message(Kind::Welcome(welcome));
+        }
+        if let Some(serial) = pending.accepted.take() {
+            return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
         }
         let mut groups = Vec::new();
         while groups.len() < GROUPS_PER_MESSAGE {

@@ -5,6 +5,7 @@
 //! Welcome ──> │
 //!             ├─ token expired, and none came within the grace ──┐
 //!             ├─ token revoked, or one of another node ──────────┴──> ended as unauthenticated
+//!             ├─ a message that no daemon sends: ended with what is wrong with it
 //!             ├─ a daemon that sends no tokens: Drain before the token expires, so that it connects again with another
 //!             └─ closed by the node, replaced by another stream, or shutting down
 //! ```
@@ -17,12 +18,14 @@ use std::time::Duration;
 
 use lockstep_proto::NODE_PROTOCOL_CREDENTIALS;
 use lockstep_proto::node::v1::{self as pb, node_message::Kind};
+use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::auth::{AuthError, Authenticator, Credentials};
+use super::nonsense::Nonsense;
 use super::pace::Pace;
 use super::refusals::Refusals;
 use super::registry::Registry;
@@ -49,8 +52,35 @@ pub(super) struct NodeStream {
 enum End {
     /// By the node, or by what came of it.
     Closed(String),
-    Refused(AuthError),
+    Refused(Refused),
     ShuttingDown,
+}
+
+/// Why a daemon is not listened to any more.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error(transparent)]
+    Credentials(#[from] AuthError),
+    #[error(transparent)]
+    Nonsense(#[from] Nonsense),
+}
+
+impl Refused {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Credentials(error) => error.reason(),
+            Self::Nonsense(nonsense) => nonsense.reason(),
+        }
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Credentials(error) => error.into(),
+            Refused::Nonsense(nonsense) => nonsense.into(),
+        }
+    }
 }
 
 impl NodeStream {
@@ -79,8 +109,8 @@ impl NodeStream {
                     }
                 }
                 () = &mut replaced => break End::Closed("replaced by another stream".to_owned()),
-                () = self.credentials.revoked() => break End::Refused(AuthError::Revoked),
-                () = &mut over => break End::Refused(AuthError::Overdue),
+                () = self.credentials.revoked() => break End::Refused(AuthError::Revoked.into()),
+                () = &mut over => break End::Refused(AuthError::Overdue.into()),
                 () = until(drain_at) => {
                     drain_at = None;
                     self.outbox.drain();
@@ -112,6 +142,7 @@ impl NodeStream {
     /// Takes one message in. Gives the stream's end, if this is it.
     async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Option<End> {
         let closed = |reason: &str| Some(End::Closed(reason.to_owned()));
+        let nonsense = |nonsense: Nonsense| Some(End::Refused(nonsense.into()));
         match message {
             Some(Ok(message)) => match message.kind {
                 Some(Kind::Report(report)) => {
@@ -119,23 +150,30 @@ impl NodeStream {
                         .report(&self.credentials.node, session, report.workers);
                     None
                 }
-                Some(Kind::Credentials(fresh)) => self.renew(&fresh.token).await.map(End::Refused),
+                Some(Kind::Credentials(fresh)) => {
+                    let refused = self.renew(&fresh).await;
+                    refused.map(|error| End::Refused(error.into()))
+                }
                 Some(Kind::Pong(_)) => None,
-                Some(Kind::Hello(_)) => closed("a second Hello"),
-                None => closed("a message of an unknown kind"),
+                Some(Kind::Hello(_)) => nonsense(Nonsense::SecondHello),
+                None => nonsense(Nonsense::UnknownKind),
             },
-            Some(Err(status)) => closed(&status.to_string()),
+            Some(Err(status)) => Nonsense::of(&status).map_or_else(|| closed(&status.to_string()), nonsense),
             None => closed("closed by the node"),
         }
     }
 
     /// Goes on with another token. One that is not accepted changes nothing: the one before is good for its time.
-    async fn renew(&mut self, token: &str) -> Option<AuthError> {
+    async fn renew(&mut self, said: &pb::Credentials) -> Option<AuthError> {
         let node = &self.credentials.node;
-        match self.authenticator.check(token).await {
+        match self.authenticator.check(&said.token).await {
             Ok(fresh) if fresh.node == *node => {
                 tracing::debug!("fresh credentials");
                 self.credentials = fresh;
+                // A daemon of before numbers none, and sends each once.
+                if said.serial != 0 {
+                    self.outbox.accepted(said.serial);
+                }
                 None
             }
             Ok(other) => Some(AuthError::OtherNode { node: other.node }),

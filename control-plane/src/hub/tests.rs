@@ -25,9 +25,12 @@ use crate::lease::Whereabouts;
 use crate::tls;
 
 mod identity;
+mod lies;
 mod replaced;
 
 const UID: &str = "group-1";
+/// Places that the hub of the tests has for each address: those of the tests have one in common.
+const STRANGERS: usize = 32;
 
 struct Hub {
     registry: Arc<Registry>,
@@ -90,6 +93,7 @@ impl Hub {
         let gate = Gate {
             authenticator: cluster.authenticator(),
             refusals: Arc::default(),
+            strangers: STRANGERS,
         };
         let (authenticator, end) = (Arc::clone(&gate.authenticator), shutdown.clone());
         tokio::spawn(async move { authenticator.keep(end).await });
@@ -234,15 +238,47 @@ async fn a_daemon_of_another_protocol_is_told_both_ranges() {
     );
 }
 
-#[tokio::test]
-async fn a_node_that_has_obeyed_a_higher_epoch_outbids_the_leader() {
-    let hub = Hub::start().await;
-    let ahead = pb::WorkerState {
-        epoch: 9,
-        ..worker(pb::Phase::Running, 0, 1)
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_obeyed_a_higher_epoch_outbids_the_leader_unless_others_know_better() {
+    let says = |registry: &Registry, node: &str, epoch: u64| {
+        let state = pb::WorkerState {
+            epoch,
+            ..worker(pb::Phase::Running, 0, 1)
+        };
+        registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, vec![state]);
     };
-    let _node = hub.connect("n1", hello(vec![ahead])).await.unwrap();
-    assert_eq!(hub.registry.outbid().await, Epoch(9));
+    let registry = Registry::new(Epoch(7));
+    says(&registry, "n1", 9);
+    assert_eq!(registry.outbid().await, Epoch(9));
+
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    says(&registry, "n1", 9);
+    says(&registry, "n2", 7);
+    let outbid = tokio::time::timeout(Duration::from_secs(3600), registry.outbid()).await;
+    assert!(outbid.is_err(), "one of two is not believed: {outbid:?}");
+    assert_eq!(registry.rival(), Some(Epoch(9)));
+    assert_eq!(refusals.count("higher_epoch"), 1);
+}
+
+#[test]
+fn a_node_that_is_gone_for_good_is_forgotten_with_its_last_worker() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim(UID);
+    let outbox = Outbox::new(pb::Welcome::default());
+    let empty = registry.connect("n1", &outbox, 1, Vec::new());
+    let busy = registry.connect("n2", &outbox, 1, vec![worker(pb::Phase::Running, 0, 1)]);
+    registry.forget_nodes(Duration::ZERO);
+    assert!(link.heard("n1") && link.heard("n2"), "they are connected");
+    registry.disconnect("n1", empty);
+    registry.disconnect("n2", busy);
+    registry.forget_nodes(Duration::from_secs(60));
+    assert!(link.heard("n1"), "it may come back");
+    registry.forget_nodes(Duration::ZERO);
+    assert!(!link.heard("n1") && link.heard("n2"));
+    link.forget_pods::<()>(&std::collections::BTreeMap::new(), Duration::ZERO);
+    registry.forget_nodes(Duration::ZERO);
+    assert!(!link.heard("n2"));
 }
 
 #[tokio::test]
@@ -477,19 +513,4 @@ async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() 
     wait_for_phase(&link, Phase::Fresh).await;
     link.publish(published(3));
     assert_eq!(node.desired().await.generation, 3);
-}
-
-#[tokio::test]
-async fn an_epoch_that_cannot_be_is_ignored() {
-    let hub = Hub::start().await;
-    let beyond = pb::WorkerState {
-        epoch: u64::MAX,
-        ..worker(pb::Phase::Running, 0, 1)
-    };
-    let ahead = pb::WorkerState {
-        epoch: 8,
-        ..worker(pb::Phase::Running, 0, 2)
-    };
-    let _node = hub.connect("n1", hello(vec![beyond, ahead])).await.unwrap();
-    assert_eq!(hub.registry.outbid().await, Epoch(8));
 }

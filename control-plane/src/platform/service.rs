@@ -18,7 +18,7 @@ use rustls::ServerConfig;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
@@ -32,11 +32,13 @@ use super::suspend::{self, Done};
 use super::watching::Watching;
 use super::{convert, dry_run, fields, open};
 use crate::group;
-use crate::tls::{self, HubIdentity};
+use crate::tls::{self, Door, Guest, HubIdentity};
 use crate::watch::{self, PackedJobSet};
 
 /// Watches at the same time, over all callers.
 const MAX_WATCHES: usize = 256;
+/// TLS handshakes with one address at the same time; more of it wait.
+const HANDSHAKES: usize = 256;
 /// Calls and watches at the same time on one connection.
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
@@ -361,6 +363,11 @@ pub(super) async fn serve_on(
     let shutdown = service.shutdown.clone();
     let health = open::Health::new(Arc::clone(&service.board), shutdown.clone());
     let (reflection, reflection_alpha) = open::reflection(&shutdown)?;
+    let door = Door::new(HANDSHAKES, |peer, why| {
+        tracing::debug!(%peer, reason = why.reason(), error = %why, "a caller was turned away");
+    });
+    let connections =
+        tls::accept(listener, tls, door).map(|accepted| accepted.map(|Guest { stream, .. }| stream));
     let served = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
@@ -370,7 +377,7 @@ pub(super) async fn serve_on(
         .add_service(HealthServer::new(health).max_decoding_message_size(MAX_REQUEST))
         .add_service(reflection)
         .add_service(reflection_alpha)
-        .serve_with_incoming_shutdown(tls::accept(listener, tls), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(connections, shutdown.clone().cancelled_owned());
     let farewell = async {
         shutdown.cancelled().await;
         tokio::time::sleep(FAREWELL).await;

@@ -19,11 +19,11 @@ use super::activity::Activity;
 use super::certificate::Certificate;
 
 /// First byte of a TLS connection: a handshake record.
-const HANDSHAKE_RECORD: u8 = 0x16;
+pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 /// How long a connection may be idle after a request: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
 /// What is said in plain text to another machine, in Go's words.
-const TLS_ONLY: &[u8] =
+pub(crate) const TLS_ONLY: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// What is served to whom.

@@ -1,10 +1,9 @@
 //! Connections on which nobody has made himself known are not kept: they would hold a socket each, at no cost to who opens them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,11 +13,13 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::door::{TurnedAway, Visitor};
+use super::serving::Guest;
+
 #[cfg(test)]
 mod tests;
 
 /// A connection that ends by itself unless it is admitted in time.
-#[derive(Debug)]
 pub(crate) struct Stranger<S> {
     stream: S,
     visit: Visit,
@@ -27,30 +28,50 @@ pub(crate) struct Stranger<S> {
 }
 
 /// What requests know of the connection that they come on.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Visit {
-    peer: Option<SocketAddr>,
-    admitted: Arc<AtomicBool>,
+    peer: IpAddr,
+    presence: Arc<Mutex<Presence>>,
+}
+
+/// Whether it is known who is there.
+enum Presence {
+    Unknown(Visitor),
+    Admitted,
+    TurnedAway,
 }
 
 impl Visit {
-    /// Somebody who may be here has made himself known: the connection is kept.
+    fn of(visitor: Visitor) -> Self {
+        Self {
+            peer: visitor.peer(),
+            presence: Arc::new(Mutex::new(Presence::Unknown(visitor))),
+        }
+    }
+
+    /// Somebody who may be here has made himself known: the connection is kept, and counts as nobody's any more.
     pub(crate) fn admit(&self) {
-        self.admitted.store(true, Ordering::Relaxed);
+        let mut presence = self.presence();
+        if matches!(*presence, Presence::Unknown(_)) {
+            *presence = Presence::Admitted;
+        }
     }
 
     /// The address of the peer, without its port.
     pub(crate) fn address(&self) -> String {
-        self.peer.map(|peer| peer.ip().to_string()).unwrap_or_default()
+        self.peer.to_string()
+    }
+
+    fn presence(&self) -> MutexGuard<'_, Presence> {
+        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S> Stranger<S> {
-    fn new(stream: S, peer: Option<SocketAddr>, patience: Duration) -> Self {
-        let admitted = Arc::default();
+    fn new(stream: S, visitor: Visitor, patience: Duration) -> Self {
         Self {
             stream,
-            visit: Visit { peer, admitted },
+            visit: Visit::of(visitor),
             patience: Some(Box::pin(sleep(patience))),
         }
     }
@@ -60,19 +81,28 @@ impl<S> Stranger<S> {
         let Some(patience) = &mut self.patience else {
             return false;
         };
-        if self.visit.admitted.load(Ordering::Relaxed) {
-            self.patience = None;
-            return false;
+        let mut presence = self.visit.presence();
+        match &*presence {
+            Presence::Unknown(_) if patience.as_mut().poll(cx).is_pending() => false,
+            Presence::Unknown(visitor) => {
+                visitor.turn_away(&TurnedAway::Unknown);
+                *presence = Presence::TurnedAway;
+                true
+            }
+            Presence::TurnedAway => true,
+            Presence::Admitted => {
+                drop(presence);
+                self.patience = None;
+                false
+            }
         }
-        patience.as_mut().poll(cx).is_ready()
     }
 }
 
 impl Stranger<TlsStream<TcpStream>> {
     /// Gives a connection this long to be admitted.
-    pub(crate) fn of(stream: TlsStream<TcpStream>, patience: Duration) -> Self {
-        let peer = stream.get_ref().0.peer_addr().ok();
-        Self::new(stream, peer, patience)
+    pub(crate) fn of(guest: Guest, patience: Duration) -> Self {
+        Self::new(guest.stream, guest.visitor, patience)
     }
 }
 

@@ -4,22 +4,26 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, stream};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_util::task::AbortOnDropHandle;
+
+use super::door::{Door, TurnedAway, Visitor};
+use crate::serve::{HANDSHAKE_RECORD, TLS_ONLY};
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Handshakes at the same time; others wait to be accepted.
-const HANDSHAKES: usize = 1024;
+/// How long one who speaks plain text may take to hear that, and bytes of his that are read meanwhile.
+const FAREWELL: Duration = Duration::from_secs(1);
+const LEFT: u64 = 64 * 1024;
 
 /// The certificate to serve with, once there is one.
 pub(crate) type Certificate = Option<Arc<CertifiedKey>>;
@@ -47,37 +51,93 @@ pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<Serv
     Ok(Arc::new(config))
 }
 
+/// A connection after its handshake.
+pub(crate) struct Guest {
+    pub(crate) stream: TlsStream<TcpStream>,
+    pub(crate) visitor: Visitor,
+}
+
 /// The connections of a listener, after their handshakes, which all cores share: their cryptography is most of what a connection costs. Who is slow
 /// with that holds up nobody else, and who fails is left out.
 pub(crate) fn accept(
     listener: TcpListener,
     config: Arc<ServerConfig>,
-) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
+    door: Arc<Door>,
+) -> impl Stream<Item = io::Result<Guest>> {
     let acceptor = TlsAcceptor::from(config);
-    TcpListenerStream::new(listener)
-        .map(move |accepted| AbortOnDropHandle::new(tokio::spawn(handshake(acceptor.clone(), accepted))))
-        .buffer_unordered(HANDSHAKES)
-        .filter_map(|done| async move { done.ok().flatten().map(Ok) })
+    // As many as the door lets wait.
+    let handshakes = JoinSet::new();
+    stream::unfold((listener, handshakes), move |(listener, mut handshakes)| {
+        let (acceptor, door) = (acceptor.clone(), Arc::clone(&door));
+        async move {
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => match accepted {
+                        Ok((stream, peer)) => {
+                            if let Some(visitor) = door.knock(peer.ip()) {
+                                handshakes.spawn(welcome(acceptor.clone(), stream, visitor));
+                            }
+                        }
+                        Err(error) => {
+                            // Out of file descriptors, most likely: some come back.
+                            tracing::warn!(%error, "a connection could not be accepted");
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                        }
+                    },
+                    Some(done) = handshakes.join_next() => {
+                        if let Ok(Some(guest)) = done {
+                            return Some((Ok(guest), (listener, handshakes)));
+                        }
+                    }
+                }
+            }
+        }
+    })
 }
 
-async fn handshake(acceptor: TlsAcceptor, accepted: io::Result<TcpStream>) -> Option<TlsStream<TcpStream>> {
-    let stream = match accepted {
-        Ok(stream) => stream,
-        Err(error) => {
-            // Out of file descriptors, most likely: some come back.
-            tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            return None;
-        }
-    };
+/// Shakes hands, once there is a place for that.
+async fn welcome(acceptor: TlsAcceptor, stream: TcpStream, mut visitor: Visitor) -> Option<Guest> {
+    if !visitor.enter().await {
+        return None;
+    }
     // Messages are small and awaited: they must not wait for more to send.
     let _ = stream.set_nodelay(true);
-    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "no TLS with a client");
-            None
-        }
-        Err(_) => None,
+    let shaken = tokio::time::timeout(HANDSHAKE, handshake(acceptor, stream)).await;
+    match shaken.unwrap_or(Err(Some(TurnedAway::Slow))) {
+        Ok(stream) => return Some(Guest { stream, visitor }),
+        Err(Some(why)) => visitor.turn_away(&why),
+        Err(None) => tracing::debug!(peer = %visitor.peer(), "a client has left during its handshake"),
     }
+    None
+}
+
+/// Fails without a reason where the client has left: probes do that.
+async fn handshake(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, Option<TurnedAway>> {
+    let mut first = [0];
+    if stream.peek(&mut first).await.map_err(|_| None)? == 0 {
+        return Err(None);
+    }
+    if first != [HANDSHAKE_RECORD] {
+        turn_down(stream).await;
+        return Err(Some(TurnedAway::PlainText));
+    }
+    acceptor.accept(stream).await.map_err(|error| {
+        let error = error.into_inner()?.downcast::<rustls::Error>().ok()?;
+        Some((*error).into())
+    })
+}
+
+/// Says in plain text that it is not spoken here. Whether that arrives is no concern of ours.
+async fn turn_down(mut stream: TcpStream) {
+    let said = async {
+        stream.write_all(TLS_ONLY).await?;
+        stream.shutdown().await?;
+        // What is left unread would have the kernel take the answer back.
+        let mut rest = stream.take(LEFT);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    let _: Result<io::Result<u64>, _> = tokio::time::timeout(FAREWELL, said).await;
 }

@@ -8,9 +8,10 @@ use tokio::time::timeout;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use x509_parser::time::ASN1Time;
 
-use super::Hub;
 use super::session::SessionError;
+use super::{Hub, trust};
 
 /// Time for the TCP handshake, and for that and TLS and HTTP/2 together.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
@@ -20,6 +21,8 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from
 /// Connects to `address` over TLS.
 pub(super) async fn channel(hub: &Hub, address: &str) -> Result<Channel, SessionError> {
     let ca = read(&hub.ca_file).await?;
+    let ca =
+        trust::unexpired(&ca, ASN1Time::now()).ok_or_else(|| SessionError::Expired(hub.ca_file.clone()))?;
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(ca))
         .domain_name(&hub.server_name);

@@ -15,6 +15,7 @@ mod connect;
 pub mod convert;
 mod renewal;
 pub mod session;
+mod trust;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -51,6 +51,11 @@ pub enum SessionError {
         /// Why.
         source: io::Error,
     },
+    /// Whom to trust is out of date.
+    #[error(
+        "all certificates in {0} have expired: nobody has renewed the hub's CA, or this node's clock is wrong"
+    )]
+    Expired(PathBuf),
     /// The token cannot be sent.
     #[error("the token cannot be sent as metadata")]
     Token,
@@ -160,6 +165,11 @@ async fn exchange(
                         workers.tell(Input::Forget(forget.group_uid.into(), forget.epoch)).await?;
                     }
                     Some(FromHub::Ping(ping)) => urgent.pong = Some(ping.nonce),
+                    Some(FromHub::Accepted(accepted)) => {
+                        if let Some(renewal) = &mut renewal {
+                            renewal.accepted(accepted.serial);
+                        }
+                    }
                     Some(FromHub::Drain(_)) => {
                         let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
                         drained.get_or_insert(Instant::now() + spread);
@@ -184,7 +194,7 @@ async fn exchange(
 #[derive(Default)]
 struct Urgent {
     pong: Option<u64>,
-    token: Option<String>,
+    token: Option<wire::Credentials>,
 }
 
 impl Urgent {
@@ -192,8 +202,7 @@ impl Urgent {
         if let Some(nonce) = self.pong.take() {
             return Some(ToHub::Pong(wire::Pong { nonce }));
         }
-        let token = self.token.take()?;
-        Some(ToHub::Credentials(wire::Credentials { token }))
+        self.token.take().map(ToHub::Credentials)
     }
 }
 
@@ -221,8 +230,8 @@ async fn next(
     Ok(())
 }
 
-/// The next token of this daemon that the hub has not seen. Cancel safe.
-async fn fresh(renewal: &mut Option<Renewal<'_>>) -> String {
+/// The next token of this daemon that the hub has not accepted. Cancel safe.
+async fn fresh(renewal: &mut Option<Renewal<'_>>) -> wire::Credentials {
     match renewal {
         Some(renewal) => renewal.next().await,
         None => std::future::pending().await,

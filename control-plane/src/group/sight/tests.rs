@@ -6,7 +6,7 @@ use lockstep_proto::node::v1 as pb;
 use serde_json::json;
 
 use super::*;
-use crate::hub::{GroupPolicy, Outbox, Registry};
+use crate::hub::{GroupPolicy, Outbox, Refusals, Registry};
 
 /// What the API server shows of these pods.
 fn view(bound: &[(&str, Option<&str>)]) -> View {
@@ -121,7 +121,8 @@ fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
 #[test]
 fn a_node_is_believed_about_its_own_pods_alone() {
     let bound = [("p1", Some("n1")), ("p2", Some("n2")), ("p3", None)];
-    let registry = Registry::new(Epoch(7));
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
     let link = registry.claim("u");
     let sessions = BTreeMap::from(["n1", "n2"].map(|node| (node, connect(&registry, node))));
     let says = |node: &str, pod: &str, phase: pb::Phase| {
@@ -142,6 +143,15 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         .map(|(incarnation, report)| (incarnation.pod_uid.as_str(), report.node.as_str(), report.phase))
         .collect();
     assert_eq!(believed, [("p1", "n1", Phase::Running)]);
+
+    // Only what cannot be but a lie counts as one, and once, however often it is looked at.
+    let lies = || refusals.count("foreign_pod");
+    assert_eq!(lies(), 2);
+    let mut sight = look(&link, &bound);
+    assert_eq!(lies(), 2);
+    says("n1", "p2", pb::Phase::Lost);
+    sight.listen(&link);
+    assert_eq!((lies(), sight.observed().reports.len()), (3, 1));
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use lockstep_core::restart::{Epoch, Incarnation, Report};
 use lockstep_proto::NODE_PROTOCOL_ALONE;
 
+use thiserror::Error;
+
 use super::{GroupState, Inner, Published, Registry};
 use crate::hub::convert;
 use crate::hub::session::Outbox;
@@ -18,6 +20,21 @@ pub struct GroupLink {
     pub(super) owner: u64,
     pub(super) registry: Arc<Registry>,
     pub(super) state: Arc<GroupState>,
+}
+
+/// Why a report is not believed.
+#[derive(Debug, Error)]
+#[error("the node reports on pod {pod}, which is bound to node {bound}")]
+struct ForeignPod {
+    pod: String,
+    bound: String,
+}
+
+impl ForeignPod {
+    /// Its name in metrics.
+    fn reason(&self) -> &'static str {
+        "foreign_pod"
+    }
 }
 
 impl GroupLink {
@@ -53,9 +70,24 @@ impl GroupLink {
         Some(news.map(|(key, kept)| kept.take(key)).collect())
     }
 
+    /// A node has reported on a pod that is bound to another one. It is noted once for each report, and changes nothing.
+    pub fn disown(&self, incarnation: &Incarnation, node: &str, bound: &str) {
+        let key = (node.to_owned(), incarnation.clone());
+        let Some(mut inner) = self.own() else { return };
+        let disowned = inner.reports.get_mut(&key).map(|kept| &mut kept.disowned);
+        if disowned.is_some_and(|disowned| !std::mem::replace(disowned, true)) {
+            drop(inner);
+            let error = ForeignPod {
+                pod: incarnation.pod_uid.clone(),
+                bound: bound.to_owned(),
+            };
+            self.registry.refusals.note(node, error.reason(), &error);
+        }
+    }
+
     /// The status tells of a leader with this epoch.
     pub fn heard_of(&self, epoch: Epoch) {
-        self.registry.rivals.note(epoch);
+        self.registry.rivals.written(epoch);
     }
 
     /// The epoch that this leader acts under.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-async fn welcomed(hub: &Hub, node: &str, protocol: u32) -> Node {
+pub(super) async fn welcomed(hub: &Hub, node: &str, protocol: u32) -> Node {
     let hello = pb::Hello {
         protocol_max: protocol,
         ..hello(vec![])
@@ -16,13 +16,17 @@ async fn welcomed(hub: &Hub, node: &str, protocol: u32) -> Node {
 }
 
 async fn send_token(node: &Node, token: String) {
-    let kind = node_message::Kind::Credentials(pb::Credentials { token });
+    send_numbered(node, token, 0).await;
+}
+
+async fn send_numbered(node: &Node, token: String, serial: u64) {
+    let kind = node_message::Kind::Credentials(pb::Credentials { token, serial });
     node.tx.send(pb::NodeMessage { kind: Some(kind) }).await.unwrap();
 }
 
 impl Node {
     /// Why the stream ends.
-    async fn ends(&mut self) -> Status {
+    pub(super) async fn ends(&mut self) -> Status {
         let end = async {
             loop {
                 match self.rx.message().await {
@@ -36,7 +40,7 @@ impl Node {
     }
 
     /// It can still be talked to: what it reports is seen.
-    async fn is_served(&self, link: &crate::hub::GroupLink, revision: u64) {
+    pub(super) async fn is_served(&self, link: &crate::hub::GroupLink, revision: u64) {
         let report = pb::Report {
             workers: vec![worker(pb::Phase::Running, revision, revision)],
         };
@@ -126,6 +130,19 @@ async fn a_stream_without_a_fresh_token_ends_and_one_with_it_goes_on() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     in_time.is_served(&link, 2).await;
     assert_eq!(hub.refusals.count("overdue"), 1);
+}
+
+#[tokio::test]
+async fn a_daemon_is_told_which_of_its_tokens_is_in_use() {
+    let hub = Hub::start().await;
+    let mut node = welcomed(&hub, "n1", 3).await;
+    send_numbered(&node, hub.cluster.token("n1"), 1).await;
+    assert!(matches!(node.next().await, hub_message::Kind::Accepted(accepted) if accepted.serial == 1));
+    // What could not be checked is not in use: it is to be sent again.
+    send_numbered(&node, "nonsense".into(), 2).await;
+    send_numbered(&node, hub.cluster.token("n1"), 3).await;
+    assert!(matches!(node.next().await, hub_message::Kind::Accepted(accepted) if accepted.serial == 3));
+    assert_eq!(hub.refusals.count("malformed_token"), 1);
 }
 
 #[tokio::test]

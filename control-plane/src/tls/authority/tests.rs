@@ -13,9 +13,9 @@ use tokio_rustls::client::TlsStream;
 use tokio_stream::StreamExt as _;
 
 use super::*;
-use crate::tls::SERVER_NAME;
 use crate::tls::hub::serving;
 use crate::tls::serving::{Certificate, accept, grpc};
+use crate::tls::{Door, SERVER_NAME};
 
 fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
@@ -86,11 +86,12 @@ fn an_authority_of_before_is_as_old_as_its_secret() {
 async fn echo(certificate: watch::Receiver<Certificate>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let connections = accept(listener, grpc(certificate).unwrap());
+    let door = Door::new(256, |_, _| {});
+    let connections = accept(listener, grpc(certificate).unwrap(), door);
     tokio::spawn(async move {
         let mut connections = std::pin::pin!(connections);
-        while let Some(stream) = connections.next().await {
-            let (mut from, mut to) = tokio::io::split(stream.unwrap());
+        while let Some(guest) = connections.next().await {
+            let (mut from, mut to) = tokio::io::split(guest.unwrap().stream);
             tokio::spawn(async move { tokio::io::copy(&mut from, &mut to).await });
         }
     });

@@ -1,0 +1,66 @@
+use super::*;
+
+const OWN: Epoch = Epoch(7);
+
+/// What the leader is outbid by, within an hour.
+async fn outbid(rivals: &Rivals) -> Option<Epoch> {
+    let hour = Duration::from_secs(3600);
+    tokio::time::timeout(hour, rivals.outbid()).await.ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_believed_at_once() {
+    let rivals = Rivals::new(OWN);
+    rivals.written(OWN);
+    assert_eq!(outbid(&rivals).await, None);
+    let rivals = Rivals::new(OWN);
+    let began = Instant::now();
+    rivals.written(Epoch(9));
+    assert_eq!(outbid(&rivals).await, Some(Epoch(9)));
+    assert!(began.elapsed().is_zero());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_node_that_lies_makes_no_leader_step_down_and_is_outlived_by_the_next_one() {
+    let rivals = Rivals::new(OWN);
+    // It is the first to connect, and alone for some time.
+    assert_eq!(rivals.said("liar", Epoch(1000)), Err(Claim::Higher(Epoch(1000))));
+    assert_eq!(rivals.said("honest", Epoch(6)), Ok(()));
+    assert_eq!(rivals.said("new", Epoch(0)), Ok(()));
+    for epoch in 1001..1100 {
+        assert!(rivals.said("liar", Epoch(epoch)).is_err());
+    }
+    assert_eq!(outbid(&rivals).await, None);
+    assert_eq!(rivals.highest(), Some(Epoch(1099)));
+    // Whatever it says of itself later on.
+    assert_eq!(rivals.said("liar", Epoch(6)), Ok(()));
+    assert_eq!(outbid(&rivals).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn most_nodes_are_believed_once_all_could_connect() {
+    let rivals = Rivals::new(OWN);
+    for (node, epoch) in [("n1", 9), ("n2", 12), ("n3", 6)] {
+        let _ = rivals.said(node, Epoch(epoch));
+    }
+    let began = Instant::now();
+    assert_eq!(outbid(&rivals).await, Some(Epoch(12)));
+    assert_eq!(began.elapsed(), SETTLED);
+    // Later at once: as soon as most of them say so.
+    let rivals = Rivals::new(OWN);
+    let _ = rivals.said("n1", Epoch(6));
+    let _ = rivals.said("n2", Epoch(9));
+    assert_eq!(outbid(&rivals).await, None);
+    rivals.forget("n1");
+    assert_eq!(outbid(&rivals).await, Some(Epoch(9)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_is_ignored() {
+    let rivals = Rivals::new(OWN);
+    rivals.written(Epoch(u64::MAX));
+    let beyond = Epoch(u64::MAX);
+    assert_eq!(rivals.said("n1", beyond), Err(Claim::Impossible(beyond)));
+    assert_eq!(outbid(&rivals).await, None);
+    assert_eq!(rivals.highest(), None);
+}

@@ -1,0 +1,255 @@
+//! Clients that are no daemons, and daemons that lie: refused with a reason, counted, and nobody else notices.
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+
+use super::identity::welcomed;
+use super::*;
+
+const SOON: Duration = Duration::from_secs(10);
+
+impl Hub {
+    /// Waits until so many were refused for this reason.
+    async fn has_refused(&self, reason: &'static str, count: u64) {
+        let all = async {
+            while self.refusals.count(reason) < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let counted = tokio::time::timeout(SOON, all).await;
+        let now = self.refusals.count(reason);
+        assert!(counted.is_ok() && now == count, "{reason}: {now}, not {count}");
+    }
+
+    /// A connection with TLS, on which nothing was said yet.
+    async fn silent(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap();
+        roots.add(ca).unwrap();
+        let mut config = rustls::ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let name = ServerName::try_from(tls::SERVER_NAME).unwrap();
+        let tcp = TcpStream::connect(self.address).await.unwrap();
+        TlsConnector::from(Arc::new(config))
+            .connect(name, tcp)
+            .await
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn who_speaks_plain_text_is_told_so() {
+    let hub = Hub::start().await;
+    for (reason, said) in [
+        "GET / HTTP/1.1\r\nhost: hub\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut client = TcpStream::connect(hub.address).await.unwrap();
+        client.write_all(said.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(
+            answer.contains("400 Bad Request") && answer.contains("HTTPS"),
+            "{answer}"
+        );
+        hub.has_refused("plain_text", reason as u64 + 1).await;
+    }
+    // One that only looks whether somebody listens is no reason to worry.
+    drop(TcpStream::connect(hub.address).await.unwrap());
+    welcomed(&hub, "n1", 3).await;
+    hub.has_refused("plain_text", 2).await;
+}
+
+#[tokio::test]
+async fn nonsense_in_the_place_of_tls_and_of_http_ends_the_connection() {
+    let hub = Hub::start().await;
+    let mut client = TcpStream::connect(hub.address).await.unwrap();
+    client.write_all(b"\x16\x03\x01\xff\xffnonsense").await.unwrap();
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(SOON, client.read_to_end(&mut rest))
+        .await
+        .unwrap();
+    hub.has_refused("tls", 1).await;
+
+    let mut client = hub.silent().await;
+    client.write_all(&[b'x'; 1024]).await.unwrap();
+    let _ = tokio::time::timeout(SOON, client.read_to_end(&mut rest))
+        .await
+        .unwrap();
+    welcomed(&hub, "n1", 3).await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_trusts_another_authority_leaves_and_the_hub_knows_why() {
+    let hub = Hub::start().await;
+    let other = tempfile::tempdir().unwrap();
+    tls::from_dir(other.path()).unwrap();
+    let ca = std::fs::read_to_string(other.path().join("ca.crt")).unwrap();
+    let trusting = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(ca))
+        .domain_name(tls::SERVER_NAME);
+    let endpoint = Channel::from_shared(format!("https://{}", hub.address)).unwrap();
+    assert!(endpoint.tls_config(trusting).unwrap().connect().await.is_err());
+    hub.has_refused("certificate", 1).await;
+}
+
+#[tokio::test]
+async fn a_second_hello_ends_its_stream_and_no_other() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let other = welcomed(&hub, "n1", 3).await;
+    let mut node = welcomed(&hub, "n2", 3).await;
+    let replayed = node_message::Kind::Hello(hello(vec![]));
+    node.tx
+        .send(pb::NodeMessage { kind: Some(replayed) })
+        .await
+        .unwrap();
+    let end = node.ends().await;
+    assert_eq!(end.code(), Code::InvalidArgument);
+    assert!(end.message().contains("a second Hello"), "{end}");
+    hub.has_refused("second_hello", 1).await;
+    other.is_served(&link, 1).await;
+}
+
+#[tokio::test]
+async fn a_message_of_an_unknown_kind_ends_its_stream() {
+    let hub = Hub::start().await;
+    let mut node = welcomed(&hub, "n1", 3).await;
+    node.tx.send(pb::NodeMessage { kind: None }).await.unwrap();
+    assert_eq!(node.ends().await.code(), Code::InvalidArgument);
+    hub.has_refused("unknown_message", 1).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_not_read() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let other = welcomed(&hub, "n1", 3).await;
+    let mut large = worker(pb::Phase::Running, 0, 1);
+    large.detail = "x".repeat(5 << 20);
+    // As a Report and as the first message of all.
+    let mut node = welcomed(&hub, "n2", 3).await;
+    let report = pb::Report {
+        workers: vec![large.clone()],
+    };
+    let kind = Some(node_message::Kind::Report(report));
+    node.tx.send(pb::NodeMessage { kind }).await.unwrap();
+    let end = node.ends().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("too large"), "{end}");
+    hub.has_refused("oversized", 1).await;
+    let refused = hub.connect("n2", hello(vec![large])).await.err().unwrap();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    hub.has_refused("oversized", 2).await;
+    other.is_served(&link, 1).await;
+}
+
+/// A message that is nothing but these bytes.
+#[derive(Clone, Default)]
+struct Bytes;
+
+impl tonic::codec::Codec for Bytes {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl tonic::codec::Encoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, to: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(to, &item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Bytes {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        let left = bytes::Buf::remaining(from);
+        bytes::Buf::advance(from, left);
+        Ok(Some(()))
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_none_is_refused() {
+    let hub = Hub::start().await;
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&hub.ca))
+        .domain_name(tls::SERVER_NAME);
+    let endpoint = Channel::from_shared(format!("https://{}", hub.address)).unwrap();
+    let channel = endpoint.tls_config(tls).unwrap().connect().await.unwrap();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    // Field 1 of 127 bytes, of which there are two.
+    let mut request = Request::new(tokio_stream::iter([vec![0x0a, 0x7f, 0x00, 0x00]]));
+    let authorization = format!("Bearer {}", hub.cluster.token("n1"));
+    request
+        .metadata_mut()
+        .insert("authorization", authorization.parse().unwrap());
+    let path = "/lockstep.node.v1.NodeHub/Connect".parse().unwrap();
+    let refused = client.streaming(request, path, Bytes).await.err().unwrap();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().contains("cannot be read"), "{refused}");
+    hub.has_refused("malformed", 1).await;
+}
+
+#[tokio::test]
+async fn a_thousand_connections_of_one_client_keep_no_other_out() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let before = welcomed(&hub, "n1", 3).await;
+    let mut crowd = Vec::new();
+    for _ in 0..1000 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into()).unwrap();
+        crowd.push(socket.connect(hub.address).await.unwrap());
+    }
+    // What has no room to wait is not kept.
+    hub.has_refused("too_many_connections", 1000 - 16 * STRANGERS as u64)
+        .await;
+    let began = Instant::now();
+    let after = welcomed(&hub, "n2", 3).await;
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    before.is_served(&link, 1).await;
+    drop((after, crowd));
+}
+
+#[tokio::test]
+async fn streams_that_stand_count_for_nobody() {
+    let hub = Hub::start().await;
+    let mut nodes = Vec::new();
+    for node in 0..2 * STRANGERS {
+        nodes.push(welcomed(&hub, &format!("n{node}"), 3).await);
+    }
+    assert_eq!(hub.registry.connected(), nodes.len());
+}

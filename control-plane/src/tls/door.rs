@@ -1,0 +1,214 @@
+//! Who may come in: connections on which nobody has made himself known yet, so many of each address.
+//!
+//! ```text
+//! accepted ──> waits for a place of its address ──> TLS handshake ──> stranger ──> admitted: counts no more
+//!    │                 │ 10 s                          │ 5 s             │ the server's patience
+//!    └─ too many ──────┴───────────── turned away ─────┴─────────────────┘
+//! ```
+//!
+//! Promises: one client, whatever it opens, keeps nobody of another address waiting; connections that were admitted are not counted, so that
+//! thousands of daemons may come from one address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::AlertDescription;
+use thiserror::Error;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+#[cfg(test)]
+mod tests;
+
+/// Connections that may wait at the door, over all addresses.
+const WAITING: usize = 16 * 1024;
+/// The same of one address, for each place that it has.
+const WAITING_PER_PLACE: usize = 16;
+/// How long one waits for a place.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a connection was turned away.
+#[derive(Debug, Error)]
+pub(crate) enum TurnedAway {
+    /// Its address has too many others, on which nobody has made himself known.
+    #[error("there are too many connections from this address on which nobody has made himself known")]
+    TooMany,
+    /// It does not begin with a TLS record.
+    #[error("the client speaks plain text: the port takes TLS alone")]
+    PlainText,
+    /// The client does not trust this server.
+    #[error(
+        "the client does not accept the certificate that it is shown ({0:?}): its CA is another one, or expired"
+    )]
+    Certificate(AlertDescription),
+    /// There is no TLS that both speak, or it is nonsense.
+    #[error("no TLS with the client: {0}")]
+    Tls(rustls::Error),
+    /// The handshake has taken too long.
+    #[error("the client has not finished its TLS handshake in time")]
+    Slow,
+    /// TLS, and then nobody.
+    #[error("nobody has made himself known on the connection in time")]
+    Unknown,
+}
+
+impl TurnedAway {
+    /// Its name in metrics.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::TooMany => "too_many_connections",
+            Self::PlainText => "plain_text",
+            Self::Certificate(_) => "certificate",
+            Self::Tls(_) => "tls",
+            Self::Slow => "slow_handshake",
+            Self::Unknown => "unknown_client",
+        }
+    }
+}
+
+impl From<rustls::Error> for TurnedAway {
+    fn from(error: rustls::Error) -> Self {
+        use AlertDescription as Alert;
+        match error {
+            rustls::Error::AlertReceived(
+                alert @ (Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::DecryptError),
+            ) => Self::Certificate(alert),
+            error => Self::Tls(error),
+        }
+    }
+}
+
+/// Who hears of those that are turned away.
+type Told = Box<dyn Fn(IpAddr, &TurnedAway) + Send + Sync>;
+
+/// The door of one port.
+pub(crate) struct Door {
+    /// Connections of one address that may shake hands, or wait to be known, at the same time.
+    places: usize,
+    told: Told,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    all: usize,
+    by_network: HashMap<IpAddr, Network>,
+}
+
+/// What comes from one address.
+struct Network {
+    connections: usize,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    /// One with so many places for each address.
+    pub(crate) fn new(
+        places: usize,
+        told: impl Fn(IpAddr, &TurnedAway) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            places: places.clamp(1, WAITING),
+            told: Box::new(told),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// A connection has come from there. Nothing where it is one too many.
+    pub(super) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<Visitor> {
+        let network = network(peer);
+        let mut waiting = self.lock();
+        let of_network = waiting.by_network.get(&network);
+        let connections = of_network.map_or(0, |of_network| of_network.connections);
+        let most = self.places.saturating_mul(WAITING_PER_PLACE).min(WAITING / 2);
+        if waiting.all >= WAITING || connections >= most {
+            drop(waiting);
+            self.turn_away(peer, &TurnedAway::TooMany);
+            return None;
+        }
+        waiting.all += 1;
+        let of_network = waiting.by_network.entry(network).or_insert_with(|| Network {
+            connections: 0,
+            places: Arc::new(Semaphore::new(self.places)),
+        });
+        of_network.connections += 1;
+        Some(Visitor {
+            places: Arc::clone(&of_network.places),
+            door: Arc::clone(self),
+            peer,
+            place: None,
+        })
+    }
+
+    fn turn_away(&self, peer: IpAddr, why: &TurnedAway) {
+        (self.told)(peer, why);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing that holds this lock can leave it half-changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection on which nobody has made himself known. It counts until it is dropped.
+pub(crate) struct Visitor {
+    door: Arc<Door>,
+    peer: IpAddr,
+    places: Arc<Semaphore>,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Visitor {
+    /// Where it comes from.
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Waits for a place of its address. False: there was none, and it is turned away.
+    pub(super) async fn enter(&mut self) -> bool {
+        let place = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        self.place = place.ok().and_then(Result::ok);
+        if self.place.is_none() {
+            self.turn_away(&TurnedAway::TooMany);
+        }
+        self.place.is_some()
+    }
+
+    /// Says why it may not stay.
+    pub(super) fn turn_away(&self, why: &TurnedAway) {
+        self.door.turn_away(self.peer, why);
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        let mut waiting = self.door.lock();
+        waiting.all = waiting.all.saturating_sub(1);
+        let network = network(self.peer);
+        if let Some(of_network) = waiting.by_network.get_mut(&network) {
+            of_network.connections = of_network.connections.saturating_sub(1);
+            if of_network.connections == 0 {
+                waiting.by_network.remove(&network);
+            }
+        }
+    }
+}
+
+/// What one client may have many addresses of: of IPv6 it is given the lower half.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let upper = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(upper))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}

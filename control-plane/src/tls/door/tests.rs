@@ -1,0 +1,66 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+/// A door with two places for each address, and how many were turned away.
+fn door() -> (Arc<Door>, Arc<AtomicUsize>) {
+    let turned_away = Arc::new(AtomicUsize::default());
+    let counted = Arc::clone(&turned_away);
+    let door = Door::new(2, move |_, why| {
+        assert_eq!(why.reason(), "too_many_connections");
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    (door, turned_away)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
+    let (door, turned_away) = door();
+    let mut inside = [door.knock(HERE).unwrap(), door.knock(HERE).unwrap()];
+    for visitor in &mut inside {
+        assert!(visitor.enter().await);
+    }
+    let began = tokio::time::Instant::now();
+    let mut third = door.knock(HERE).unwrap();
+    let mut other = door.knock(THERE).unwrap();
+    assert!(other.enter().await && began.elapsed().is_zero());
+    assert!(!third.enter().await);
+    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(turned_away.load(Ordering::SeqCst), 1);
+
+    // A place that is given back is the next one's.
+    let mut fourth = door.knock(HERE).unwrap();
+    let left = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let [first, second] = inside;
+        drop(first);
+        second
+    };
+    let (entered, _second) = tokio::join!(fourth.enter(), left);
+    assert!(entered);
+}
+
+#[tokio::test]
+async fn no_more_wait_than_may_and_nothing_is_kept_of_those_who_left() {
+    let (door, turned_away) = door();
+    let most = 2 * WAITING_PER_PLACE;
+    let waiting: Vec<_> = (0..most).map(|_| door.knock(HERE).unwrap()).collect();
+    assert!(door.knock(HERE).is_none());
+    assert!(door.knock(THERE).is_some());
+    assert_eq!(turned_away.load(Ordering::SeqCst), 1);
+    drop(waiting);
+    assert!(door.lock().by_network.is_empty());
+    assert_eq!(door.lock().all, 0);
+}
+
+#[test]
+fn one_client_of_many_addresses_is_one() {
+    let network = |text: &str| network(text.parse().unwrap());
+    assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+    assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+    assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+    assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+}
