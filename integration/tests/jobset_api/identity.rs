@@ -32,7 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// What the tokens of node daemons are for.
 pub(crate) const AUDIENCE: &str = "lockstep-hub";
 /// Where the product says that it is.
-const NAMESPACE: &str = "lockstep-system";
+pub(crate) const NAMESPACE: &str = "lockstep-system";
 
 /// A ServiceAccount.
 pub(crate) struct Account {
@@ -286,11 +286,14 @@ async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
     }
     // Nobody else has noticed, and a new token is taken on the stream that stands.
     let token = daemons.token_on("node-a", AUDIENCE).await?;
-    let fresh = node_message::Kind::Credentials(pb::Credentials { token });
+    let fresh = node_message::Kind::Credentials(pb::Credentials { token, serial: 1 });
     healthy.tx.send(pb::NodeMessage { kind: Some(fresh) }).await?;
     let next = tokio::time::timeout(PATIENCE, healthy.rx.message()).await??;
     let next = next.and_then(|message| message.kind);
-    ensure!(matches!(next, Some(FromHub::Ping(_))), "{next:?}");
+    ensure!(
+        matches!(next, Some(FromHub::Ping(_) | FromHub::Accepted(_))),
+        "{next:?}"
+    );
     Ok(())
 }
 
@@ -418,7 +421,10 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         Hub { address, ca }.connect(&other).await?;
 
         // The stream still stands: the hub hears it, and it hears the hub.
-        let kind = node_message::Kind::Credentials(pb::Credentials { token: other });
+        let kind = node_message::Kind::Credentials(pb::Credentials {
+            token: other,
+            serial: 1,
+        });
         standing.tx.send(pb::NodeMessage { kind: Some(kind) }).await?;
         let end = standing.end().await?;
         ensure!(end.message().contains("of node node-b"), "{end}");

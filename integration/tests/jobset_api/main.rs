@@ -7,6 +7,7 @@ mod clients;
 mod control_plane;
 mod epochs;
 mod examples;
+mod failover;
 mod faults;
 mod fields;
 mod fixture;
@@ -37,6 +38,7 @@ fn main() -> std::process::ExitCode {
         cli::cases(),
         clients::cases(),
         examples::cases(),
+        failover::cases(),
         faults::cases(),
         fields::cases(),
         identity::cases(),

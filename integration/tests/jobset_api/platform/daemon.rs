@@ -93,7 +93,7 @@ impl Node {
                 message = rx.message() => match message {
                     Ok(Some(pb::HubMessage { kind: Some(FromHub::Desired(desired)) })) => {
                         for group in &desired.groups {
-                            self.obey(group);
+                            obey(&mut self.workers, group);
                         }
                     }
                     Ok(Some(_)) => {}
@@ -121,33 +121,31 @@ impl Node {
             }
         }
     }
+}
 
-    fn obey(&mut self, desired: &pb::Group) {
-        for worker in self
-            .workers
-            .iter_mut()
-            .filter(|worker| worker.group_uid == desired.uid)
-        {
-            let named = worker
-                .incarnation
-                .as_ref()
-                .is_some_and(|it| desired.fresh.contains(it));
-            if worker.phase() == pb::Phase::Fresh && desired.release && named {
-                enter(worker, pb::Phase::Running, desired.generation);
-            } else if worker.generation < desired.generation {
-                enter(worker, pb::Phase::Parked, desired.generation);
-            }
-            if worker.phase() == pb::Phase::Parked
-                && desired.release
-                && worker.generation == desired.generation
-            {
-                enter(worker, pb::Phase::Running, desired.generation);
-            }
+/// Has the workers of a group do as they are told, at once.
+pub(crate) fn obey(workers: &mut [pb::WorkerState], desired: &pb::Group) {
+    for worker in workers
+        .iter_mut()
+        .filter(|worker| worker.group_uid == desired.uid)
+    {
+        worker.epoch = worker.epoch.max(desired.epoch);
+        let named = worker
+            .incarnation
+            .as_ref()
+            .is_some_and(|it| desired.fresh.contains(it));
+        if worker.phase() == pb::Phase::Fresh && desired.release && named {
+            enter(worker, pb::Phase::Running, desired.generation);
+        } else if worker.generation < desired.generation {
+            enter(worker, pb::Phase::Parked, desired.generation);
+        }
+        if worker.phase() == pb::Phase::Parked && desired.release && worker.generation == desired.generation {
+            enter(worker, pb::Phase::Running, desired.generation);
         }
     }
 }
 
-fn enter(worker: &mut pb::WorkerState, phase: pb::Phase, generation: u64) {
+pub(crate) fn enter(worker: &mut pb::WorkerState, phase: pb::Phase, generation: u64) {
     worker.set_phase(phase);
     worker.generation = generation;
     worker.heartbeat = pb::Heartbeat::Unspecified.into();
@@ -156,7 +154,8 @@ fn enter(worker: &mut pb::WorkerState, phase: pb::Phase, generation: u64) {
     worker.since_unix_nanos = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
 }
 
-fn fresh(group: &str, pod: &Pod) -> pb::WorkerState {
+/// The worker of a pod, whose agent has just come up.
+pub(crate) fn fresh(group: &str, pod: &Pod) -> pb::WorkerState {
     let mut worker = pb::WorkerState {
         group_uid: group.to_owned(),
         job: pod.labels()[labels::BATCH_JOB_NAME].clone(),
@@ -175,6 +174,6 @@ fn fresh(group: &str, pod: &Pod) -> pb::WorkerState {
     worker
 }
 
-fn message(kind: ToHub) -> pb::NodeMessage {
+pub(crate) fn message(kind: ToHub) -> pb::NodeMessage {
     pb::NodeMessage { kind: Some(kind) }
 }

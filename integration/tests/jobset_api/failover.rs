@@ -1,0 +1,222 @@
+//! The leader dies under many nodes and groups that are being restarted: another one goes on with them, and touches nobody else.
+//!
+//! LOCKSTEP_FAILOVER_NODES sets the number of nodes; the pods that their tokens are bound to take most of the time.
+
+mod fleet;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use lockstep_api::JobSet;
+use lockstep_integration::harness::eventually;
+use serde_json::{Value, json};
+
+use crate::control_plane::free_addresses;
+use crate::fixture::{Case, case};
+use crate::identity::{AUDIENCE, Account};
+use crate::platform::daemon::fresh;
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use fleet::{Fleet, Node};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![case!(a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_that_ends_them alone)]
+}
+
+/// Nodes, unless the environment says otherwise.
+const NODES: usize = 200;
+/// Groups that are being restarted, and one that is not.
+const RESTARTING: usize = 3;
+const GROUPS: usize = RESTARTING + 1;
+/// Workers of each group, each on a node of its own.
+const WORKERS: usize = 4;
+/// The settings that the chart names for this.
+const LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=4s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=1s",
+];
+/// How long it may take until all restarts are over: 5 s on a machine with nothing else to do, and programs that are built to be fast. All nodes, both
+/// control planes and the API server share this one, and the programs are built to be debugged.
+const BOUND: Duration = Duration::from_secs(30);
+/// How long a worker takes to stop, so that the leader dies in the middle of it.
+const STOPPING: Duration = Duration::from_millis(400);
+
+fn count() -> Result<usize> {
+    match std::env::var("LOCKSTEP_FAILOVER_NODES") {
+        Ok(text) => text.parse().context("LOCKSTEP_FAILOVER_NODES"),
+        Err(_) => Ok(NODES),
+    }
+}
+
+fn group(number: usize) -> Value {
+    let jobs: Vec<Value> = (0..WORKERS)
+        .map(|worker| {
+            let mut job = replicated_job(&format!("w{worker}"), 1);
+            if let Some(spec) = job["template"]["spec"].as_object_mut() {
+                spec.remove("backoffLimit");
+            }
+            job["template"]["spec"]["template"]["spec"]["nodeName"] = json!(node(number * WORKERS + worker));
+            job
+        })
+        .collect();
+    let mut manifest = jobset(json!({
+        "failurePolicy": {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"},
+        "replicatedJobs": jobs,
+    }));
+    manifest["metadata"]["name"] = json!(format!("js{number}"));
+    manifest
+}
+
+fn node(number: usize) -> String {
+    format!("fleet-{number:04}")
+}
+
+async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_that_ends_them(
+    scene: Scene,
+) -> Result<()> {
+    let [first, second] = free_addresses()?;
+    let control_plane = scene.control_plane();
+    let dir = control_plane.dir().join("failover");
+    let (first_flag, second_flag, dir_flag) =
+        (first.to_string(), second.to_string(), dir.display().to_string());
+    let here = ["--hub-advertise-address", "127.0.0.1", "--hub-tls-dir", &dir_flag];
+    let flags = |address| {
+        [
+            &["--hub-bind-address", address],
+            here.as_slice(),
+            LEASE.as_slice(),
+        ]
+        .concat()
+    };
+    control_plane.stop().await?;
+    control_plane.start_with(&flags(&first_flag)).await?;
+    control_plane.until_ready().await?;
+    let next = control_plane.replica("failover", &flags(&second_flag))?;
+    let result = Box::pin(async {
+        let ca = eventually("the hub's CA", PATIENCE, async || {
+            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
+        })
+        .await?;
+        next.start().await?;
+        next.until_ready().await?;
+        let mut fleet = Fleet::new([first, second], &ca, STOPPING);
+        let count = count()?;
+        for node in nodes(&scene, count).await? {
+            fleet.start(node);
+        }
+        let began = Instant::now();
+        eventually("all nodes are connected", PATIENCE, async || {
+            ensure!(fleet.connected() >= count, "{}", fleet.connected());
+            Ok(())
+        })
+        .await?;
+        println!(
+            "     {count} nodes connected in {:.1} s",
+            began.elapsed().as_secs_f64()
+        );
+        eventually("all groups run", PATIENCE, async || {
+            fleet.all_run(0..GROUPS * WORKERS)
+        })
+        .await?;
+        in_sync(&scene, 0).await?;
+        let healthy = fleet.revisions(RESTARTING * WORKERS..GROUPS * WORKERS);
+
+        for group in 0..RESTARTING {
+            fleet.fail(group * WORKERS + group);
+        }
+        eventually("all three are being restarted", PATIENCE, async || {
+            fleet.told(0..RESTARTING * WORKERS)
+        })
+        .await?;
+        control_plane.kill().await?;
+        let killed = Instant::now();
+        fleet.ensure_not_all_run(0..RESTARTING * WORKERS)?;
+        eventually("all groups run again", BOUND, async || {
+            fleet.all_run(0..GROUPS * WORKERS)
+        })
+        .await?;
+        println!(
+            "     all run again {:.1} s after the leader was killed",
+            killed.elapsed().as_secs_f64()
+        );
+
+        in_sync(&scene, 1).await?;
+        // Each worker was restarted once, and those of the other group not at all.
+        ensure!(fleet.generations(0..RESTARTING * WORKERS) == [1; RESTARTING * WORKERS]);
+        let (now, starts) = (
+            fleet.revisions(RESTARTING * WORKERS..GROUPS * WORKERS),
+            fleet.starts(0..GROUPS * WORKERS),
+        );
+        ensure!(
+            now == healthy,
+            "healthy workers were touched: {healthy:?} became {now:?}"
+        );
+        let expected = [vec![2; RESTARTING * WORKERS], vec![1; WORKERS]].concat();
+        ensure!(starts == expected, "{starts:?}");
+        Ok(())
+    })
+    .await;
+    if result.is_err() {
+        println!("{}", next.log());
+    }
+    // Others find the control plane without a hub.
+    let _ = next.stop().await;
+    let _ = control_plane.stop().await;
+    result
+}
+
+/// Waits until the API server shows those groups that were restarted with as many restarts, and the other one without.
+async fn in_sync(scene: &Scene, restarts: i64) -> Result<()> {
+    eventually("what was done is written down", PATIENCE, async || {
+        for number in 0..GROUPS {
+            let jobset = scene.api::<JobSet>().get(&format!("js{number}")).await?;
+            let status = serde_json::to_value(jobset.status.context("no status")?)?;
+            let state = &status["inPlaceRestart"];
+            let expected = if number < RESTARTING { restarts } else { 0 };
+            let counted = state["restarts"].as_i64().unwrap_or_default();
+            ensure!(state["phase"] == "InSync" && counted == expected, "{status}");
+            ensure!(
+                status["restarts"].as_i64().unwrap_or_default() == 0,
+                "recreated: {status}"
+            );
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Makes the groups, and for each node a token. Those of the groups' workers come first.
+async fn nodes(scene: &Scene, count: usize) -> Result<Vec<Node>> {
+    let mut workers = Vec::new();
+    for number in 0..GROUPS {
+        let uid = scene.create(group(number)).await?.uid().context("no uid")?;
+        workers.push(uid);
+    }
+    let pods = eventually("all pods", PATIENCE, async || {
+        let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
+        ensure!(pods.len() == GROUPS * WORKERS, "{}", pods.len());
+        Ok(pods)
+    })
+    .await?;
+    scene.all_pods_become("Running").await?;
+    let daemons = &Account::of_daemons(scene).await?;
+    let tokens: Vec<String> = stream::iter(0..count)
+        .map(|number| async move { daemons.token_on(&node(number), AUDIENCE).await })
+        .buffered(16)
+        .try_collect()
+        .await?;
+    let nodes = tokens.into_iter().enumerate().map(|(number, token)| {
+        let name = node(number);
+        let own = pods.iter().filter(|pod| {
+            let spec = pod.spec.as_ref();
+            spec.and_then(|spec| spec.node_name.as_deref()) == Some(&name)
+        });
+        let workers = own.map(|pod| fresh(&workers[number / WORKERS], pod)).collect();
+        Node { token, workers }
+    });
+    Ok(nodes.collect())
+}

@@ -1,0 +1,280 @@
+//! Many node daemons, played by the test: each has a stream of its own, and finds the leader as the real one does. Some share a connection, as no real
+//! ones do: their handshakes would be most of what the test does.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use lockstep_proto::node::v1::hub_message::Kind as FromHub;
+use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
+use lockstep_proto::node::v1::node_message::Kind as ToHub;
+use lockstep_proto::node::v1::{self as pb};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Request;
+use tonic::transport::Channel;
+
+use crate::platform::caller::channel;
+use crate::platform::daemon::{enter, message, obey};
+
+/// First and longest pause between attempts to connect, as the daemon has them.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(2500));
+/// Streams of one connection; the hub takes no more.
+const SHARED_BY: usize = 8;
+/// How long an attempt may take.
+const ATTEMPT: Duration = Duration::from_secs(15);
+
+/// A node, and what its daemon knows of workers.
+pub(super) struct Node {
+    pub(super) token: String,
+    pub(super) workers: Vec<pb::WorkerState>,
+}
+
+/// A node of the fleet: what its task and the test share.
+struct Member {
+    token: String,
+    /// The way to each of the replicas.
+    channels: [Channel; 2],
+    workers: Mutex<Vec<pb::WorkerState>>,
+    /// The highest generation that it was told.
+    told: AtomicUsize,
+    /// How often its worker was started.
+    starts: AtomicUsize,
+    changed: Notify,
+}
+
+impl Member {
+    fn workers(&self) -> MutexGuard<'_, Vec<pb::WorkerState>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the replicas are, and how.
+struct Shared {
+    hubs: [SocketAddr; 2],
+    ca: String,
+    stopping: Duration,
+    connected: AtomicUsize,
+}
+
+impl Shared {
+    fn channels(&self) -> [Channel; 2] {
+        self.hubs.map(|hub| channel(hub, &self.ca))
+    }
+}
+
+/// The nodes; their tasks end with it.
+pub(super) struct Fleet {
+    shared: Arc<Shared>,
+    members: Vec<Arc<Member>>,
+    tasks: JoinSet<()>,
+}
+
+impl Fleet {
+    /// One without nodes, whose workers take so long to stop.
+    pub(super) fn new(hubs: [SocketAddr; 2], ca: &str, stopping: Duration) -> Self {
+        let shared = Shared {
+            hubs,
+            ca: ca.to_owned(),
+            stopping,
+            connected: AtomicUsize::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            members: Vec::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Has another node connect.
+    pub(super) fn start(&mut self, node: Node) {
+        let shares = self.members.len() % SHARED_BY != 0;
+        let last = self.members.last().filter(|_| shares);
+        let channels = last.map_or_else(|| self.shared.channels(), |last| last.channels.clone());
+        let member = Arc::new(Member {
+            token: node.token,
+            channels,
+            workers: Mutex::new(node.workers),
+            told: AtomicUsize::default(),
+            starts: AtomicUsize::default(),
+            changed: Notify::new(),
+        });
+        self.members.push(Arc::clone(&member));
+        self.tasks.spawn(live(Arc::clone(&self.shared), member));
+    }
+
+    /// How often a node was welcomed.
+    pub(super) fn connected(&self) -> usize {
+        self.shared.connected.load(Ordering::Relaxed)
+    }
+
+    /// The worker of this node exits by itself.
+    pub(super) fn fail(&self, node: usize) {
+        let member = &self.members[node];
+        for worker in member.workers().iter_mut() {
+            worker.exit = Some(pb::Exit { code: 1, signal: 0 });
+            let generation = worker.generation;
+            enter(worker, pb::Phase::Exited, generation);
+        }
+        member.changed.notify_one();
+    }
+
+    /// Whether the workers of these nodes run.
+    pub(super) fn all_run(&self, nodes: Range<usize>) -> Result<()> {
+        for (number, member) in self.members[nodes].iter().enumerate() {
+            let workers = member.workers();
+            let run = workers.iter().all(|worker| worker.phase() == pb::Phase::Running);
+            ensure!(run && !workers.is_empty(), "{number}: {workers:?}");
+        }
+        Ok(())
+    }
+
+    /// The opposite, of the whole.
+    pub(super) fn ensure_not_all_run(&self, nodes: Range<usize>) -> Result<()> {
+        if self.all_run(nodes).is_ok() {
+            bail!("the restarts were over too soon");
+        }
+        Ok(())
+    }
+
+    /// Whether all of these have been told another generation.
+    pub(super) fn told(&self, nodes: Range<usize>) -> Result<()> {
+        for (number, member) in self.members[nodes].iter().enumerate() {
+            ensure!(
+                member.told.load(Ordering::Relaxed) > 0,
+                "{number} is told nothing"
+            );
+        }
+        Ok(())
+    }
+
+    /// How often the state of each worker has changed.
+    pub(super) fn revisions(&self, nodes: Range<usize>) -> Vec<u64> {
+        self.each(nodes, |worker| worker.revision)
+    }
+
+    /// Which generation each worker is at.
+    pub(super) fn generations(&self, nodes: Range<usize>) -> Vec<u64> {
+        self.each(nodes, |worker| worker.generation)
+    }
+
+    /// How often each was started.
+    pub(super) fn starts(&self, nodes: Range<usize>) -> Vec<usize> {
+        let members = self.members[nodes].iter();
+        members
+            .map(|member| member.starts.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    fn each<T>(&self, nodes: Range<usize>, of: impl Fn(&pb::WorkerState) -> T) -> Vec<T> {
+        let members = self.members[nodes].iter();
+        members
+            .flat_map(|member| member.workers().iter().map(&of).collect::<Vec<_>>())
+            .collect()
+    }
+}
+
+/// Connects again and again: to the leader where it is told of one, or else to either replica.
+async fn live(shared: Arc<Shared>, member: Arc<Member>) {
+    let mut pause = PAUSE.0;
+    for attempt in 0.. {
+        let mut hub = attempt % 2;
+        // Two redirects at most, then it waits like everybody.
+        for _ in 0..3 {
+            match session(&shared, &member, hub).await {
+                Ended::Elsewhere(leader) => match shared.hubs.iter().position(|hub| *hub == leader) {
+                    Some(leader) => hub = leader,
+                    None => break,
+                },
+                Ended::Welcomed => {
+                    pause = PAUSE.0;
+                    break;
+                }
+                Ended::Failed => break,
+            }
+        }
+        tokio::time::sleep(pause.mul_f64(1.0 + rand::random::<f64>())).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+enum Ended {
+    Elsewhere(SocketAddr),
+    Welcomed,
+    Failed,
+}
+
+async fn session(shared: &Shared, member: &Member, hub: usize) -> Ended {
+    let (tx, messages) = mpsc::channel(16);
+    let hello = pb::Hello {
+        protocol_min: 1,
+        protocol_max: 3,
+        snapshot: member.workers().clone(),
+        ..pb::Hello::default()
+    };
+    let mut request = Request::new(ReceiverStream::new(messages));
+    let Ok(token) = format!("Bearer {}", member.token).parse() else {
+        return Ended::Failed;
+    };
+    request.metadata_mut().insert("authorization", token);
+    let opened = tokio::time::timeout(ATTEMPT, async {
+        tx.send(message(ToHub::Hello(hello))).await.ok()?;
+        let mut client = NodeHubClient::new(member.channels[hub].clone());
+        let mut rx = client.connect(request).await.ok()?.into_inner();
+        let first = rx.message().await.ok()??.kind?;
+        Some((rx, first))
+    });
+    let mut rx = match opened.await {
+        Ok(Some((rx, FromHub::Welcome(_)))) => rx,
+        Ok(Some((_, FromHub::NotLeader(leader)))) => {
+            return leader.address.parse().map_or(Ended::Failed, Ended::Elsewhere);
+        }
+        _ => return Ended::Failed,
+    };
+    shared.connected.fetch_add(1, Ordering::Relaxed);
+    loop {
+        tokio::select! {
+            next = rx.message() => match next {
+                Ok(Some(pb::HubMessage { kind: Some(FromHub::Desired(desired)) })) => {
+                    for group in &desired.groups {
+                        follow(shared, member, group).await;
+                    }
+                }
+                Ok(Some(_)) => continue,
+                _ => return Ended::Welcomed,
+            },
+            () = member.changed.notified() => {}
+        }
+        let report = pb::Report {
+            workers: member.workers().clone(),
+        };
+        if tx.send(message(ToHub::Report(report))).await.is_err() {
+            return Ended::Welcomed;
+        }
+    }
+}
+
+/// Does as the leader says; stopping takes its time, and goes on when the leader dies.
+async fn follow(shared: &Shared, member: &Member, group: &pb::Group) {
+    let generation = usize::try_from(group.generation).unwrap_or(usize::MAX);
+    if member.told.fetch_max(generation, Ordering::Relaxed) < generation {
+        tokio::time::sleep(shared.stopping).await;
+    }
+    let mut workers = member.workers();
+    let running = |workers: &[pb::WorkerState]| -> Vec<(bool, u64)> {
+        let all = workers.iter();
+        all.map(|worker| (worker.phase() == pb::Phase::Running, worker.generation))
+            .collect()
+    };
+    let before = running(&workers);
+    obey(&mut workers, group);
+    let started = running(&workers)
+        .into_iter()
+        .zip(before)
+        .filter(|(now, before)| now.0 && now != before);
+    member.starts.fetch_add(started.count(), Ordering::Relaxed);
+}
