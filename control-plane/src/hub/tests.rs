@@ -26,6 +26,7 @@ use crate::tls;
 
 mod identity;
 mod lies;
+mod recorded;
 mod replaced;
 
 const UID: &str = "group-1";

@@ -19,6 +19,8 @@ use crate::worker::facts::Input;
 use crate::worker::state::Table;
 use crate::worker::types::{AgentPhase, AgentState, ContainerId, Heartbeat, LinkId, Pod, PodUid};
 
+mod recorded;
+
 const NAME: &str = "lockstep-control-plane";
 
 /// One stream, as the hub sees it.

@@ -158,13 +158,13 @@ async fn a_message_that_is_too_large_is_not_read() {
     other.is_served(&link, 1).await;
 }
 
-/// A message that is nothing but these bytes.
+/// Messages up that are nothing but these bytes.
 #[derive(Clone, Default)]
-struct Bytes;
+pub(super) struct Bytes;
 
 impl tonic::codec::Codec for Bytes {
     type Encode = Vec<u8>;
-    type Decode = ();
+    type Decode = pb::HubMessage;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -188,34 +188,49 @@ impl tonic::codec::Encoder for Bytes {
 }
 
 impl tonic::codec::Decoder for Bytes {
-    type Item = ();
+    type Item = pb::HubMessage;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        let left = bytes::Buf::remaining(from);
-        bytes::Buf::advance(from, left);
-        Ok(Some(()))
+    fn decode(&mut self, from: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<pb::HubMessage>, Status> {
+        let message = prost::Message::decode(from);
+        message
+            .map(Some)
+            .map_err(|error: prost::DecodeError| Status::internal(error.to_string()))
+    }
+}
+
+impl Hub {
+    /// Says this as the daemon of a node, whatever it is.
+    pub(super) async fn says_bytes(
+        &self,
+        node: &str,
+        messages: impl tokio_stream::Stream<Item = Vec<u8>> + Send + 'static,
+    ) -> Result<Streaming<pb::HubMessage>, Status> {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&self.ca))
+            .domain_name(tls::SERVER_NAME);
+        let endpoint = Channel::from_shared(format!("https://{}", self.address)).unwrap();
+        let channel = endpoint.tls_config(tls).unwrap().connect().await.unwrap();
+        let mut client = tonic::client::Grpc::new(channel);
+        client.ready().await.unwrap();
+        let mut request = Request::new(messages);
+        let authorization = format!("Bearer {}", self.cluster.token(node));
+        request
+            .metadata_mut()
+            .insert("authorization", authorization.parse().unwrap());
+        let path = "/lockstep.node.v1.NodeHub/Connect".parse().unwrap();
+        let answer: tonic::Response<Streaming<pb::HubMessage>> =
+            client.streaming(request, path, Bytes).await?;
+        Ok(answer.into_inner())
     }
 }
 
 #[tokio::test]
 async fn a_message_that_is_none_is_refused() {
     let hub = Hub::start().await;
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&hub.ca))
-        .domain_name(tls::SERVER_NAME);
-    let endpoint = Channel::from_shared(format!("https://{}", hub.address)).unwrap();
-    let channel = endpoint.tls_config(tls).unwrap().connect().await.unwrap();
-    let mut client = tonic::client::Grpc::new(channel);
-    client.ready().await.unwrap();
     // Field 1 of 127 bytes, of which there are two.
-    let mut request = Request::new(tokio_stream::iter([vec![0x0a, 0x7f, 0x00, 0x00]]));
-    let authorization = format!("Bearer {}", hub.cluster.token("n1"));
-    request
-        .metadata_mut()
-        .insert("authorization", authorization.parse().unwrap());
-    let path = "/lockstep.node.v1.NodeHub/Connect".parse().unwrap();
-    let refused = client.streaming(request, path, Bytes).await.err().unwrap();
+    let said = tokio_stream::iter([vec![0x0a, 0x7f, 0x00, 0x00]]);
+    let refused = hub.says_bytes("n1", said).await.err().unwrap();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("cannot be read"), "{refused}");
     hub.has_refused("malformed", 1).await;
