@@ -17,11 +17,12 @@ endif
 export LOCKSTEP_TESTBED ?= dev
 NODES ?= 1
 
-# Histories of `make soak`, and cases of each property.
+# Histories of `make soak-simulation`, and cases of each property.
 SEEDS ?= 1000000
 CASES ?= 50000
-# Restarts of `make soak-node`.
+# Rounds with faults of `make soak-node`, and restarts with rollouts between them.
 ROUNDS ?= 200
+RESTARTS ?= 1000
 
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -34,7 +35,7 @@ STATIC := -C target-feature=+crt-static
 .PHONY: help
 help: ## Show this
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Build
 
@@ -60,7 +61,7 @@ python-client: deps ## Build the Python client of the platform API: wheel and so
 	clients/python/test $(TARGET)/python build
 
 .PHONY: archives
-archives: binaries testbed ## Write the images as OCI archives to target/images, to push to a registry
+archives: binaries testbed ## Write the images as OCI archives to target/images, to push to a registry, with their bills of materials
 	$(TESTBED) save-images $(TARGET)/images
 
 .PHONY: testbed
@@ -179,13 +180,16 @@ node-test: binaries ## Run the tests on a real node
 	$(CARGO) test --locked -p lockstep-integration --test node
 
 .PHONY: soak
-soak: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
+soak: soak-simulation soak-node ## Both of these
+
+.PHONY: soak-simulation
+soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
 	$(CARGO) run --locked -p lockstep-simulation -- soak --seeds $(SEEDS)
 	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p lockstep-core -p lockstep-node-daemon -p lockstep-pod-agent --lib --quiet
 
 .PHONY: soak-node
-soak-node: binaries ## Restart real workers while everything around them fails, for longer (ROUNDS=200)
-	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p lockstep-integration --test node -- chaos::
+soak-node: binaries ## Restart real workers while everything around them fails (ROUNDS=200), and through rollouts and new authorities (RESTARTS=1000)
+	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) $(CARGO) test --locked -p lockstep-integration --test node -- chaos::
 
 .PHONY: deny
 deny: ## Check licences, sources and advisories of dependencies, where cargo-deny is installed

@@ -1,11 +1,14 @@
 //! Workers die again and again while everything around them fails: a restart comes about in place each time, and nothing else happens.
 //!
-//! `make soak-node` does that for 200 rounds. LOCKSTEP_CHAOS_ROUNDS sets their number, and LOCKSTEP_CHAOS_SEED replays the choice of
-//! workers, faults and times; how the programs answer is theirs.
+//! `make soak-node` does that for 200 rounds, and for 1,000 restarts with rollouts between them ([`soak`]). LOCKSTEP_CHAOS_ROUNDS sets the number of
+//! rounds, and LOCKSTEP_CHAOS_SEED replays the choice of workers, faults and times; how the programs answer is theirs.
 
+mod authority;
 mod fault;
 mod plan;
+mod soak;
 mod state;
+mod storm;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -22,6 +25,9 @@ use crate::support::{Case, Part, Scene, case};
 use fault::{Fault, Move};
 use plan::Round;
 use state::{Logs, Rest, SCRIPT};
+use storm::{
+    both_parts_are_rolled_out_in_a_storm_of_restarts, the_authority_is_replaced_in_a_storm_of_restarts,
+};
 use watch::Watch;
 
 /// Every fault once.
@@ -30,14 +36,18 @@ const ROUNDS: usize = Fault::ALL.len();
 const WORKERS: usize = 4;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case {
             limit: Duration::from_secs(120)
                 + Duration::from_secs(20) * u32::try_from(count()).expect("too many"),
             ..case!(restarts_amid_faults alone)
         },
         case!(no_crash_stretches_max_restarts alone),
-    ]
+        case!(both_parts_are_rolled_out_in_a_storm_of_restarts alone),
+        case!(the_authority_is_replaced_in_a_storm_of_restarts alone),
+    ];
+    cases.extend(soak::cases());
+    cases
 }
 
 fn setting(name: &str) -> Option<u64> {

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, RwLock};
 
 pub(crate) use disturb::{Daemon, Paused};
-pub(crate) use product::{Part, Product};
+pub(crate) use product::{Part, Product, READY};
 
 /// How many cases run at once: they wait most of the time.
 const AT_ONCE: usize = 5;

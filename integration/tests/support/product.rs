@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
 /// How long a part may take to be ready again: kubelet backs off when containers end often.
-pub(super) const READY: Duration = Duration::from_secs(120);
+pub(crate) const READY: Duration = Duration::from_secs(120);
 
 /// A program of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,78 @@
+//! Another authority takes the place of the hub's, with its days made short: each step is over when the daemon knows of it, and has connected anew.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use lockstep_integration::harness::eventually;
+use serde_json::json;
+
+use crate::support::{Part, Product, READY};
+
+const NAMESPACE: &str = "lockstep-system";
+/// Where the daemon reads whom to trust.
+const TRUSTED: &str = "etc/lockstep/hub-ca/ca.crt";
+
+/// Replaces it, from announcing the next one to forgetting the one before.
+pub(super) async fn replace(product: &Product) -> Result<()> {
+    let first = published(product, |ca| certificates(ca) == 1).await?;
+    long_ago(product, "ca.since").await?;
+    let both = published(product, |ca| certificates(ca) == 2).await?;
+    until_known(product, &both).await?;
+    long_ago(product, "next.since").await?;
+    let replaced = published(product, |ca| *ca != both).await?;
+    // What the hub serves now is by the next one.
+    product.cut_hub(None).await?;
+    until_known(product, &replaced).await?;
+    long_ago(product, "previous.since").await?;
+    let last = published(product, |ca| certificates(ca) == 1).await?;
+    ensure!(last != first, "it is the same authority");
+    until_known(product, &last).await?;
+    product.cut_hub(None).await
+}
+
+fn certificates(pem: &str) -> usize {
+    pem.matches("BEGIN CERTIFICATE").count()
+}
+
+/// Has a step be long ago, so that the next is due.
+async fn long_ago(product: &Product, step: &str) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(product.access().client.clone(), NAMESPACE);
+    let patch = json!({"stringData": {step: "2020-01-01T00:00:00Z"}});
+    secrets
+        .patch("lockstep-hub-tls", &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+/// What daemons are told to trust, once it is as it should be.
+async fn published(product: &Product, expected: impl Fn(&String) -> bool) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(product.access().client.clone(), NAMESPACE);
+    eventually("the next step is published", READY, async || {
+        let data = maps.get("lockstep-hub-ca").await?.data.unwrap_or_default();
+        let ca = data.get("ca.crt").context("no CA")?;
+        ensure!(expected(ca), "{} certificates", certificates(ca));
+        Ok(ca.clone())
+    })
+    .await
+}
+
+/// Waits until the daemon's file is this. A change of its pod has kubelet look at once.
+async fn until_known(product: &Product, ca: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(product.access().client.clone(), NAMESPACE);
+    let daemons = ListParams::default().labels("app.kubernetes.io/component=node-daemon");
+    let mut look = 0;
+    eventually("the daemon knows whom to trust", READY, async || {
+        look += 1;
+        for pod in pods.list(&daemons).await?.items {
+            let name = pod.metadata.name.context("no name")?;
+            let patch = json!({"metadata": {"annotations": {"look": format!("{look}")}}});
+            pods.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await?;
+        }
+        let daemon = product.process(Part::NodeDaemon(1)).await?;
+        let known = std::fs::read_to_string(format!("/proc/{}/root/{TRUSTED}", daemon.pid))?;
+        ensure!(known == ca, "{} certificates", certificates(&known));
+        Ok(())
+    })
+    .await
+}
