@@ -92,7 +92,7 @@ impl Fleet {
 
     /// Has another node connect.
     pub(super) fn start(&mut self, node: Node) {
-        let shares = self.members.len() % SHARED_BY != 0;
+        let shares = !self.members.len().is_multiple_of(SHARED_BY);
         let last = self.members.last().filter(|_| shares);
         let channels = last.map_or_else(|| self.shared.channels(), |last| last.channels.clone());
         let member = Arc::new(Member {

@@ -44,10 +44,12 @@ async fn many_restarts_rollouts_and_changes_of_the_authority(scene: Scene) -> Re
     let (rollouts, changes) = (restarts.div_ceil(ROLLOUT), restarts.div_ceil(CHANGE));
     let mut storm = Storm::gather(&scene).await?;
     for rollout in 1..=rollouts {
-        storm.during(roll_out(product, usize::try_from(rollout)?)).await?;
+        storm
+            .during(Box::pin(roll_out(product, usize::try_from(rollout)?)))
+            .await?;
         // As evenly as they can be.
         if rollout * changes / rollouts > (rollout - 1) * changes / rollouts {
-            storm.during(authority::replace(product)).await?;
+            storm.during(Box::pin(authority::replace(product))).await?;
         }
         while storm.restarts() < restarts / 2 * rollout / rollouts {
             storm.blow().await?;

@@ -88,7 +88,7 @@ pub(super) async fn roll_out(product: &Product, number: usize) -> Result<()> {
 pub(super) async fn both_parts_are_rolled_out_in_a_storm_of_restarts(scene: Scene) -> Result<()> {
     let mut storm = Storm::gather(&scene).await?;
     for number in 1..=2 {
-        storm.during(roll_out(&scene.product, number)).await?;
+        storm.during(Box::pin(roll_out(&scene.product, number))).await?;
     }
     println!("     {} restarts during 2 rollouts", storm.restarts());
     ensure!(storm.restarts() > 2, "that was no storm");
@@ -98,7 +98,7 @@ pub(super) async fn both_parts_are_rolled_out_in_a_storm_of_restarts(scene: Scen
 /// The hub's authority is replaced during a storm.
 pub(super) async fn the_authority_is_replaced_in_a_storm_of_restarts(scene: Scene) -> Result<()> {
     let mut storm = Storm::gather(&scene).await?;
-    storm.during(authority::replace(&scene.product)).await?;
+    storm.during(Box::pin(authority::replace(&scene.product))).await?;
     println!(
         "     {} restarts during a change of the authority",
         storm.restarts()
