@@ -6,6 +6,7 @@
 
 mod archive;
 mod base;
+mod bill;
 mod product;
 mod python;
 mod ray;
@@ -19,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use base::{PAUSE, busybox, pause};
-pub use product::{control_plane, node_daemon};
+pub use product::{bills, control_plane, node_daemon};
 pub use python::python;
 pub use ray::ray;
 pub use torch::torch;
@@ -48,6 +49,9 @@ pub enum ImageError {
     /// A program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// What cargo says of the crates has no meaning.
+    #[error("cargo metadata: {0}")]
+    Bill(#[from] serde_json::Error),
 }
 
 /// What an image holds and how it is run.

@@ -46,7 +46,7 @@ enum Action {
         #[command(flatten)]
         instance: Instance,
     },
-    /// Writes the images of Lockstep into a folder, as OCI archives to push to a registry
+    /// Writes the images of Lockstep into a folder, as OCI archives to push to a registry, and what is in them (CycloneDX)
     SaveImages {
         /// The folder, made where it is missing
         dir: PathBuf,
@@ -176,6 +176,12 @@ fn save_images(dir: &Path) -> anyhow::Result<()> {
         let archive = dir.join(image.archive_name());
         image.write(&archive)?;
         println!("{}", archive.display());
+    }
+    for (name, bill) in image::bills()? {
+        let path = dir.join(name);
+        let text = serde_json::to_string_pretty(&bill)?;
+        fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Image, ImageError};
+use serde_json::Value;
+
+use super::{Image, ImageError, bill};
 
 /// `localhost/lockstep-control-plane:dev`.
 pub fn control_plane() -> Result<Image, ImageError> {
@@ -21,6 +23,19 @@ pub fn node_daemon() -> Result<Image, ImageError> {
         .file("/lockstep-node-daemon", daemon)?
         .file("/lockstep-pod-agent", agent)?
         .entrypoint(["/lockstep-node-daemon"]))
+}
+
+/// What is in both images, each with the name of its bill's file.
+pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
+    let images = [
+        ("lockstep-control-plane", ["lockstep-control-plane"].as_slice()),
+        (
+            "lockstep-node-daemon",
+            &["lockstep-node-daemon", "lockstep-pod-agent"],
+        ),
+    ];
+    let bill = |(name, packages)| Ok((format!("{name}.cdx.json"), bill::of(name, packages)?));
+    images.into_iter().map(bill).collect()
 }
 
 /// A file in cargo's target folder.
