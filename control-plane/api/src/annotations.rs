@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::duration::{DurationError, parse_duration};
-use crate::{JobSet, ReplicatedJob};
+use crate::{JobSet, NoTarget, ReplicatedJob};
 
 /// On a JobSet or a Job template: one Job per topology domain; the value is the node label that names the domain.
 pub const EXCLUSIVE_TOPOLOGY: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
@@ -37,6 +37,8 @@ pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
 /// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as the time). It is not counted.
 pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";
+/// On a JobSet: asks for a restart of some of its workers, each alone, once for each new value ([`crate::AloneRequest`]). It is not counted.
+pub const RESTART_ALONE: &str = "lockstep.dev/restart-alone";
 /// On a JobSet: a running worker that does not touch the file which `LOCKSTEP_HEARTBEAT` names for this long, after it has once, counts
 /// as failed.
 pub const HEARTBEAT_TIMEOUT: &str = "lockstep.dev/heartbeat-timeout";
@@ -60,7 +62,7 @@ pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
 /// starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
 
-/// The longest [`RESTART_REQUEST`], in bytes: it is copied to the status.
+/// The longest [`RESTART_REQUEST`] or [`RESTART_ALONE`], in bytes: it is copied to the status.
 pub const LONGEST_RESTART_REQUEST: usize = 1024;
 
 /// Value of [`SUPERVISE`] that refuses supervision.
@@ -154,6 +156,12 @@ pub enum AnnotationError {
     RestartRequest {
         /// How long it is.
         length: usize,
+    },
+    /// Nobody is named, or the request is not.
+    #[error("annotation {RESTART_ALONE}: {value:?} {NoTarget}, a space, and a name for the request")]
+    RestartAlone {
+        /// The beginning of its value.
+        value: String,
     },
     /// Not a scope.
     #[error("annotation {RESTART_SCOPE}: {value:?} must be \"group\" or \"worker\"")]

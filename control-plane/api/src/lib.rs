@@ -25,6 +25,7 @@ pub mod ray;
 mod spec;
 mod status;
 mod string_enum;
+mod target;
 mod volumes;
 
 pub use gang::{
@@ -40,6 +41,7 @@ pub use status::{
     InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus, RestartCause,
     RestartRung, RestartedAlone, TerminalState,
 };
+pub use target::{AloneRequest, NoTarget, Target};
 pub use volumes::{RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, VolumeRetentionPolicy};
 
 /// API group of the JobSet CRD.

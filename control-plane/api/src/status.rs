@@ -190,6 +190,10 @@ pub struct InPlaceRestartStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handled_manual_request: Option<String>,
 
+    /// The latest request to restart some workers alone that has been acted upon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handled_alone_request: Option<String>,
+
     /// When the phase last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,

@@ -57,6 +57,8 @@ mutants! {
     IgnoreUnseenPods,
     /// Coordinator: a worker that is restarted alone takes the others with it.
     StopPeersToo,
+    /// Coordinator: a request that names some workers restarts others as well.
+    WidenRequest,
     /// Coordinator: a new leader does not know whom its predecessor restarts alone.
     ForgetAlone,
     /// Coordinator: a worker that has not come up in time is waited for without end.

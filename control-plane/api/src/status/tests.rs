@@ -26,6 +26,7 @@ fn in_place_restart_survives_reading_and_writing() {
                 "message": "worker ended",
             },
             "handledManualRequest": "2026-01-02",
+            "handledAloneRequest": "job/js-ps-0 2026-01-02",
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         },
     });

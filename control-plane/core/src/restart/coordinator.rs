@@ -15,6 +15,7 @@ use super::{
 };
 
 mod alone;
+mod asked;
 mod backoff;
 mod containers;
 mod escalation;
@@ -56,6 +57,8 @@ pub struct Coordinator {
     escalation: Escalation,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
+    /// The same of a request that names some workers.
+    handled_alone: Option<String>,
     /// The dearest rung that the latest restart has taken.
     rung: Option<Rung>,
     /// Workers that are restarted alone.
@@ -114,6 +117,7 @@ impl Coordinator {
             watchdog: Watchdog::default(),
             escalation: Escalation::default(),
             handled_request: durable.handled_request.clone(),
+            handled_alone: durable.handled_alone.clone(),
             rung: durable.rung,
             apart: Apart::recover(durable),
         }
@@ -214,6 +218,7 @@ impl Coordinator {
         }
 
         self.hear_request(observed, &view, now, &mut out);
+        self.hear_alone_request(observed, &view, now, &mut out);
         self.tend_alone(observed, &view, now, &mut out);
         self.take_seats(observed, &view);
         self.note_started(observed, &view, now, &mut out);
@@ -416,7 +421,7 @@ impl Coordinator {
             return true;
         }
         for cause in failures {
-            if !self.apart.has_room() {
+            if self.apart.room() == 0 {
                 break;
             }
             if self.is_exhausted(&cause, observed, out) {

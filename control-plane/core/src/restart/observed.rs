@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_api::AloneRequest;
+
 use super::{Epoch, Generation, Identity, Incarnation, Rung, UnixNanos};
 
 /// Everything that one decision is made from. Built anew for each step; the coordinator keeps no other view of the world.
@@ -30,6 +32,8 @@ pub struct Observed {
     pub suspended: bool,
     /// Token of the latest restart that a person or a platform has asked for.
     pub manual_request: Option<String>,
+    /// The latest restart of some workers alone that a person or a platform has asked for.
+    pub alone_request: Option<AloneRequest>,
 }
 
 /// One expected worker.
@@ -185,6 +189,8 @@ pub struct Durable {
     pub cause: Option<Cause>,
     /// Token of the latest manual request that has been acted upon.
     pub handled_request: Option<String>,
+    /// The latest request to restart some workers alone that has been acted upon, as its annotation has it.
+    pub handled_alone: Option<String>,
     /// The dearest rung that the latest restart has taken, so far.
     pub rung: Option<Rung>,
 }

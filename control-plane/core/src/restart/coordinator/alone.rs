@@ -42,6 +42,8 @@ struct UnderWay {
     generation: Generation,
     /// Durable under this leader's epoch.
     durable: bool,
+    /// This leader has begun it because it was asked for: it counts for nothing.
+    asked: bool,
     /// An incarnation holds the seat for this generation.
     released: bool,
     /// Since it was released, and in sight: when it should be up. While nobody expects the worker: until when it may come back.
@@ -63,6 +65,7 @@ impl UnderWay {
         Self {
             generation,
             durable: false,
+            asked: false,
             released: false,
             deadline: None,
             begun: None,
@@ -174,9 +177,15 @@ impl Apart {
         self.told.is_empty() && self.under_way.is_empty()
     }
 
-    /// Whether another such restart may begin.
-    pub(super) fn has_room(&self) -> bool {
-        self.under_way.len() < AT_ONCE
+    /// How many such restarts may begin now.
+    pub(super) fn room(&self) -> usize {
+        AT_ONCE.saturating_sub(self.under_way.len())
+    }
+
+    /// Whether this worker is being restarted alone at a number that the other does not know.
+    pub(super) fn has_begun(&self, identity: &Identity, other: &Self) -> bool {
+        let of = |apart: &Self| apart.under_way.get(identity).map(|restart| restart.generation);
+        of(self).is_some() && of(self) != of(other)
     }
 
     /// When to look again.
@@ -187,8 +196,9 @@ impl Apart {
         deadlines.chain(over)
     }
 
+    /// Those that count and are not durable yet.
     fn not_durable(&self, durable: &Durable) -> usize {
-        let later = |restart: &&UnderWay| restart.generation > durable.latest;
+        let later = |restart: &&UnderWay| restart.generation > durable.latest && !restart.asked;
         self.under_way.values().filter(later).count()
     }
 }
@@ -215,10 +225,12 @@ impl Coordinator {
     /// has decided at the same numbers was never told to anybody, and is decided anew.
     pub(super) fn follow_alone(&mut self, durable: &Durable) {
         let epoch = self.epoch;
+        // What was asked for is done once: that it is must be known before anybody is told.
+        let is_heard = durable.handled_alone == self.handled_alone;
         let before = self.apart.under_way.len();
         self.apart.under_way.retain(|identity, restart| {
             let is_written = durable.alone.get(identity) == Some(&restart.generation);
-            restart.durable |= is_written && durable.epoch == epoch;
+            restart.durable |= is_written && durable.epoch == epoch && (is_heard || !restart.asked);
             restart.durable || is_written || restart.generation > durable.latest
         });
         let mut foreign = self.apart.under_way.len() != before || durable.latest > self.apart.latest;
@@ -238,6 +250,8 @@ impl Coordinator {
         if foreign {
             let more = u32::try_from(self.apart.not_durable(durable)).unwrap_or(u32::MAX);
             self.counter = durable.counter.saturating_add(more);
+            // What this one has taken up of a request may be among what is decided anew.
+            self.handled_alone.clone_from(&durable.handled_alone);
         }
     }
 
@@ -278,7 +292,8 @@ impl Coordinator {
                 let until = now.plus_millis(observed.policy.timeout_ms);
                 return now < *restart.deadline.get_or_insert(until);
             };
-            if !slot.counts() {
+            let outgrown = restart.asked && !restart.durable && slot.worker.scope == Scope::Group;
+            if !slot.counts() || outgrown {
                 return false;
             }
             if let Some((incarnation, report)) = slot.current.filter(|(_, report)| restart.is_reached(report))
@@ -327,13 +342,18 @@ impl Coordinator {
             return;
         };
         self.counter += 1;
-        let generation = self.apart.latest.max(self.generation).next();
-        self.apart.latest = generation;
         let of_group = &self.backoff;
         let backoffs = self.apart.backoffs.entry(identity.clone());
         let backoff = backoffs.or_insert_with(|| of_group.of_one());
         backoff.failed(&cause, observed.policy.max_backoff_ms, now);
         self.escalate(&cause, observed, view, now, out);
+        self.begin_alone(identity, cause, now, out);
+    }
+
+    /// Begins a restart of this worker alone, with the next number.
+    pub(super) fn begin_alone(&mut self, identity: Identity, cause: Cause, now: UnixNanos, out: &mut Output) {
+        let generation = self.apart.latest.max(self.generation).next();
+        self.apart.latest = generation;
         if self.timeline.is_none() {
             let is_lost = cause.reason == Reason::PodLost;
             self.rung = Some(if is_lost { Rung::Pod } else { Rung::Process });
@@ -357,6 +377,7 @@ impl Coordinator {
             pod: pod.unwrap_or_default(),
         };
         let restart = UnderWay {
+            asked: begun.cause.reason == Reason::ManualRequest,
             begun: Some(begun),
             ..UnderWay::new(generation)
         };

@@ -52,6 +52,8 @@ pub enum Unmoved {
     Suspended,
     /// maxRestarts is used up.
     Failed,
+    /// As many workers as may be are being restarted alone: it waits for its turn.
+    NoRoom,
 }
 
 /// What would become of a worker.
@@ -65,6 +67,10 @@ pub enum Fate {
     Finished,
     /// Left alone: it has not started, so there is nothing to stop.
     NotStarted,
+    /// Left alone: the request does not name it.
+    NotNamed,
+    /// Left alone by this request: it is being restarted alone anyway.
+    UnderWay,
 }
 
 impl Coordinator {
@@ -122,7 +128,7 @@ impl Coordinator {
     }
 }
 
-fn in_place(slot: &Slot<'_>) -> Fate {
+pub(super) fn in_place(slot: &Slot<'_>) -> Fate {
     if slot.done {
         Fate::Done
     } else if slot.finished {

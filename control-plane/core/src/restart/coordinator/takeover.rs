@@ -24,6 +24,7 @@ impl Coordinator {
             } else if durable.latest >= self.generation {
                 // A former leader has given this number to one worker alone.
                 self.apart.latest = durable.latest;
+                self.handled_alone.clone_from(&durable.handled_alone);
                 self.raise();
             }
             return;
@@ -32,6 +33,8 @@ impl Coordinator {
         self.counter = self.counter.max(durable.counter);
         self.cause.clone_from(&durable.cause);
         self.rung = durable.rung;
+        self.handled_request.clone_from(&durable.handled_request);
+        self.handled_alone.clone_from(&durable.handled_alone);
         self.timeline = None;
         match durable.phase {
             DurablePhase::Failed => self.state = State::Failed,
@@ -203,6 +206,7 @@ impl Coordinator {
             phase,
             cause: self.cause.clone(),
             handled_request: self.handled_request.clone(),
+            handled_alone: self.handled_alone.clone(),
             rung: self.rung,
         };
         // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
@@ -219,6 +223,7 @@ impl Coordinator {
             && wanted.started == durable.started
             && wanted.joined == durable.joined
             && wanted.handled_request == durable.handled_request
+            && wanted.handled_alone == durable.handled_alone
             && wanted.rung == durable.rung
             && (!epoch_matters || durable.epoch == self.epoch);
         (!same).then_some(wanted)

@@ -1,5 +1,6 @@
 mod alive;
 mod alone;
+mod asked;
 mod blocked;
 mod containers;
 mod escalation;

@@ -33,6 +33,8 @@ enum Event {
     Unlink(u32),
     Relink(u32),
     NewLeader,
+    /// A restart of this worker alone is asked for.
+    Ask(u32),
     /// Writes are confirmed from now on, or lost.
     Confirm(bool),
 }
@@ -51,8 +53,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => index.clone().prop_map(Event::Relink),
         1 => index.clone().prop_map(Event::LosePod),
         2 => Just(Event::TendPods),
-        1 => (index, any::<bool>()).prop_map(|(index, lost)| Event::Node(index, lost)),
+        1 => (index.clone(), any::<bool>()).prop_map(|(index, lost)| Event::Node(index, lost)),
         1 => prop_oneof![Just(1_000), Just(10_000)].prop_map(Event::Time),
+        1 => index.prop_map(Event::Ask),
         1 => Just(Event::NewLeader),
         1 => any::<bool>().prop_map(Event::Confirm),
     ];
@@ -65,6 +68,8 @@ struct Run {
     /// What each unlinked worker was before.
     hidden: Vec<Option<(Phase, Generation)>>,
     injected: u32,
+    /// Requests so far.
+    asked: u32,
 }
 
 impl Run {
@@ -85,6 +90,7 @@ impl Run {
             epoch: 1,
             hidden: vec![None; WORKERS as usize],
             injected: 0,
+            asked: 0,
         }
     }
 
@@ -160,6 +166,11 @@ impl Run {
                 self.world.set_phase(index, Phase::Unlinked);
             }
             Event::Relink(index) => self.relink(index),
+            Event::Ask(index) => {
+                self.asked += 1;
+                let request = format!("worker/js-workers-0/{index} {}", self.asked);
+                self.world.observed.alone_request = request.parse().ok();
+            }
             _ => {}
         }
     }
@@ -263,13 +274,46 @@ proptest! {
     }
 
     #[test]
+    fn a_request_restarts_nobody_else_and_counts_for_nothing(events in events()) {
+        let mut run = Run::new(false, 1);
+        let starts = run.world.starts.clone();
+        let mut named = [0; WORKERS as usize];
+        for event in &events {
+            match event {
+                Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_) | Event::LosePod(_) => {}
+                event => {
+                    if let Event::Ask(index) = event {
+                        named[*index as usize] += 1;
+                    }
+                    run.apply(event);
+                }
+            }
+        }
+        run.heal();
+        let world = &run.world;
+        prop_assert_eq!(world.coordinator.generation(), Generation(0));
+        prop_assert_eq!(world.observed.durable.counter, 0);
+        prop_assert!(world.observed.durable.alone.is_empty());
+        for (incarnation, count) in &world.starts {
+            let index = world.observed.reports[incarnation].identity.index;
+            // Worker 0 is not restarted alone, whoever asks for it. A pod in which a worker did not come up in time is another incarnation.
+            let most = if index == 0 { 0 } else { named[index as usize] };
+            let before = starts.get(incarnation).copied().unwrap_or_default();
+            prop_assert!(*count <= before + most, "worker {index} was started {count} times");
+        }
+        for index in 0..WORKERS {
+            prop_assert_eq!(world.current(index).1.phase, Phase::Running);
+        }
+    }
+
+    #[test]
     fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(
         events in events(),
         alone in 0..=WORKERS,
     ) {
         let mut run = Run::new(true, alone);
         let starts = run.world.starts.clone();
-        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_) | Event::LosePod(_))) {
+        for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_) | Event::LosePod(_) | Event::Ask(_))) {
             run.apply(event);
         }
         run.heal();

@@ -1,0 +1,215 @@
+//! Requests to restart some workers alone (`lockstep.dev/restart-alone`): which workers, and the name of the request.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::JobSet;
+use crate::annotations::{AnnotationError, LONGEST_RESTART_REQUEST, RESTART_ALONE};
+
+/// Some workers of one replicatedJob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All workers of this replicatedJob.
+    ReplicatedJob(String),
+    /// All workers of this child Job.
+    Job(String),
+    /// The workers of one pod, or one of them.
+    Worker {
+        /// The child Job.
+        job: String,
+        /// The completion index within it.
+        index: u32,
+        /// The container; `None`: every worker of the pod.
+        container: Option<String>,
+    },
+}
+
+impl Target {
+    /// Whether a worker is meant.
+    #[must_use]
+    pub fn takes(&self, replicated_job: &str, of_job: &str, of_index: u32, of_container: &str) -> bool {
+        match self {
+            Self::ReplicatedJob(name) => name == replicated_job,
+            Self::Job(name) => name == of_job,
+            Self::Worker {
+                job,
+                index,
+                container,
+            } => {
+                job == of_job
+                    && *index == of_index
+                    && container
+                        .as_ref()
+                        .is_none_or(|container| container == of_container)
+            }
+        }
+    }
+}
+
+/// As the annotation has it: `replicatedJob/NAME`, `job/NAME` or `worker/JOB/INDEX[/CONTAINER]`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReplicatedJob(name) => write!(f, "replicatedJob/{name}"),
+            Self::Job(name) => write!(f, "job/{name}"),
+            Self::Worker {
+                job,
+                index,
+                container: None,
+            } => write!(f, "worker/{job}/{index}"),
+            Self::Worker {
+                job,
+                index,
+                container: Some(container),
+            } => write!(f, "worker/{job}/{index}/{container}"),
+        }
+    }
+}
+
+/// A target that is written in none of the forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be replicatedJob/NAME, job/NAME or worker/JOB/INDEX[/CONTAINER]")]
+pub struct NoTarget;
+
+impl FromStr for Target {
+    type Err = NoTarget;
+
+    fn from_str(text: &str) -> Result<Self, NoTarget> {
+        let parts: Vec<&str> = text.split('/').collect();
+        if parts.iter().any(|part| part.is_empty()) {
+            return Err(NoTarget);
+        }
+        let index = |text: &str| text.parse().map_err(|_| NoTarget);
+        Ok(match parts.as_slice() {
+            ["replicatedJob", name] => Self::ReplicatedJob((*name).to_owned()),
+            ["job", name] => Self::Job((*name).to_owned()),
+            ["worker", job, at] => Self::Worker {
+                job: (*job).to_owned(),
+                index: index(at)?,
+                container: None,
+            },
+            ["worker", job, at, container] => Self::Worker {
+                job: (*job).to_owned(),
+                index: index(at)?,
+                container: Some((*container).to_owned()),
+            },
+            _ => return Err(NoTarget),
+        })
+    }
+}
+
+/// A request to restart some workers alone. As text it is the value of the annotation: the target, a space and the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AloneRequest {
+    /// Which workers.
+    pub target: Target,
+    /// Tells it from other requests.
+    pub token: String,
+}
+
+impl fmt::Display for AloneRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.target, self.token)
+    }
+}
+
+impl FromStr for AloneRequest {
+    type Err = NoTarget;
+
+    fn from_str(text: &str) -> Result<Self, NoTarget> {
+        let (target, token) = text.split_once(' ').ok_or(NoTarget)?;
+        if token.is_empty() || text.len() > LONGEST_RESTART_REQUEST {
+            return Err(NoTarget);
+        }
+        Ok(Self {
+            target: target.parse()?,
+            token: token.to_owned(),
+        })
+    }
+}
+
+impl JobSet {
+    /// The latest request to restart some workers alone ([`RESTART_ALONE`]), where there is one.
+    ///
+    /// # Errors
+    /// Where it is none that can be read.
+    pub fn alone_request(&self) -> Result<Option<AloneRequest>, AnnotationError> {
+        let Some(value) = self.annotation(RESTART_ALONE) else {
+            return Ok(None);
+        };
+        match value.parse() {
+            Ok(request) => Ok(Some(request)),
+            Err(NoTarget) => Err(AnnotationError::RestartAlone {
+                value: value.chars().take(80).collect(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [
+            "replicatedJob/ps now",
+            "job/js-ps-0 night shift",
+            "worker/js-ps-0/1 t",
+            "worker/js-ps-0/1/main t",
+        ] {
+            let request: AloneRequest = text.parse().unwrap();
+            assert_eq!(request.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_names_nobody_or_no_request_is_refused() {
+        let long = format!("job/js-ps-0 {}", "t".repeat(LONGEST_RESTART_REQUEST));
+        for text in [
+            "",
+            "now",
+            "replicatedJob/ps",
+            "replicatedJob/ps ",
+            "replicatedjob/ps t",
+            "job/ t",
+            "job/a/b t",
+            "worker/js-ps-0 t",
+            "worker/js-ps-0/x t",
+            "worker/js-ps-0/-1 t",
+            "worker/js-ps-0/1/ t",
+            "worker/js-ps-0/1/c/d t",
+            &long,
+        ] {
+            assert_eq!(text.parse::<AloneRequest>(), Err(NoTarget), "{text}");
+        }
+        let jobset: JobSet = serde_json::from_value(serde_json::json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {"annotations": {RESTART_ALONE: "everybody"}},
+            "spec": {"replicatedJobs": []},
+        }))
+        .unwrap();
+        assert_eq!(
+            jobset.alone_request().unwrap_err().to_string(),
+            "annotation lockstep.dev/restart-alone: \"everybody\" must be replicatedJob/NAME, job/NAME or worker/JOB/INDEX[/CONTAINER], a space, and a name for the request"
+        );
+    }
+
+    #[test]
+    fn a_target_takes_those_it_names() {
+        let takes = |target: &str, index, container| {
+            let target: Target = target.parse().unwrap();
+            target.takes("ps", "js-ps-0", index, container)
+        };
+        assert!(takes("replicatedJob/ps", 3, "main") && takes("job/js-ps-0", 3, "main"));
+        assert!(takes("worker/js-ps-0/3", 3, "main") && takes("worker/js-ps-0/3/main", 3, "main"));
+        for other in [
+            "replicatedJob/p",
+            "job/js-ps-1",
+            "worker/js-ps-0/1",
+            "worker/js-ps-0/3/side",
+        ] {
+            assert!(!takes(other, 3, "main"), "{other}");
+        }
+    }
+}

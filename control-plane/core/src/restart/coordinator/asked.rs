@@ -1,0 +1,137 @@
+//! Requests to restart some workers alone (`lockstep.dev/restart-alone`).
+//!
+//! Promises: each worker that is named, runs, and is restarted alone when it fails, is restarted alone, and nobody else is touched; a request is
+//! acted upon once, and is durable as such before anybody is told anything. Where all are being restarted anyway it is fulfilled by that.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::AloneRequest;
+use lockstep_mutants::{self as mutants, Mutant};
+
+use super::super::view::{Slot, View};
+use super::super::{Cause, Identity, Observed, Output, Reason, Rung, Scope, UnixNanos};
+use super::preview::{Effect, Fate, Preview, Unmoved, in_place};
+use super::{Coordinator, State};
+
+impl Coordinator {
+    pub(super) fn hear_alone_request(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        let Some(request) = &observed.alone_request else {
+            return;
+        };
+        let said = request.to_string();
+        if self.handled_alone.as_ref() == Some(&said)
+            || matches!(self.state, State::Failed | State::Recovering { .. })
+        {
+            return;
+        }
+        if matches!(self.state, State::InSync | State::Releasing { .. }) {
+            let stopped: Vec<(Identity, Cause)> = view
+                .slots
+                .iter()
+                .filter(|(identity, slot)| self.is_asked(request, identity, slot))
+                .map(|(identity, slot)| ((*identity).clone(), asked(identity, slot)))
+                .collect();
+            if stopped.len() > self.apart.room() {
+                // All of them, or none yet.
+                return;
+            }
+            for (identity, cause) in stopped {
+                self.begin_alone(identity, cause, now, out);
+            }
+        }
+        self.handled_alone = Some(said);
+    }
+
+    /// Whether the request restarts this worker now.
+    fn is_asked(&self, request: &AloneRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
+        (names(request, identity, slot) || mutants::is(Mutant::WidenRequest))
+            && slot.worker.scope == Scope::Worker
+            && slot.counts()
+            && !slot.worker.ending
+            && !self.apart.concerns(identity)
+            && slot.running_at(self.wanted(identity))
+    }
+
+    /// What this request to restart some workers alone would do if it came now.
+    #[must_use]
+    pub fn preview_alone(&self, observed: &Observed, request: &AloneRequest, now: UnixNanos) -> Preview {
+        let nothing = |why| Preview {
+            effect: Effect::Nothing(why),
+            workers: BTreeMap::new(),
+        };
+        let said = request.to_string();
+        if self.handled_alone.as_ref() == Some(&said) {
+            return nothing(Unmoved::Handled);
+        }
+        let mut without = self.clone();
+        without.step(observed, now);
+        let mut with = self.clone();
+        let asked = Observed {
+            alone_request: Some(request.clone()),
+            ..observed.clone()
+        };
+        with.step(&asked, now);
+        let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
+        let stopped = |identity: &Identity| with.apart.has_begun(identity, &without.apart);
+        let concerned = |identity: &Identity| without.apart.concerns(identity);
+        let named = || {
+            let slots = view.slots.iter();
+            slots.filter(|(identity, slot)| names(request, identity, slot))
+        };
+        if !named().any(|(identity, _)| stopped(identity)) {
+            let heard = with.handled_alone.as_ref() == Some(&said);
+            return nothing(match with.state {
+                State::Failed => Unmoved::Failed,
+                State::Suspended => Unmoved::Suspended,
+                State::Recovering { .. } => Unmoved::Recovering,
+                State::InSync | State::Releasing { .. } if !heard => Unmoved::NoRoom,
+                State::InSync if !named().any(|(identity, _)| concerned(identity)) => Unmoved::NoneRuns,
+                _ => Unmoved::UnderWay,
+            });
+        }
+        let fate = |identity: &Identity, slot: &Slot<'_>| match in_place(slot) {
+            _ if stopped(identity) => Fate::Stopped,
+            _ if !names(request, identity, slot) => Fate::NotNamed,
+            _ if concerned(identity) => Fate::UnderWay,
+            Fate::Stopped => Fate::NotStarted,
+            other => other,
+        };
+        let workers = view.slots.iter();
+        Preview {
+            effect: Effect::InPlace {
+                generation: with.apart.latest,
+                rung: Rung::Process,
+            },
+            workers: workers
+                .map(|(identity, slot)| ((*identity).clone(), fate(identity, slot)))
+                .collect(),
+        }
+    }
+}
+
+fn names(request: &AloneRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
+    let Identity {
+        job,
+        index,
+        container,
+    } = identity;
+    request.target.takes(&slot.worker.stage, job, *index, container)
+}
+
+fn asked(identity: &Identity, slot: &Slot<'_>) -> Cause {
+    let report = slot.current.map(|(_, report)| report);
+    Cause {
+        reason: Reason::ManualRequest,
+        identity: Some(identity.clone()),
+        pod: report.map(|report| report.pod_name.clone()).unwrap_or_default(),
+        node: report.map(|report| report.node.clone()).unwrap_or_default(),
+        exit: None,
+        at: None,
+    }
+}
