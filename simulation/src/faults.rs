@@ -1,6 +1,6 @@
 //! What goes wrong, and what people do meanwhile.
 
-use lockstep_api::{JobSet, annotations};
+use lockstep_api::{JobSet, Target, annotations};
 use lockstep_pod_agent::target::Exit;
 
 use crate::event::Event;
@@ -40,6 +40,7 @@ pub(crate) enum Fault {
     WorkerFailsLeaderCrashes,
     // People.
     Request,
+    RequestAlone,
     Suspend,
     Resume,
     EditMaxRestarts,
@@ -86,6 +87,8 @@ const OF_WORKERS: &[Fault] = &[
 const OF_PEOPLE: &[Fault] = &[
     Fault::Request,
     Fault::Request,
+    Fault::RequestAlone,
+    Fault::RequestAlone,
     Fault::Suspend,
     Fault::Resume,
     Fault::Resume,
@@ -275,6 +278,7 @@ impl World {
                 self.note_wish();
                 self.edit(|jobset, now| annotate(jobset, annotations::RESTART_REQUEST, now.to_string()));
             }
+            Fault::RequestAlone => self.request_alone(),
             Fault::Suspend | Fault::Resume => {
                 self.note_wish();
                 self.edit(|jobset, _| jobset.spec.suspend = Some(fault == Fault::Suspend));
@@ -309,6 +313,34 @@ impl World {
     fn daemon_dies_for(&mut self, node: usize, down: Time) {
         self.daemon_crash(node);
         self.queue.push(self.now + down, Event::DaemonStart { node });
+    }
+
+    /// Somebody wants some workers restarted, be they restarted alone or not.
+    fn request_alone(&mut self) {
+        let jobs: Vec<(String, i32)> = self
+            .scenario
+            .jobset
+            .spec
+            .replicated_jobs
+            .iter()
+            .map(|job| (job.name.clone(), job.replicas()))
+            .collect();
+        let Some((name, replicas)) = self.rng.pick(&jobs).cloned() else {
+            return;
+        };
+        let of = self.rng.below(u64::try_from(replicas).unwrap_or(1).max(1));
+        let job = format!("js-{name}-{of}");
+        let target = match self.rng.below(3) {
+            0 => Target::ReplicatedJob(name),
+            1 => Target::Job(job),
+            _ => Target::Worker {
+                job,
+                index: u32::from(self.rng.percent(50)),
+                container: None,
+            },
+        };
+        self.truth.asked.push(target.clone());
+        self.edit(|jobset, now| annotate(jobset, annotations::RESTART_ALONE, format!("{target} {now}")));
     }
 
     /// Somebody changes the JobSet.

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_api::{JobSet, annotations::RestartScope};
-use lockstep_core::restart::{Announcement, Durable, DurablePhase, Reason, Scope};
+use lockstep_api::{JobSet, Target, annotations::RestartScope};
+use lockstep_core::restart::{self, Announcement, Durable, DurablePhase, Reason, Scope};
 use lockstep_pod_agent::target::{Exit, Heartbeat, Phase, Status};
 
 use crate::agent::{Container, Identity};
@@ -52,12 +52,16 @@ pub(crate) struct Truth {
     highest: u64,
     /// The generations of restarts of the whole group that were ever durable.
     of_all: BTreeSet<u64>,
+    /// Whom somebody wanted restarted alone.
+    pub(crate) asked: Vec<Target>,
     max_restarts: u32,
     longest_timeout: Time,
     pub(crate) group_writes: u32,
     pub(crate) restarts: u32,
     /// Those of them that concerned one worker alone.
     pub(crate) alone: u32,
+    /// Those of these that somebody has asked for.
+    pub(crate) requested: u32,
     stages: u32,
     calm: u32,
     /// Group writes and starts at the last look.
@@ -179,9 +183,16 @@ impl World {
 
     pub(crate) fn note_announcement(&mut self, announcement: &Announcement) {
         match announcement {
-            Announcement::Restarting { scope, .. } => {
+            Announcement::Restarting {
+                scope,
+                generation,
+                cause,
+            } => {
                 self.truth.restarts += 1;
                 self.truth.alone += u32::from(*scope == Scope::Worker);
+                if cause.reason == Reason::ManualRequest && *scope == Scope::Worker {
+                    self.note_asked(cause, generation.0);
+                }
             }
             Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
                 self.note(
@@ -192,6 +203,27 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// A worker is restarted alone because somebody wants that: it has to be one that was named, and it explains nothing but that.
+    fn note_asked(&mut self, cause: &restart::Cause, generation: u64) {
+        let Some(worker) = &cause.identity else {
+            return self.violate("nobody is restarted alone".to_owned());
+        };
+        let stage = worker.job.split('-').nth(1).unwrap_or_default();
+        let takes = |target: &Target| target.takes(stage, &worker.job, worker.index, &worker.container);
+        if !self.truth.asked.iter().any(takes) {
+            return self.violate(format!(
+                "{worker} is restarted alone, and nobody has asked for that"
+            ));
+        }
+        self.truth.requested += 1;
+        self.truth.causes.push(Cause {
+            lo: 0,
+            hi: generation.saturating_sub(1),
+            counts: false,
+            only: Some((worker.job.clone(), worker.index)),
+        });
     }
 
     /// An agent has taken in a fact: what it knows never falls, and what ends by itself is a failure.

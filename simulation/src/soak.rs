@@ -24,6 +24,8 @@ pub struct Report {
     pub restarts: u64,
     /// Those of them that concerned one worker alone.
     pub alone: u64,
+    /// Those of these that were asked for.
+    pub requested: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -47,6 +49,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failu
                     report.events += outcome.events;
                     report.restarts += u64::from(outcome.restarts);
                     report.alone += u64::from(outcome.alone);
+                    report.requested += u64::from(outcome.requested);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
                         tell(&failure);

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub restarts: u32,
     /// Those of them that concerned one worker alone.
     pub alone: u32,
+    /// Those of these that were asked for.
+    pub requested: u32,
     /// What happened, where it was to be kept.
     pub trace: Vec<String>,
 }
@@ -135,6 +137,7 @@ impl World {
             events,
             restarts: self.truth.restarts,
             alone: self.truth.alone,
+            requested: self.truth.requested,
             trace: self.trace.into_lines(),
         }
     }

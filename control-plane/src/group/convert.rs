@@ -30,6 +30,7 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
         phase,
         cause: status.cause.as_ref().and_then(cause_from),
         handled_request: status.handled_manual_request.clone(),
+        handled_alone: status.handled_alone_request.clone(),
         rung: status.rung.as_ref().and_then(|rung| Rung::parse(rung.as_str())),
     }
 }
@@ -64,6 +65,7 @@ pub(super) fn status_to(
         rung: durable.rung.map(|rung| rung.as_str().into()),
         cause: durable.cause.as_ref().map(cause_to),
         handled_manual_request: durable.handled_request.clone(),
+        handled_alone_request: durable.handled_alone.clone(),
         last_transition_time: Some(kept.unwrap_or(Time(now))),
     }
 }

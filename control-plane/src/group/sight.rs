@@ -43,6 +43,7 @@ impl Sight {
             suspended: jobset.is_suspended(),
             // It is copied to the status, and one that is too long is none.
             manual_request: jobset.restart_request().ok().flatten().map(str::to_owned),
+            alone_request: jobset.alone_request().ok().flatten(),
         };
         let observed = Arc::new(observed);
         Self { view, observed }

@@ -203,7 +203,7 @@ impl Task {
                         self.link.forget();
                         return End::Gone;
                     }
-                    Some(Err(error @ WriteError::Api(_))) => writing = retry(&error, &mut pause),
+                    Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated))) => writing = retry(&error, &mut pause),
                     // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
                     Some(Err(error @ WriteError::Pruned)) => {
                         tracing::error!(%error, "group given up");
@@ -220,7 +220,7 @@ impl Task {
                 }
                 () = executor.progress() => {}
                 question = post.asked() => {
-                    let preview = coordinator.preview(observed, question.token(), self.context.clock.now());
+                    let preview = question.preview(&coordinator, observed, self.context.clock.now());
                     question.answer(preview, Arc::clone(observed));
                     kept = Some(sight);
                 }

@@ -22,6 +22,11 @@ pub(super) enum WriteError {
         "the API server drops status.inPlaceRestart: install Lockstep's CustomResourceDefinition of JobSets"
     )]
     Pruned,
+    /// The same of a field that came later: requests to restart some workers alone cannot be told from those that were acted upon.
+    #[error(
+        "the API server drops status.inPlaceRestart.handledAloneRequest: install Lockstep's CustomResourceDefinition of JobSets"
+    )]
+    Outdated,
     /// The JobSet is gone.
     #[error("the JobSet is gone")]
     Gone,
@@ -62,8 +67,14 @@ pub(super) async fn write(
     match patched {
         Ok(jobset) if jobset.metadata.uid == known.metadata.uid => {
             let status = jobset.status.as_ref();
-            let kept = status.is_some_and(|status| status.in_place_restart.is_some());
-            if kept || change.durable.is_none() {
+            let state = status.and_then(|status| status.in_place_restart.as_ref());
+            let wanted = change.durable.as_ref().map(|durable| &durable.handled_alone);
+            let outdated = |state: &InPlaceRestartStatus| {
+                wanted.is_some_and(|wanted| state.handled_alone_request != *wanted)
+            };
+            if state.is_some_and(outdated) {
+                Err(WriteError::Outdated)
+            } else if state.is_some() || change.durable.is_none() {
                 Ok(jobset)
             } else {
                 Err(WriteError::Pruned)
@@ -124,6 +135,7 @@ fn whole(status: &InPlaceRestartStatus) -> Value {
             "rung",
             "cause",
             "handledManualRequest",
+            "handledAloneRequest",
         ] {
             fields.entry(name).or_insert(Value::Null);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_api::AloneRequest;
 use lockstep_core::restart::{
     Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, Rung, Worker,
 };
@@ -44,12 +45,22 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
         workers_up: count(up),
         workers: if omit_workers { Vec::new() } else { workers },
         handled_request: state.observed.durable.handled_request.clone().unwrap_or_default(),
+        handled_alone_request: handled_alone(state),
         last_rung: state
             .rung
             .map(|rung| rung.as_str().to_owned())
             .unwrap_or_default(),
         stages: stages(&state.jobset),
     }
+}
+
+/// The token of the latest request to restart some workers alone that has been acted upon.
+fn handled_alone(state: &Snapshot) -> String {
+    let handled = state.observed.durable.handled_alone.as_ref();
+    let request = handled.and_then(|handled| handled.parse().ok());
+    request
+        .map(|request: AloneRequest| request.token)
+        .unwrap_or_default()
 }
 
 /// One worker without an agent makes the group Plain.

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use lockstep_core::restart::{Observed, Preview};
+use lockstep_api::AloneRequest;
+use lockstep_core::restart::{Coordinator, Observed, Preview, UnixNanos};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -12,9 +13,18 @@ use tonic::Status;
 /// Questions that wait for one group's task.
 const WAITING: usize = 8;
 
+/// The request that would be made.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To restart all workers, with this token.
+    All(String),
+    /// To restart some of them alone.
+    Some(AloneRequest),
+}
+
 /// What a restart would do, for somebody who waits for the answer.
 pub struct Question {
-    token: String,
+    wish: Wish,
     asker: oneshot::Sender<Answer>,
 }
 
@@ -25,10 +35,18 @@ pub(super) struct Answer {
 }
 
 impl Question {
-    /// The request that would be made.
+    /// What the coordinator would do.
     #[must_use]
-    pub fn token(&self) -> &str {
-        &self.token
+    pub fn preview(&self, coordinator: &Coordinator, observed: &Observed, now: UnixNanos) -> Preview {
+        match &self.wish {
+            Wish::All(token) => coordinator.preview(observed, token, now),
+            Wish::Some(request) => coordinator.preview_alone(observed, request, now),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn wish(&self) -> &Wish {
+        &self.wish
     }
 
     /// Answers it. Who has gone is not waited for.
@@ -48,10 +66,10 @@ pub(super) fn channel() -> (Asks, mpsc::Receiver<Question>) {
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED where too many wait; ABORTED where the group is given up meanwhile.
-pub(super) async fn ask(asks: &Asks, token: String) -> Result<Answer, Status> {
+pub(super) async fn ask(asks: &Asks, wish: Wish) -> Result<Answer, Status> {
     let given_up = || Status::aborted("the JobSet is not looked after any more");
     let (asker, answer) = oneshot::channel();
-    match asks.try_send(Question { token, asker }) {
+    match asks.try_send(Question { wish, asker }) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => {
             let message = format!("more than {WAITING} dry runs of this group at once");

@@ -1,5 +1,7 @@
 //! Checks of requests. Each refusal begins with the name of the field.
 
+use lockstep_api::Target;
+use lockstep_proto::platform::v1 as pb;
 use tonic::Status;
 use uuid::Uuid;
 
@@ -101,6 +103,34 @@ pub(super) fn after(page_token: &str, filter: &Filter) -> Result<Option<Key>, St
 /// What [`after`] reads.
 pub(super) fn page_token(last: &Key) -> String {
     format!("{}/{}", last.namespace, last.name)
+}
+
+/// Which workers are meant.
+pub(super) fn target(given: Option<pb::Target>) -> Result<Target, Status> {
+    let named = |field: &str, text: String| {
+        if is_name(&text, MAX_NAMES.1, true) {
+            Ok(text)
+        } else {
+            Err(invalid(field, "must be a name"))
+        }
+    };
+    match given.and_then(|given| given.workers) {
+        None => Err(invalid("only", "is required: a replicatedJob, a Job or a worker")),
+        Some(pb::target::Workers::ReplicatedJob(name)) => {
+            Ok(Target::ReplicatedJob(named("only.replicated_job", name)?))
+        }
+        Some(pb::target::Workers::Job(name)) => Ok(Target::Job(named("only.job", name)?)),
+        Some(pb::target::Workers::Worker(worker)) => {
+            let container = (!worker.container.is_empty())
+                .then(|| named("only.worker.container", worker.container))
+                .transpose()?;
+            Ok(Target::Worker {
+                job: named("only.worker.job", worker.job)?,
+                index: worker.completion_index,
+                container,
+            })
+        }
+    }
 }
 
 /// The name of a request for a restart.

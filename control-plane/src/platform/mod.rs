@@ -4,7 +4,8 @@
 //! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
 //!         └── announcements ──> its last restarts ──> ListRestarts
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
-//!                                     DryRunRestart ──> question ──> group task ──> answer
+//!                                    RestartWorkers ──> another one   ──> watch ──> group task
+//!                DryRunRestart, DryRunRestartWorkers ──> question ──> group task ──> answer
 //!                                      SetSuspended ──> spec.suspend ──> watch ──> reconciler, group task
 //! ```
 //!
@@ -22,6 +23,7 @@ mod dry_run;
 mod fields;
 mod follow;
 mod history;
+mod only;
 mod open;
 mod page;
 mod service;

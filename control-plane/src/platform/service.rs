@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
-use lockstep_api::{JobSet, annotations};
+use lockstep_api::{AloneRequest, JobSet, annotations};
 use lockstep_core::in_place::Agents;
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::platform_server::{Platform, PlatformServer};
@@ -27,10 +27,11 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::authorize::{self, Authorizer};
 use super::board::{Board, Key, Snapshot};
+use super::dry_run::Wish;
 use super::follow::Follower;
 use super::suspend::{self, Done};
 use super::watching::Watching;
-use super::{convert, dry_run, fields, open};
+use super::{convert, dry_run, fields, only, open};
 use crate::group;
 use crate::tls::{self, Door, Guest, HubIdentity};
 use crate::watch::{self, PackedJobSet};
@@ -194,13 +195,27 @@ impl PlatformService {
         Ok((key, token, state))
     }
 
+    /// The group some of whose workers this caller may restart, and the request.
+    async fn restartable_alone(
+        &self,
+        metadata: &MetadataMap,
+        group: (String, String),
+        token: String,
+        target: Option<pb::Target>,
+    ) -> Result<(Key, AloneRequest, Arc<Snapshot>), Status> {
+        let target = fields::target(target)?;
+        let (key, token, state) = self.restartable(metadata, group, token).await?;
+        only::check(&target, &state.jobset, &state.observed)?;
+        Ok((key, AloneRequest { target, token }, state))
+    }
+
     /// What the request would do.
-    async fn try_out(&self, key: &Key, token: String) -> Result<pb::DryRun, Status> {
+    async fn try_out(&self, key: &Key, wish: Wish) -> Result<pb::DryRun, Status> {
         let asks = self
             .board
             .asks(key)
             .ok_or_else(|| Status::aborted("the JobSet is not looked after any more"))?;
-        let answer = dry_run::ask(&asks, token).await?;
+        let answer = dry_run::ask(&asks, wish).await?;
         Ok(convert::dry_run(&answer.preview, &answer.observed))
     }
 }
@@ -295,7 +310,43 @@ impl Platform for PlatformService {
         let (key, token, state) = self.restartable(&metadata, group, asked.token).await?;
         Ok(Response::new(pb::DryRunRestartResponse {
             uid: state.jobset.uid_str().to_owned(),
-            dry_run: Some(self.try_out(&key, token).await?),
+            dry_run: Some(self.try_out(&key, Wish::All(token)).await?),
+        }))
+    }
+
+    async fn restart_workers(
+        &self,
+        request: Request<pb::RestartWorkersRequest>,
+    ) -> Result<Response<pb::RestartWorkersResponse>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let group = (asked.namespace, asked.name);
+        let (key, wish, state) = self
+            .restartable_alone(&metadata, group, asked.token, asked.only)
+            .await?;
+        let uid = state.jobset.uid_str().to_owned();
+        let is_handled = state.observed.durable.handled_alone.as_deref() == Some(&wish.to_string());
+        if !is_handled {
+            only::request(self.client.clone(), &key, &uid, &wish).await?;
+        }
+        Ok(Response::new(pb::RestartWorkersResponse {
+            token: wish.token,
+            uid,
+            handled: is_handled,
+        }))
+    }
+
+    async fn dry_run_restart_workers(
+        &self,
+        request: Request<pb::DryRunRestartWorkersRequest>,
+    ) -> Result<Response<pb::DryRunRestartWorkersResponse>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let group = (asked.namespace, asked.name);
+        let (key, wish, state) = self
+            .restartable_alone(&metadata, group, asked.token, asked.only)
+            .await?;
+        Ok(Response::new(pb::DryRunRestartWorkersResponse {
+            uid: state.jobset.uid_str().to_owned(),
+            dry_run: Some(self.try_out(&key, Wish::Some(wish)).await?),
         }))
     }
 

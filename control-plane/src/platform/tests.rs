@@ -35,6 +35,7 @@ use crate::watch::PackedJobSet;
 
 mod dry_run;
 mod looked_up;
+mod only;
 mod open;
 mod refusals;
 mod suspended;

@@ -51,13 +51,14 @@ enum For {
 }
 
 /// The annotations that users write, where, and what they need.
-const ASKED: [(&str, &[Place], For); 11] = [
+const ASKED: [(&str, &[Place], For); 12] = [
     (keys::IN_PLACE_TIMEOUT, &[Place::JobSet], For::InPlace),
     (keys::RESTART_GRACE, &[Place::JobSet], For::Agents),
     (keys::SUPERVISE, &[Place::JobSet], For::InPlace),
     (keys::MAX_BACKOFF, &[Place::JobSet], For::InPlace),
     (keys::ESCALATE_AFTER, &[Place::JobSet], For::InPlace),
     (keys::RESTART_REQUEST, &[Place::JobSet], For::InPlace),
+    (keys::RESTART_ALONE, &[Place::JobSet], For::Agents),
     (keys::HEARTBEAT_TIMEOUT, &[Place::JobSet], For::Agents),
     (keys::READY_TIMEOUT, &[Place::JobSet], For::Heartbeats),
     (keys::RESTART_SCOPE, &[Place::JobTemplate], For::Agents),

@@ -27,6 +27,7 @@ mod ready;
 mod seats;
 mod takeover;
 
+pub use alone::ALONE_AT_ONCE;
 pub use preview::{Effect, Fate, Preview, Unmoved};
 
 /// The coordinator of one group.

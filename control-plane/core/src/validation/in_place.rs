@@ -86,6 +86,12 @@ pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation
             .err()
             .map(|error| annotation(annotations::RESTART_REQUEST, &error)),
     );
+    violations.extend(
+        jobset
+            .alone_request()
+            .err()
+            .map(|error| annotation(annotations::RESTART_ALONE, &error)),
+    );
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
         Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, &mut violations),

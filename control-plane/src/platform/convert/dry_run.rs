@@ -20,6 +20,8 @@ pub(in crate::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb
             Fate::Done => pb::LeftAloneReason::Done,
             Fate::Finished => pb::LeftAloneReason::Finished,
             Fate::NotStarted => pb::LeftAloneReason::NotStarted,
+            Fate::NotNamed => pb::LeftAloneReason::NotNamed,
+            Fate::UnderWay => pb::LeftAloneReason::UnderWay,
         };
         answer.left_alone.push(pb::LeftAlone {
             worker: Some(worker),
@@ -64,6 +66,10 @@ fn unmoved(why: Unmoved) -> (&'static str, &'static str) {
         Unmoved::UnderWay => ("UnderWay", "the workers are being restarted anyway"),
         Unmoved::NoneRuns => ("NoneRuns", "no worker runs"),
         Unmoved::Suspended => ("Suspended", "the JobSet is suspended"),
+        Unmoved::NoRoom => (
+            "NoRoom",
+            "too many workers are being restarted alone: it would wait for its turn",
+        ),
         Unmoved::Failed => ("Failed", "maxRestarts is used up"),
     }
 }

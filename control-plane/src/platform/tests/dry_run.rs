@@ -5,6 +5,7 @@ use futures::stream::FuturesUnordered;
 use lockstep_core::restart::{Effect, Fate, Preview, Rung, Unmoved};
 
 use super::*;
+use crate::platform::dry_run::Wish;
 
 impl Api {
     async fn dry_run(&self, caller: &str, name: &str, token: &str) -> Result<pb::DryRun, Status> {
@@ -24,7 +25,10 @@ impl Api {
 fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
     tokio::spawn(async move {
         let question = post.asked().await;
-        let token = question.token().to_owned();
+        let token = match question.wish() {
+            Wish::All(token) => token.clone(),
+            Wish::Some(request) => request.to_string(),
+        };
         question.answer(preview, running("ours", "js", 4).observed);
         (post, token)
     })

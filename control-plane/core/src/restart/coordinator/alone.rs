@@ -22,8 +22,8 @@ use super::super::{
 use super::Coordinator;
 use super::backoff::Backoff;
 
-/// Workers that are restarted alone at the same time, at most: all of them stand in the status.
-const AT_ONCE: usize = 256;
+/// Workers of a group that are restarted alone at the same time, at most: all of them stand in the status.
+pub const ALONE_AT_ONCE: usize = 256;
 
 /// What is known of the workers that were restarted alone since the last restart of all.
 #[derive(Debug, Clone, Default)]
@@ -179,7 +179,7 @@ impl Apart {
 
     /// How many such restarts may begin now.
     pub(super) fn room(&self) -> usize {
-        AT_ONCE.saturating_sub(self.under_way.len())
+        ALONE_AT_ONCE.saturating_sub(self.under_way.len())
     }
 
     /// Whether this worker is being restarted alone at a number that the other does not know.

@@ -10,6 +10,7 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
 use super::super::{Cause, Identity, Observed, Output, Reason, Rung, Scope, UnixNanos};
+use super::alone::ALONE_AT_ONCE;
 use super::preview::{Effect, Fate, Preview, Unmoved, in_place};
 use super::{Coordinator, State};
 
@@ -37,11 +38,12 @@ impl Coordinator {
                 .filter(|(identity, slot)| self.is_asked(request, identity, slot))
                 .map(|(identity, slot)| ((*identity).clone(), asked(identity, slot)))
                 .collect();
-            if stopped.len() > self.apart.room() {
-                // All of them, or none yet.
+            let fit = stopped.len() <= self.apart.room();
+            if !fit && stopped.len() <= ALONE_AT_ONCE {
+                // All of them, and not yet.
                 return;
             }
-            for (identity, cause) in stopped {
+            for (identity, cause) in stopped.into_iter().filter(|_| fit) {
                 self.begin_alone(identity, cause, now, out);
             }
         }
@@ -85,12 +87,14 @@ impl Coordinator {
             slots.filter(|(identity, slot)| names(request, identity, slot))
         };
         if !named().any(|(identity, _)| stopped(identity)) {
-            let heard = with.handled_alone.as_ref() == Some(&said);
+            let slots = view.slots.iter();
+            let asked = slots.filter(|(identity, slot)| without.is_asked(request, identity, slot));
+            let fits = asked.count() <= without.apart.room();
             return nothing(match with.state {
                 State::Failed => Unmoved::Failed,
                 State::Suspended => Unmoved::Suspended,
                 State::Recovering { .. } => Unmoved::Recovering,
-                State::InSync | State::Releasing { .. } if !heard => Unmoved::NoRoom,
+                State::InSync | State::Releasing { .. } if !fits => Unmoved::NoRoom,
                 State::InSync if !named().any(|(identity, _)| concerned(identity)) => Unmoved::NoneRuns,
                 _ => Unmoved::UnderWay,
             });
