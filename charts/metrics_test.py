@@ -23,6 +23,7 @@ VALUES = {
     ("lockstep_restarts", "rung"): [("core/src/restart/rung.rs", "impl Rung")],
     ("lockstep_restarts", "kind"): [("src/group/metrics.rs", "fn crash_or_deliberate")],
     ("lockstep_restarts", "cause"): [("core/src/restart/observed.rs", "impl Reason")],
+    ("lockstep_restart_phase_seconds", "rung"): [("core/src/restart/rung.rs", "impl Rung")],
     ("lockstep_restart_phase_seconds", "phase"): [("src/group/phases.rs", "fn phases"), ("src/group/phases.rs", "fn total")],
     ("lockstep_replacement_pods", "result"): [("src/group/metrics.rs", "fn pod")],
     ("lockstep_hub_refusals", "reason"): [
@@ -126,7 +127,7 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(
             self.known["lockstep_restarts_total"], {"group", "scope", "rung", "kind", "cause"}
         )
-        self.assertEqual(self.known["lockstep_restart_phase_seconds_bucket"], {"phase", "le"})
+        self.assertEqual(self.known["lockstep_restart_phase_seconds_bucket"], {"phase", "rung", "le"})
         self.assertEqual(self.known["lockstep_api_requests_total"], {"method"})
         self.assertEqual(self.known["lockstep_gangs_waiting"], set())
         self.assertNotIn("lockstep_restarts", self.known)

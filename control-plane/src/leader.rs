@@ -66,6 +66,9 @@ impl Leader {
         let mut leadership = leadership;
         let registry = Registry::noting(leadership.epoch, Arc::clone(&self.refusals));
         let end = shutdown.child_token();
+        let metrics = Arc::clone(&self.metrics);
+        metrics.leads(true);
+        registry.count_in(&metrics);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         self.start(&registry, &mut parts, &end);
         let mut result = tokio::select! {
@@ -76,6 +79,7 @@ impl Leader {
             }
             () = shutdown.cancelled() => Ok(()),
         };
+        metrics.leads(false);
         end.cancel();
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());

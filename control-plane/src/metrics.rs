@@ -8,6 +8,7 @@ use lockstep_api::{JobSet, TerminalState};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -41,6 +42,12 @@ struct RequestLabels {
     method: String,
 }
 
+/// A certificate that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabels {
+    certificate: &'static str,
+}
+
 /// Counts requests to the API server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests(Family<RequestLabels, Counter>);
@@ -65,6 +72,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    const ALL: [Self; 3] = [Self::Done, Self::Conflict, Self::Failed];
+
     /// The outcome of carrying out a plan.
     #[must_use]
     pub fn of(result: &Result<(), ApplyError>) -> Self {
@@ -91,6 +100,8 @@ pub struct Metrics {
     requests: Requests,
     reconciles: Family<OutcomeLabels, Counter>,
     reconcile_seconds: Histogram,
+    leader: Gauge,
+    certificates: Family<CertificateLabels, Gauge>,
     upstream: upstream::Reconciles,
 }
 
@@ -105,6 +116,8 @@ impl Default for Metrics {
             requests: Requests::default(),
             reconciles: Family::default(),
             reconcile_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+            leader: Gauge::default(),
+            certificates: Family::default(),
             upstream: upstream::Reconciles::register(&mut registry),
         };
         registry.register(
@@ -137,6 +150,22 @@ impl Default for Metrics {
             "Time of one look at a JobSet, writes included",
             metrics.reconcile_seconds.clone(),
         );
+        registry.register(
+            "lockstep_leader",
+            "Whether this replica leads: 1, else 0",
+            metrics.leader.clone(),
+        );
+        registry.register(
+            "lockstep_certificate_not_after_seconds",
+            "When the certificate that this replica serves with ends, seconds since the Unix epoch",
+            metrics.certificates.clone(),
+        );
+        for result in Outcome::ALL {
+            metrics
+                .reconciles
+                .get_or_create(&OutcomeLabels { result })
+                .inc_by(0);
+        }
         Self {
             registry: Mutex::new(registry),
             ..metrics
@@ -161,6 +190,18 @@ impl Metrics {
             TerminalState::Failed => self.failed.get_or_create(&labels).inc(),
             TerminalState::Other(_) => 0,
         };
+    }
+
+    /// Whether this replica leads from now on.
+    pub(crate) fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// This certificate is served from now on, and ends then, seconds since the Unix epoch.
+    pub(crate) fn certificate_ends(&self, certificate: &'static str, at: i64) {
+        self.certificates
+            .get_or_create(&CertificateLabels { certificate })
+            .set(at);
     }
 
     /// The counter of requests.

@@ -84,6 +84,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             ray: settings.ray.is_some(),
             placement: Placement::new(client.clone(), &stores),
             client: client.clone(),
+            metrics: Arc::clone(&metrics),
             ready,
         };
         parts.spawn(webhooks.run(shutdown.clone()));
@@ -101,8 +102,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings.hub.tls_dir.clone(),
     ));
     if settings.hub.address.is_some() || settings.platform.is_some() {
-        let (identity, shutdown) = (Arc::clone(&identity), shutdown.clone());
-        watches.spawn(async move { identity.keep(shutdown).await });
+        let (kept, until) = (Arc::clone(&identity), shutdown.clone());
+        watches.spawn(async move { kept.keep(until).await });
+        let (told, metrics, until) = (Arc::clone(&identity), Arc::clone(&metrics), shutdown.clone());
+        watches.spawn(async move { told.tell(&metrics, until).await });
     }
     let board = Board::new();
     let service = PlatformService::new(

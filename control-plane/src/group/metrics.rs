@@ -28,6 +28,8 @@ struct RestartLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
+    /// The dearest rung that the restart took.
+    rung: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -59,6 +61,9 @@ impl RestartMetrics {
             pods: Family::default(),
             phases: Family::new_with_constructor(histogram),
         };
+        for result in ["created", "failed"] {
+            restarts.pods.get_or_create(&PodLabels { result }).inc_by(0);
+        }
         metrics.register(|registry| {
             registry.register(
                 "lockstep_restarts",
@@ -101,7 +106,7 @@ impl RestartMetrics {
                     cause: cause.reason.as_str(),
                 };
                 self.restarts.get_or_create(&labels).inc();
-                self.observe(timeline);
+                self.observe(timeline, rung.as_str());
             }
             Announcement::Exhausted { .. } => {
                 self.exhausted.inc();
@@ -121,9 +126,12 @@ impl RestartMetrics {
         self.pods.get_or_create(&PodLabels { result }).inc();
     }
 
-    fn observe(&self, timeline: &Timeline) {
+    fn observe(&self, timeline: &Timeline, rung: &'static str) {
         for phase in phases(timeline).chain(total(timeline)) {
-            let labels = PhaseLabels { phase: phase.name };
+            let labels = PhaseLabels {
+                phase: phase.name,
+                rung,
+            };
             self.phases.get_or_create(&labels).observe(seconds(phase));
         }
     }

@@ -16,6 +16,31 @@ const QUIET: Duration = Duration::from_secs(3600);
 /// Refusals that are remembered. While there are so many, others are only counted.
 const REMEMBERED: usize = 4096;
 
+/// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
+const REASONS: [&str; 21] = [
+    "silent",
+    "ended",
+    "no_hello",
+    "protocol",
+    "malformed",
+    "no_token",
+    "token_too_long",
+    "malformed_token",
+    "algorithm",
+    "unknown_key",
+    "signature",
+    "issuer",
+    "audience",
+    "expired",
+    "not_yet_valid",
+    "subject",
+    "no_node",
+    "revoked",
+    "other_node",
+    "overdue",
+    "no_keys",
+];
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     reason: &'static str,
@@ -33,6 +58,9 @@ impl Refusals {
     #[must_use]
     pub fn register(metrics: &Metrics) -> Self {
         let refusals = Self::default();
+        for reason in REASONS {
+            refusals.counts.get_or_create(&Labels { reason }).inc_by(0);
+        }
         metrics.register(|registry| {
             registry.register(
                 "lockstep_hub_refusals",
@@ -84,6 +112,27 @@ mod tests {
         assert!(refusals.is_news("10.0.0.1", "signature") && refusals.is_news("10.0.0.2", "expired"));
         tokio::time::advance(QUIET).await;
         assert!(refusals.is_news("10.0.0.1", "expired"));
+    }
+
+    /// The texts in the functions that name reasons.
+    #[test]
+    fn every_reason_is_there_from_the_beginning() {
+        let of = |code: &str| -> Vec<String> {
+            let body = code.split("fn reason(").nth(1).unwrap();
+            let body = body.split("\n    }\n").next().unwrap();
+            let texts = body.split('"').skip(1).step_by(2);
+            texts.map(str::to_owned).collect()
+        };
+        let mut named = of(include_str!("handshake.rs"));
+        named.extend(of(include_str!("auth/mod.rs")));
+        assert_eq!(named, REASONS);
+        let metrics = Metrics::default();
+        let _refusals = Refusals::register(&metrics);
+        let text = metrics.encode().unwrap();
+        assert!(
+            text.contains("lockstep_hub_refusals_total{reason=\"expired\"} 0"),
+            "{text}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

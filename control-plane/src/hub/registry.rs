@@ -14,12 +14,14 @@ use dashmap::DashMap;
 use lockstep_core::restart::{Alone, Desired, Epoch, Incarnation, Phase, Report};
 use lockstep_mutants::{self as mutants, Mutant};
 use lockstep_proto::node::v1 as pb;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
 use super::convert::{self, GroupPolicy, Reported};
 use super::refusals::Refusals;
 use super::rivals::Rivals;
 use super::session::Outbox;
+use crate::metrics::Metrics;
 pub use link::GroupLink;
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
@@ -36,6 +38,7 @@ pub struct Registry {
     nodes: DashMap<String, Node>,
     sessions: AtomicU64,
     links: AtomicU64,
+    daemons: Gauge,
 }
 
 #[derive(Default)]
@@ -251,6 +254,7 @@ impl Registry {
             nodes: DashMap::new(),
             sessions: AtomicU64::new(0),
             links: AtomicU64::new(0),
+            daemons: Gauge::default(),
         })
     }
 
@@ -275,6 +279,17 @@ impl Registry {
     #[must_use]
     pub fn rival(&self) -> Option<Epoch> {
         self.rivals.highest()
+    }
+
+    /// Tells Prometheus how many daemons are connected.
+    pub fn count_in(&self, metrics: &Metrics) {
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_node_daemons_connected",
+                "Node daemons that are connected to this replica, which leads",
+                self.daemons.clone(),
+            );
+        });
     }
 
     /// Nodes that are connected now.
@@ -357,8 +372,11 @@ impl Registry {
         let mut touched: BTreeSet<String> = {
             // Held until all are out of sight, so that a stream that replaces this one at the same time has the last word.
             let mut entry = self.nodes.entry(node.to_owned()).or_default();
-            if let Some((_, old)) = entry.session.replace((session, Arc::clone(outbox))) {
-                old.close();
+            match entry.session.replace((session, Arc::clone(outbox))) {
+                Some((_, old)) => old.close(),
+                None => {
+                    self.daemons.inc();
+                }
             }
             entry.protocol = protocol;
             let known = std::mem::take(&mut entry.workers);
@@ -389,6 +407,7 @@ impl Registry {
             }
             entry.session = None;
             entry.left = Some(Instant::now());
+            self.daemons.dec();
             self.unlink(node, &entry.workers, Revisions::GoOn);
             entry.workers.values().cloned().collect()
         };

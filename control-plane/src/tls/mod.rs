@@ -4,6 +4,7 @@ mod admission;
 mod authority;
 mod ca;
 mod door;
+pub(crate) mod expiry;
 mod hub;
 mod serving;
 mod shared;

@@ -14,8 +14,10 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::expiry;
 use super::hub::{CA_SECRET, Cluster, TlsError, from_dir};
 use super::serving::{Certificate, grpc};
+use crate::metrics::Metrics;
 use crate::{namespace, retry};
 
 /// How often it is looked whether it is time for another CA. What other replicas have written is seen at once.
@@ -51,6 +53,12 @@ impl HubIdentity {
         // The sender is `self`.
         let _ = certificate.wait_for(Option::is_some).await;
         Ok(grpc(certificate)?)
+    }
+
+    /// Tells Prometheus when the certificate ends, until `shutdown`.
+    pub(crate) async fn tell(&self, metrics: &Metrics, shutdown: CancellationToken) {
+        let told = expiry::tell(metrics, "hub", self.certificate.subscribe());
+        let _ = shutdown.run_until_cancelled(told).await;
     }
 
     /// Keeps the certificate and its CA new until `shutdown`.

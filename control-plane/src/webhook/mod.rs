@@ -31,10 +31,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
 use crate::serve::listen;
 use crate::settings::{TlsOptions, Webhooks};
+use crate::tls::expiry;
 use cert::Current;
 use routes::Admission;
 
@@ -67,6 +69,8 @@ pub struct Server {
     pub ray: bool,
     /// The API server.
     pub client: Client,
+    /// Where the end of the certificate is told.
+    pub metrics: Arc<Metrics>,
     /// Where pods go.
     pub placement: Placement,
     /// Set once they can be called.
@@ -106,7 +110,12 @@ impl Server {
             &self.client,
             certificate,
         );
-        tokio::join!(serve, shutdown.run_until_cancelled(Box::pin(keep)));
+        let told = expiry::tell(&self.metrics, "webhooks", certificates.clone());
+        tokio::join!(
+            serve,
+            shutdown.run_until_cancelled(Box::pin(keep)),
+            shutdown.run_until_cancelled(told)
+        );
         Ok(())
     }
 }
