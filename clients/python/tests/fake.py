@@ -24,6 +24,8 @@ Request = (
     | pb.WatchGroupsRequest
     | pb.RestartGroupRequest
     | pb.DryRunRestartRequest
+    | pb.RestartWorkersRequest
+    | pb.DryRunRestartWorkersRequest
     | pb.SetSuspendedRequest
     | pb.ListRestartsRequest
 )
@@ -129,6 +131,26 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         tried = pb.DryRun(effect=pb.RESTART_EFFECT_IN_PLACE, generation=4, stopped=[stopped], left_alone=[left])
         return pb.DryRunRestartResponse(uid="uid-js", dry_run=tried)
 
+    def RestartWorkers(
+        self, request: pb.RestartWorkersRequest, context: grpc.ServicerContext
+    ) -> pb.RestartWorkersResponse:
+        self._check(context, writes=True)
+        self.requests.append(request)
+        self._lead(context)
+        if request.only.replicated_job == "driver":
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "only: the workers of replicatedJob driver run in step")
+        return pb.RestartWorkersResponse(token=request.token, uid="uid-js")
+
+    def DryRunRestartWorkers(
+        self, request: pb.DryRunRestartWorkersRequest, context: grpc.ServicerContext
+    ) -> pb.DryRunRestartWorkersResponse:
+        self._check(context, writes=True)
+        self.requests.append(request)
+        self._lead(context)
+        left = pb.LeftAlone(worker=pb.Worker(pod="js-1"), reason=pb.LEFT_ALONE_REASON_NOT_NAMED)
+        tried = pb.DryRun(effect=pb.RESTART_EFFECT_IN_PLACE, stopped=[pb.Worker(pod="js-0")], left_alone=[left])
+        return pb.DryRunRestartWorkersResponse(uid="uid-js", dry_run=tried)
+
     def SetSuspended(self, request: pb.SetSuspendedRequest, context: grpc.ServicerContext) -> pb.SetSuspendedResponse:
         self._check(context, writes=True)
         self.requests.append(request)
@@ -142,8 +164,9 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self.requests.append(request)
         self._lead(context)
         phase = pb.RestartPhase(name="stop", begin_ms=1.0, duration_ms=2.5)
+        under_way = pb.Restart(generation=4, outcome=pb.RESTART_OUTCOME_UNDER_WAY)
         last = pb.Restart(generation=3, outcome=pb.RESTART_OUTCOME_DONE, rung="Process", phases=[phase])
-        return pb.ListRestartsResponse(uid="uid-js", restarts=[last], since_unix_nanos=7)
+        return pb.ListRestartsResponse(uid="uid-js", restarts=[under_way, last], since_unix_nanos=7)
 
     def _next(self, context: grpc.ServicerContext) -> Step | None:
         """The next step, unless nobody listens any more."""

@@ -69,6 +69,28 @@ class Calls(ClientTest):
         with self.assertRaises(lockstep.NotFound):
             self.client.dry_run_restart("team", "other")
 
+    def test_some_workers_are_restarted_alone(self) -> None:
+        self.platform.following = 1
+        named: list[tuple[lockstep.Target, pb.Target]] = [
+            (lockstep.ReplicatedJob("ps"), pb.Target(replicated_job="ps")),
+            (lockstep.Job("js-ps-0"), pb.Target(job="js-ps-0")),
+            (lockstep.OneWorker("js-ps-0", 1), pb.Target(worker=pb.WorkerIdentity(job="js-ps-0", completion_index=1))),
+            (
+                lockstep.OneWorker("js-ps-0", 1, "main"),
+                pb.Target(worker=pb.WorkerIdentity(job="js-ps-0", completion_index=1, container="main")),
+            ),
+        ]
+        for only, said in named:
+            asked = self.client.restart_workers("team", "js", only, token="t-1")
+            self.assertEqual((asked.token, asked.uid, asked.handled), ("t-1", "uid-js", False))
+            last = pb.RestartWorkersRequest(namespace="team", name="js", token="t-1", only=said)
+            self.assertEqual(self.platform.requests[-1], last)
+        with self.assertRaisesRegex(lockstep.FailedPrecondition, "in step"):
+            self.client.restart_workers("team", "js", lockstep.ReplicatedJob("driver"))
+        tried = self.client.dry_run_restart_workers("team", "js", lockstep.Job("js-ps-0"))
+        self.assertEqual([worker.pod for worker in tried.stopped], ["js-0"])
+        self.assertEqual(tried.left_alone[0].reason, lockstep.LeftAloneReason.LEFT_ALONE_REASON_NOT_NAMED)
+
     def test_a_group_is_suspended_and_resumed(self) -> None:
         self.platform.following = 1
         done = [self.client.suspend_group("team", "js"), self.client.suspend_group("team", "js")]
@@ -85,9 +107,21 @@ class Calls(ClientTest):
         self.platform.following = 1
         told = self.client.list_restarts("team", "js")
         self.assertEqual((told.uid, told.since_unix_nanos), ("uid-js", 7))
-        self.assertEqual([(one.generation, one.rung) for one in told.restarts], [(3, "Process")])
-        self.assertEqual([(phase.name, phase.duration_ms) for phase in told.restarts[0].phases], [("stop", 2.5)])
+        self.assertEqual([(one.generation, one.rung) for one in told.restarts], [(4, ""), (3, "Process")])
+        self.assertEqual([(phase.name, phase.duration_ms) for phase in told.restarts[1].phases], [("stop", 2.5)])
         self.assertEqual(self.platform.requests, [pb.ListRestartsRequest(namespace="team", name="js")] * 2)
+
+    def test_one_restart_is_found_by_its_generation_or_is_the_last_one(self) -> None:
+        self.assertEqual([one.generation for one in self.client.history("team", "js")], [4, 3])
+        last, third = self.client.timeline("team", "js"), self.client.timeline("team", "js", generation=3)
+        assert last and third
+        # The one that is under way has no phases yet.
+        self.assertEqual((last.generation, last.phases[0].name), (3, "stop"))
+        self.assertEqual(third, last)
+        under_way = self.client.timeline("team", "js", generation=4)
+        assert under_way
+        self.assertEqual(under_way.outcome, lockstep.RestartOutcome.RESTART_OUTCOME_UNDER_WAY)
+        self.assertIsNone(self.client.timeline("team", "js", generation=9))
 
     def test_a_replica_that_does_not_lead_is_not_the_last_word(self) -> None:
         self.platform.groups = [group("a"), group("b")]

@@ -3,7 +3,7 @@
 Messages are those of the .proto, in `lockstep.platform.v1.platform_pb2`; those that are met most are here as well.
 """
 
-from lockstep.client import Changed, Client, Event, Removed, Synced
+from lockstep.client import Changed, Client, Event, Job, OneWorker, Removed, ReplicatedJob, Synced, Target
 from lockstep.errors import (
     Aborted,
     DeadlineExceeded,
@@ -29,6 +29,7 @@ from lockstep.platform.v1.platform_pb2 import (
     RestartEffect,
     RestartGroupResponse,
     RestartOutcome,
+    RestartWorkersResponse,
     SetSuspendedResponse,
     Stage,
     Worker,
@@ -47,22 +48,27 @@ __all__ = [
     "Group",
     "GroupPhase",
     "InvalidArgument",
+    "Job",
     "Kind",
     "LeftAlone",
     "LeftAloneReason",
     "ListRestartsResponse",
     "LockstepError",
     "NotFound",
+    "OneWorker",
     "PermissionDenied",
     "Removed",
+    "ReplicatedJob",
     "ResourceExhausted",
     "Restart",
     "RestartEffect",
     "RestartGroupResponse",
     "RestartOutcome",
+    "RestartWorkersResponse",
     "SetSuspendedResponse",
     "Stage",
     "Synced",
+    "Target",
     "Unauthenticated",
     "Unavailable",
     "Worker",

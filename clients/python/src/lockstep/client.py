@@ -63,6 +63,32 @@ class Synced:
 Event = Changed | Removed | Synced
 
 
+@dataclass(frozen=True)
+class ReplicatedJob:
+    """All workers of a replicatedJob."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """All workers of a child Job."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class OneWorker:
+    """The worker of a Job with this completion index. Without `container`: every worker of its pod."""
+
+    job: str
+    completion_index: int
+    container: str = ""
+
+
+Target = ReplicatedJob | Job | OneWorker
+
+
 class Client:
     """The platform API of one Lockstep, at `target`: lockstep-control-plane.lockstep-system.svc:9445 within the cluster.
 
@@ -189,6 +215,28 @@ class Client:
         request = pb.DryRunRestartRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
         return self._call(lambda stub: stub.DryRunRestart, request, timeout).dry_run
 
+    def restart_workers(
+        self, namespace: str, name: str, only: Target, *, token: str = "", timeout: float | None = None
+    ) -> pb.RestartWorkersResponse:
+        """Restarts some workers alone, uncounted, and touches nobody else. Returns when the request is durable.
+
+        They must be such as are restarted alone when they fail (lockstep.dev/restart-scope: worker), else it raises `FailedPrecondition`.
+        `Group.handled_alone_request` is the token once it has been acted upon.
+        """
+        request = pb.RestartWorkersRequest(
+            namespace=namespace, name=name, token=token or str(uuid.uuid4()), only=_target(only)
+        )
+        return self._call(lambda stub: stub.RestartWorkers, request, timeout)
+
+    def dry_run_restart_workers(
+        self, namespace: str, name: str, only: Target, *, token: str = "", timeout: float | None = None
+    ) -> pb.DryRun:
+        """What `restart_workers` would do now. Nothing is written; it takes the same right."""
+        request = pb.DryRunRestartWorkersRequest(
+            namespace=namespace, name=name, token=token or str(uuid.uuid4()), only=_target(only)
+        )
+        return self._call(lambda stub: stub.DryRunRestartWorkers, request, timeout).dry_run
+
     def suspend_group(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.SetSuspendedResponse:
         """Suspends the JobSet, which takes its pods away. Returns when that is durable; one that is suspended already is left as it is."""
         return self._set_suspended(namespace, name, True, timeout)
@@ -207,6 +255,19 @@ class Client:
         """The last restarts of a group, 32 at most, the newest first: those since the leader took the group over, at `since_unix_nanos`."""
         request = pb.ListRestartsRequest(namespace=namespace, name=name)
         return self._call(lambda stub: stub.ListRestarts, request, timeout)
+
+    def history(self, namespace: str, name: str, *, timeout: float | None = None) -> list[pb.Restart]:
+        """The last restarts of a group, the newest first, as `list_restarts` has them."""
+        return list(self.list_restarts(namespace, name, timeout=timeout).restarts)
+
+    def timeline(
+        self, namespace: str, name: str, *, generation: int = 0, timeout: float | None = None
+    ) -> pb.Restart | None:
+        """The restart that led to `generation`, or the last one that is done, with its phases; `None` where this leader has seen none."""
+        for restart in self.history(namespace, name, timeout=timeout):
+            if restart.generation == generation or not generation and restart.outcome == pb.RESTART_OUTCOME_DONE:
+                return restart
+        return None
 
     def restart_and_wait(self, namespace: str, name: str, *, token: str = "", timeout: float = 60.0) -> pb.Group:
         """Restarts all workers in place, and returns the group when they all run again. `timeout` is for all of it, with its repetitions."""
@@ -282,6 +343,16 @@ class Client:
                 yield PlatformStub(channel), (("authorization", f"Bearer {token}"),)
             except grpc.RpcError as error:
                 raise errors.of(error) from error
+
+
+def _target(only: Target) -> pb.Target:
+    match only:
+        case ReplicatedJob(name):
+            return pb.Target(replicated_job=name)
+        case Job(name):
+            return pb.Target(job=name)
+        case OneWorker(job, index, container):
+            return pb.Target(worker=pb.WorkerIdentity(job=job, completion_index=index, container=container))
 
 
 def _is_steady(group: pb.Group) -> bool:
