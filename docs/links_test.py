@@ -29,7 +29,24 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)).lower().replace(" ", "-") for heading in headings}
 
 
+def made(page):
+    """The targets that a page has made: by commands in blocks, and in the middle of a sentence."""
+    text = page.read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S))
+    settings = r"(?:[A-Z_]+=\S+ +)*"
+    commands = re.findall(rf"^(?:\$ )?{settings}make +([^#\n]*)", blocks, re.M)
+    commands += re.findall(rf"`{settings}make +([^`\n]*)`", prose(page))
+    for command in commands:
+        yield from (word for word in command.split() if "=" not in word and not word.startswith("-"))
+
+
 class LinksTest(unittest.TestCase):
+    def test_what_is_made_is_a_target(self):
+        targets = set(re.findall(r"^\.PHONY: ([\w-]+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+        named = [(page.relative_to(ROOT), target) for page in pages() for target in made(page)]
+        self.assertEqual([(str(page), target) for page, target in named if target not in targets], [])
+        self.assertGreater(len(named), 20)
+
     def test_links_lead_somewhere(self):
         links = 0
         for page in pages():
