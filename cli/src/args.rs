@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use lockstep_api::duration::parse_duration;
+use lockstep_api::{NoTarget, Target};
 
+#[cfg(test)]
+mod documented;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +45,14 @@ pub(crate) struct Cluster {
     /// Context of the kubeconfig
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
+
+    /// User to act as (impersonation), such as system:serviceaccount:team:bot; only the API server is asked then
+    #[arg(long = "as", global = true, value_name = "USER", conflicts_with_all = ["server", "token"])]
+    pub(crate) as_user: Option<String>,
+
+    /// Group to act as; may be given several times
+    #[arg(long = "as-group", global = true, value_name = "GROUP")]
+    pub(crate) as_group: Vec<String>,
 
     /// Namespace of the JobSets; by default that of the context
     #[arg(long, short, global = true, value_name = "NAME")]
@@ -85,7 +96,7 @@ pub(crate) struct Cluster {
 pub(crate) enum Command {
     /// Show JobSets, their last restart, their Jobs and their workers
     Status(Status),
-    /// Restart all workers of a JobSet in place; it counts for nothing
+    /// Restart the workers of a JobSet in place, all or some; it counts for nothing
     Restart(Restart),
     /// Suspend a JobSet: its pods go, and come back when it is resumed
     Suspend(Suspend),
@@ -127,7 +138,10 @@ pub(crate) struct Restart {
     /// The JobSet
     pub(crate) jobset: String,
 
-    /// Wait until all workers run again
+    #[command(flatten)]
+    pub(crate) only: Only,
+
+    /// Wait until they all run again
     #[arg(long)]
     pub(crate) wait: bool,
 
@@ -141,6 +155,38 @@ pub(crate) struct Restart {
 
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Which workers, where not all are meant. They must be such as are restarted alone when they fail.
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[group(multiple = false)]
+pub(crate) struct Only {
+    /// Restart the workers of this replicatedJob alone (lockstep.dev/restart-scope: worker)
+    #[arg(long, value_name = "NAME")]
+    replicated_job: Option<String>,
+
+    /// The same of one child Job
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+
+    /// The same of the worker of a Job with this completion index
+    #[arg(long, value_name = "JOB/INDEX[/CONTAINER]", value_parser = worker)]
+    worker: Option<Target>,
+}
+
+impl Only {
+    /// Who is meant; `None`: all.
+    pub(crate) fn target(&self) -> Option<Target> {
+        let replicated_job = self.replicated_job.clone().map(Target::ReplicatedJob);
+        let job = self.job.clone().map(Target::Job);
+        replicated_job.or(job).or_else(|| self.worker.clone())
+    }
+}
+
+fn worker(text: &str) -> Result<Target, String> {
+    format!("worker/{text}")
+        .parse()
+        .map_err(|_: NoTarget| "must be JOB/INDEX or JOB/INDEX/CONTAINER".to_owned())
 }
 
 /// Arguments of `suspend` and `resume`.

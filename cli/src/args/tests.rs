@@ -31,12 +31,30 @@ fn options_are_short_as_those_of_kubectl() {
 }
 
 #[test]
+fn some_workers_are_named_as_the_annotation_has_them() {
+    for (option, value, said) in [
+        ("--replicated-job", "ps", "replicatedJob/ps"),
+        ("--job", "ring-ps-0", "job/ring-ps-0"),
+        ("--worker", "ring-ps-0/1", "worker/ring-ps-0/1"),
+        ("--worker", "ring-ps-0/1/main", "worker/ring-ps-0/1/main"),
+    ] {
+        let line = ["kubectl-lockstep", "restart", "ring", option, value];
+        let Command::Restart(restart) = Args::try_parse_from(line).unwrap().command else {
+            panic!("{line:?}")
+        };
+        assert_eq!(restart.only.target().unwrap().to_string(), said);
+    }
+}
+
+#[test]
 fn contradictions_are_refused() {
     for wrong in [
         &["status", "ring", "-A"][..],
         &["restart"],
         &["restart", "ring", "--timeout", "soon"],
         &["restart", "ring", "--dry-run", "--wait"],
+        &["restart", "ring", "--job", "ring-ps-0", "--replicated-job", "ps"],
+        &["restart", "ring", "--worker", "ring-ps-0"],
         &["suspend"],
         &["status", "--token", "t", "--service-account", "a"],
         &["status", "--no-platform", "--server", "localhost:1"],

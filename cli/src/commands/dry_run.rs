@@ -12,7 +12,9 @@ use crate::view::dry_run::dry_run;
 /// Only the group's coordinator knows, so the platform API has to be reached.
 pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, output: &Output) -> Result<u8> {
     if !cluster.may_ask_platform() {
-        bail!("--dry-run: the platform API alone knows what a restart would do: leave --no-platform out");
+        bail!(
+            "--dry-run: the platform API alone knows what a restart would do, and it is not asked with --no-platform, nor with --as"
+        );
     }
     let (namespace, name) = (jobset.ns(), jobset.name());
     let platform = cluster.platform().await?;

@@ -5,6 +5,7 @@ mod dry_run;
 mod history;
 mod nodes;
 mod restart;
+mod restart_some;
 mod status;
 mod suspend;
 mod timeline;

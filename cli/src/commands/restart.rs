@@ -11,13 +11,13 @@ use tonic::Code;
 
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
-use crate::fetch::{Cluster, Platform};
+use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::history::history;
 use crate::view::restart::{Progress, progress, refusal};
 use crate::view::time;
 
-/// How often it is looked how far it has come.
+/// How often the time is kept right on a screen, and it is looked for the event.
 const LOOK: Duration = Duration::from_millis(200);
 /// The event of a restart is written after its end.
 const EVENT: Duration = Duration::from_secs(3);
@@ -44,6 +44,9 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     let jobset = cluster.jobset(&args.jobset).await?;
     if let Some(why) = refusal(&jobset) {
         bail!("{why}");
+    }
+    if let Some(only) = args.only.target() {
+        return super::restart_some::run(cluster, &jobset, only, request(), args).await;
     }
     if args.dry_run {
         return super::dry_run::run(cluster, &jobset, &request(), &args.output).await;
@@ -133,6 +136,7 @@ async fn wait(
     (since, timeout): (Instant, Duration),
     bar: &mut Bar,
 ) -> Result<u8> {
+    let mut changes = Changes::of_one(cluster, &answer.name, platform).await;
     loop {
         let jobset = cluster.jobset(&answer.name).await?;
         let group = match platform {
@@ -161,7 +165,7 @@ async fn wait(
         if since.elapsed() >= timeout {
             return Ok(TIMED_OUT);
         }
-        tokio::time::sleep(LOOK).await;
+        bar.wait(since, &mut changes, since + timeout).await;
     }
 }
 
@@ -212,28 +216,44 @@ fn by(by: &str) -> &str {
 }
 
 /// One line that says how far it has come, on a terminal.
-struct Bar {
+pub(super) struct Bar {
     shown: bool,
     last: String,
+    said: String,
 }
 
 impl Bar {
-    fn new(quiet: bool) -> Self {
+    pub(super) fn new(quiet: bool) -> Self {
         Self {
             shown: !quiet && std::io::stderr().is_terminal(),
             last: String::new(),
+            said: String::new(),
         }
     }
 
-    fn show(&mut self, since: Instant, text: &str) {
+    pub(super) fn show(&mut self, since: Instant, text: &str) {
         if self.shown {
+            self.said = text.to_owned();
             self.last = format!("{:>5.1} s  {text}", since.elapsed().as_secs_f64());
             eprint!("\r\x1b[K{}", self.last);
             let _ = std::io::stderr().flush();
         }
     }
 
-    fn clear(&mut self) {
+    /// Waits for a change, or until then, and keeps the time right meanwhile.
+    pub(super) async fn wait(&mut self, since: Instant, changes: &mut Changes, until: Instant) {
+        let next = changes.next();
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                () = &mut next => return,
+                () = tokio::time::sleep_until(until) => return,
+                () = tokio::time::sleep(LOOK), if self.shown => self.show(since, &self.said.clone()),
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
         if !std::mem::take(&mut self.last).is_empty() {
             eprint!("\r\x1b[K");
             let _ = std::io::stderr().flush();

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 
 use super::DONE;
 use crate::args::Status;
-use crate::fetch::{Cluster, Platform, Scope};
+use crate::fetch::{Changes, Cluster, Platform, Scope};
 use crate::print::{self, Printer};
 use crate::view::status::{Observed, View, view};
 
-/// How often `--watch` looks.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often ages are kept right on a screen.
+const AGES: Duration = Duration::from_secs(1);
 /// From the beginning of the screen, which is cleared.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
@@ -43,11 +43,22 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     if !args.watch {
         return Ok(DONE);
     }
+    let is_screen = std::io::stdout().is_terminal();
+    let mut changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::select! {
+            () = changes.next() => {}
+            () = tokio::time::sleep(AGES), if is_screen => {
+                show_again(&views, &scope, printer)?;
+                continue;
+            }
+        }
+        if changes.are_stale() {
+            changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
+        }
         match looker.look().await {
-            // Ages alone are no news, but on a screen they are kept right.
-            Ok(now) if now == views && !std::io::stdout().is_terminal() => {}
+            // Ages alone are no news.
+            Ok(now) if now == views && !is_screen => {}
             Ok(now) => {
                 views = now;
                 show_again(&views, &scope, printer)?;

@@ -28,7 +28,7 @@ pub(crate) enum Scope {
 }
 
 impl Cluster {
-    fn api<K>(&self, scope: &Scope) -> Api<K>
+    pub(super) fn api<K>(&self, scope: &Scope) -> Api<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     {

@@ -1,5 +1,6 @@
 //! Reads the cluster, with the caller's own rights.
 
+mod changes;
 mod installation;
 mod jobsets;
 mod platform;
@@ -7,12 +8,13 @@ mod token;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::args;
 
+pub(crate) use changes::Changes;
 pub(crate) use jobsets::Scope;
 pub(crate) use platform::Platform;
 
@@ -55,6 +57,7 @@ impl Cluster {
                 .context("no cluster is configured: set KUBECONFIG, or give --kubeconfig")?,
         };
         config.connect_timeout = Some(CONNECT);
+        impersonate(&mut config, &args)?;
         let client = Client::try_from(config.clone()).context("the kubeconfig cannot be used")?;
         Ok(Self {
             namespace: args
@@ -68,10 +71,26 @@ impl Cluster {
         })
     }
 
-    /// Whether the platform API is to be asked.
+    /// Whether the platform API is to be asked. It knows callers by their own token: whoever acts as somebody else is not asked for there.
     pub(crate) fn may_ask_platform(&self) -> bool {
-        !self.args.no_platform
+        let somebody_else = self.config.auth_info.impersonate.is_some();
+        !self.args.no_platform && (!somebody_else || self.args.service_account.is_some())
     }
+}
+
+/// As kubectl does it: a group alone says nobody.
+fn impersonate(config: &mut Config, args: &args::Cluster) -> Result<()> {
+    if let Some(user) = &args.as_user {
+        config.auth_info.impersonate = Some(user.clone());
+        config.auth_info.impersonate_groups = None;
+    }
+    if !args.as_group.is_empty() {
+        if config.auth_info.impersonate.is_none() {
+            bail!("--as-group: needs a user, by --as");
+        }
+        config.auth_info.impersonate_groups = Some(args.as_group.clone());
+    }
+    Ok(())
 }
 
 /// The answer to a request for `what`, or why there is none, in words.

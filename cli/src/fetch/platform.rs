@@ -7,12 +7,13 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::Api;
+use lockstep_api::{AloneRequest, Target};
 use lockstep_proto::platform::v1::platform_client::PlatformClient;
 use lockstep_proto::platform::v1::watch_groups_response::Event;
 use lockstep_proto::platform::v1::{self as pb};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
 use super::{Cluster, answer};
@@ -227,6 +228,26 @@ impl Platform {
         Ok(group)
     }
 
+    /// What is said of these groups from now on, until the stream ends. An empty namespace or name: all.
+    pub(crate) async fn watch(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Streaming<pb::WatchGroupsResponse>, Status> {
+        let watch = pb::WatchGroupsRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            omit_workers: false,
+        };
+        let mut request = Request::new(watch);
+        request.metadata_mut().insert("authorization", self.token.clone());
+        let begun = tokio::time::timeout(PATIENCE, self.client.clone().watch_groups(request));
+        match begun.await {
+            Ok(stream) => Ok(stream?.into_inner()),
+            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        }
+    }
+
     /// Asks for a restart.
     pub(crate) async fn restart(
         &self,
@@ -243,6 +264,44 @@ impl Platform {
         Ok(answer.into_inner())
     }
 
+    /// Asks for a restart of some workers alone.
+    pub(crate) async fn restart_workers(
+        &self,
+        namespace: &str,
+        name: &str,
+        request: &AloneRequest,
+    ) -> Result<(), Status> {
+        let restart = pb::RestartWorkersRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token: request.token.clone(),
+            only: Some(target(&request.target)),
+        };
+        self.client.clone().restart_workers(self.request(restart)).await?;
+        Ok(())
+    }
+
+    /// Asks what that would do.
+    pub(crate) async fn dry_run_workers(
+        &self,
+        namespace: &str,
+        name: &str,
+        request: &AloneRequest,
+    ) -> Result<pb::DryRun, Status> {
+        let restart = pb::DryRunRestartWorkersRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token: request.token.clone(),
+            only: Some(target(&request.target)),
+        };
+        let answer = self
+            .client
+            .clone()
+            .dry_run_restart_workers(self.request(restart))
+            .await?;
+        Ok(answer.into_inner().dry_run.unwrap_or_default())
+    }
+
     /// Asks what a restart would do.
     pub(crate) async fn dry_run(
         &self,
@@ -257,5 +316,25 @@ impl Platform {
         };
         let answer = self.client.clone().dry_run_restart(self.request(restart)).await?;
         Ok(answer.into_inner().dry_run.unwrap_or_default())
+    }
+}
+
+fn target(of: &Target) -> pb::Target {
+    use pb::target::Workers;
+    let workers = match of {
+        Target::ReplicatedJob(name) => Workers::ReplicatedJob(name.clone()),
+        Target::Job(name) => Workers::Job(name.clone()),
+        Target::Worker {
+            job,
+            index,
+            container,
+        } => Workers::Worker(pb::WorkerIdentity {
+            job: job.clone(),
+            completion_index: *index,
+            container: container.clone().unwrap_or_default(),
+        }),
+    };
+    pb::Target {
+        workers: Some(workers),
     }
 }

@@ -59,6 +59,8 @@ pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun 
             pb::LeftAloneReason::Done => "it is done",
             pb::LeftAloneReason::Finished => "its replicatedJob has finished",
             pb::LeftAloneReason::NotStarted => "it has not started",
+            pb::LeftAloneReason::NotNamed => "it is not meant",
+            pb::LeftAloneReason::UnderWay => "it is being restarted alone already",
             pb::LeftAloneReason::Unspecified => "of a reason that this version does not know",
         };
         row(&left.worker.clone().unwrap_or_default(), Some(because))

@@ -1,6 +1,6 @@
 //! How far a restart has come that was asked for.
 
-use lockstep_api::{InPlacePhase, JobSet};
+use lockstep_api::{AloneRequest, InPlacePhase, JobSet, Target};
 use lockstep_proto::platform::v1 as pb;
 
 /// Where it stands.
@@ -83,6 +83,42 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, token: &str) 
     }
 }
 
+/// What the status says of a request to restart some workers alone. A restart of all workers stands for it.
+pub(crate) fn progress_of_some(jobset: &JobSet, request: &AloneRequest) -> Progress {
+    if let Some(why) = refusal(jobset) {
+        return Progress::Ended(why);
+    }
+    let status = jobset.status.as_ref();
+    let Some(status) = status.and_then(|status| status.in_place_restart.as_ref()) else {
+        return Progress::Asked;
+    };
+    if status.phase == Some(InPlacePhase::Failed) {
+        return Progress::Ended("maxRestarts is used up".to_owned());
+    }
+    if status.handled_alone_request.as_deref() != Some(&request.to_string()) {
+        return Progress::Asked;
+    }
+    // Which replicatedJob a Job is of stands in its name.
+    let named = |job: &str, index: i32, container: &str| match &request.target {
+        Target::ReplicatedJob(name) => job.starts_with(&format!("{}-{name}-", jobset.name())),
+        target => target.takes("", job, u32::try_from(index).unwrap_or(u32::MAX), container),
+    };
+    let left = status
+        .alone
+        .iter()
+        .filter(|worker| named(&worker.job, worker.index, &worker.container))
+        .count();
+    match (&status.phase, left) {
+        (Some(InPlacePhase::InSync), 0) => Progress::Done(status.generation.max(status.latest)),
+        (Some(InPlacePhase::InSync), left) => Progress::UnderWay(format!("{left} do not run again yet")),
+        (phase, _) => Progress::UnderWay(
+            phase
+                .as_ref()
+                .map_or_else(|| "restarting".to_owned(), ToString::to_string),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -96,6 +132,39 @@ mod tests {
 
     fn in_place() -> Value {
         json!({"failurePolicy": {"restartStrategy": "InPlaceRestart"}, "replicatedJobs": []})
+    }
+
+    #[test]
+    fn some_workers_run_again_once_the_status_does_not_name_them() {
+        let request: AloneRequest = "replicatedJob/ps t".parse().unwrap();
+        let other = json!({"job": "ring-loader-0", "index": 0, "container": "w", "generation": 2});
+        let named = json!({"job": "ring-ps-1", "index": 0, "container": "w", "generation": 3});
+        for (phase, handled, alone, expected) in [
+            ("InSync", "replicatedJob/ps s", vec![], Progress::Asked),
+            (
+                "InSync",
+                "replicatedJob/ps t",
+                vec![&other, &named],
+                Progress::UnderWay("1 do not run again yet".to_owned()),
+            ),
+            ("InSync", "replicatedJob/ps t", vec![&other], Progress::Done(3)),
+            (
+                "Stopping",
+                "replicatedJob/ps t",
+                vec![],
+                Progress::UnderWay("Stopping".to_owned()),
+            ),
+            (
+                "Failed",
+                "",
+                vec![],
+                Progress::Ended("maxRestarts is used up".to_owned()),
+            ),
+        ] {
+            let status = json!({"restarts": 0, "inPlaceRestart": {
+                "phase": phase, "latest": 3, "alone": alone, "handledAloneRequest": handled}});
+            assert_eq!(progress_of_some(&jobset(in_place(), status), &request), expected);
+        }
     }
 
     #[test]

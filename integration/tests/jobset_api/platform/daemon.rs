@@ -46,7 +46,7 @@ impl Daemon {
         let (tx, messages) = mpsc::channel(16);
         let hello = pb::Hello {
             protocol_min: 1,
-            protocol_max: 1,
+            protocol_max: 2,
             snapshot: workers.clone(),
             ..pb::Hello::default()
         };
@@ -134,13 +134,17 @@ pub(crate) fn obey(workers: &mut [pb::WorkerState], desired: &pb::Group) {
             .incarnation
             .as_ref()
             .is_some_and(|it| desired.fresh.contains(it));
-        if worker.phase() == pb::Phase::Fresh && desired.release && named {
-            enter(worker, pb::Phase::Running, desired.generation);
-        } else if worker.generation < desired.generation {
-            enter(worker, pb::Phase::Parked, desired.generation);
+        let alone = |alone: &&pb::Alone| alone.incarnation == worker.incarnation;
+        let alone = desired.alone.iter().find(alone);
+        let of_group = (desired.generation, desired.release);
+        let (generation, release) = alone.map_or(of_group, |alone| (alone.generation, alone.release));
+        if worker.phase() == pb::Phase::Fresh && release && named {
+            enter(worker, pb::Phase::Running, generation);
+        } else if worker.generation < generation {
+            enter(worker, pb::Phase::Parked, generation);
         }
-        if worker.phase() == pb::Phase::Parked && desired.release && worker.generation == desired.generation {
-            enter(worker, pb::Phase::Running, desired.generation);
+        if worker.phase() == pb::Phase::Parked && release && worker.generation == generation {
+            enter(worker, pb::Phase::Running, generation);
         }
     }
 }

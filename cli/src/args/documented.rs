@@ -1,0 +1,105 @@
+//! Every command line that the documentation shows is one that is understood.
+
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+
+use super::Args;
+
+/// What a command line begins with, as it is typed.
+const NAMES: [&str; 2] = ["kubectl lockstep ", "kubectl-lockstep "];
+/// What ends one within a line.
+const ENDS: [char; 6] = ['#', '|', '>', ')', '`', '&'];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    let listed = std::fs::read_dir(root().join("docs")).unwrap();
+    let listed = listed.map(|entry| entry.unwrap().path());
+    pages.extend(listed.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    pages
+}
+
+/// The command lines of a page: those in blocks of code, and those within backticks in the middle of a sentence.
+fn command_lines(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        for name in NAMES {
+            for (at, _) in line.match_indices(name) {
+                let before = line[..at].chars().next_back();
+                let begins = match before {
+                    None | Some('(') => is_code,
+                    Some(' ') => is_code && line[..at].trim_end().ends_with('$'),
+                    Some('`') => true,
+                    Some(_) => false,
+                };
+                let rest = &line[at + name.len()..];
+                let rest = rest.split(ENDS).next().unwrap_or_default();
+                // A key that is pressed is no argument.
+                if begins && !rest.contains('<') {
+                    found.push(rest.trim().to_owned());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Why a command line is none; a command that is merely named has no arguments.
+fn wrong(line: &str) -> Option<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let command = Args::command();
+    if let [word] = words.as_slice()
+        && command.find_subcommand(word).is_some()
+    {
+        return None;
+    }
+    match Args::try_parse_from(["kubectl-lockstep"].iter().chain(&words)) {
+        Ok(_) => None,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayVersion | ErrorKind::DisplayHelp) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[test]
+fn every_command_line_of_the_documentation_is_understood() {
+    let mut seen = 0;
+    for page in pages() {
+        for line in command_lines(&std::fs::read_to_string(&page).unwrap()) {
+            seen += 1;
+            if let Some(why) = wrong(&line) {
+                panic!("{}: kubectl lockstep {line}\n{why}", page.display());
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} command lines were found");
+}
+
+#[test]
+fn every_command_is_documented() {
+    let text = std::fs::read_to_string(root().join("docs/cli.md")).unwrap();
+    for command in Args::command().get_subcommands() {
+        let name = command.get_name();
+        assert!(
+            text.contains(&format!("`{name} ")) || text.contains(&format!("`{name}`")),
+            "docs/cli.md does not have {name}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_command_line_is_told_from_one() {
+    let text = "Run `kubectl lockstep status -A` or kubectl lockstep x.\n```\n$ kubectl lockstep check   # all\nsource <(kubectl-lockstep completion bash)\n\
+                install target/kubectl-lockstep /usr/bin\n```\n`kubectl lockstep <TAB>`";
+    assert_eq!(command_lines(text), ["status -A", "check", "completion bash"]);
+    assert!(wrong("status --nowhere").is_some() && wrong("restart").is_none());
+}

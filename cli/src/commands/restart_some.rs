@@ -1,0 +1,156 @@
+//! `restart --replicated-job`, `--job` and `--worker`: some workers, each alone.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use lockstep_api::{AloneRequest, JobSet, Target};
+use serde::Serialize;
+use tokio::time::Instant;
+use tonic::Code;
+
+use super::restart::Bar;
+use super::{DONE, FAILED, TIMED_OUT};
+use crate::args::Restart;
+use crate::fetch::{Changes, Cluster, Platform};
+use crate::print::{self, Printer};
+use crate::view::dry_run::dry_run;
+use crate::view::restart::{Progress, progress_of_some};
+
+/// What was done.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    namespace: String,
+    name: String,
+    /// Who was named, as the annotation has it.
+    only: String,
+    /// Names the request: `status.inPlaceRestart.handledAloneRequest` ends with it, once it has been acted upon.
+    request: String,
+    /// Waited for: milliseconds from this command's request until it has seen that they run.
+    waited_ms: Option<u64>,
+}
+
+/// The platform API alone knows whether they can be restarted alone, so it has to be reached.
+pub(super) async fn run(
+    cluster: &Cluster,
+    jobset: &JobSet,
+    target: Target,
+    token: String,
+    args: &Restart,
+) -> Result<u8> {
+    if !cluster.may_ask_platform() {
+        bail!(
+            "--replicated-job, --job and --worker need the platform API, which is not asked with --no-platform, nor with --as"
+        );
+    }
+    let platform = cluster.platform().await?;
+    let request = AloneRequest { target, token };
+    if args.dry_run {
+        return try_out(&platform, jobset, &request, args).await;
+    }
+    let since = Instant::now();
+    if let Err(status) = platform
+        .restart_workers(jobset.ns(), jobset.name(), &request)
+        .await
+    {
+        bail!(
+            "restart {} of JobSet {}/{}: {}",
+            request.target,
+            jobset.ns(),
+            jobset.name(),
+            why(&status)
+        );
+    }
+    let mut answer = Answer {
+        namespace: jobset.ns().to_owned(),
+        name: jobset.name().to_owned(),
+        only: request.target.to_string(),
+        request: request.token.clone(),
+        waited_ms: None,
+    };
+    let printer = Printer::new(&args.output);
+    let mut code = DONE;
+    if args.wait {
+        let mut bar = Bar::new(printer.is_for_programs());
+        code = wait(cluster, &request, &mut answer, (since, args.timeout), &mut bar).await?;
+        bar.clear();
+    }
+    print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
+    if code == TIMED_OUT {
+        eprintln!(
+            "error: not all of {} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
+            answer.only, args.timeout, answer.name, answer.namespace
+        );
+    }
+    Ok(code)
+}
+
+async fn try_out(platform: &Platform, jobset: &JobSet, request: &AloneRequest, args: &Restart) -> Result<u8> {
+    let (namespace, name) = (jobset.ns(), jobset.name());
+    let said = match platform.dry_run_workers(namespace, name, request).await {
+        Ok(said) => said,
+        Err(status) => bail!(
+            "try a restart of {} of JobSet {namespace}/{name}: {}",
+            request.target,
+            why(&status)
+        ),
+    };
+    let view = dry_run(namespace, name, &said);
+    print::out(&Printer::new(&args.output).render(&view, |paint| print::dry_run(&view, paint))?)?;
+    Ok(DONE)
+}
+
+fn why(status: &tonic::Status) -> &str {
+    match status.code() {
+        Code::Unimplemented => "the control plane is of a version that cannot restart some workers alone",
+        _ => status.message(),
+    }
+}
+
+async fn wait(
+    cluster: &Cluster,
+    request: &AloneRequest,
+    answer: &mut Answer,
+    (since, timeout): (Instant, Duration),
+    bar: &mut Bar,
+) -> Result<u8> {
+    let mut changes = Changes::of_one(cluster, &answer.name, None).await;
+    loop {
+        let jobset = cluster.jobset(&answer.name).await?;
+        match progress_of_some(&jobset, request) {
+            Progress::Done(_) => {
+                answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
+                return Ok(DONE);
+            }
+            Progress::Ended(why) => {
+                bar.clear();
+                eprintln!("error: {why}");
+                return Ok(FAILED);
+            }
+            Progress::Asked => bar.show(since, "asked for; the control plane has not acted upon it yet"),
+            Progress::UnderWay(how) => bar.show(since, &how),
+        }
+        if since.elapsed() >= timeout {
+            return Ok(TIMED_OUT);
+        }
+        bar.wait(since, &mut changes, since + timeout).await;
+    }
+}
+
+fn words(answer: &Answer, waited: bool) -> String {
+    let Answer {
+        namespace,
+        name,
+        only,
+        ..
+    } = answer;
+    match (answer.waited_ms, waited) {
+        (Some(waited), _) => {
+            format!("{namespace}/{name}: {only} runs again within {waited} ms, as seen from here\n")
+        }
+        (None, true) => format!("{namespace}/{name}: restart of {only} asked for by the platform API\n"),
+        (None, false) => format!(
+            "{namespace}/{name}: restart of {only} asked for by the platform API (--wait waits until it runs)\n"
+        ),
+    }
+}
