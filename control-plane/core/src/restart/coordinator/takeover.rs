@@ -17,7 +17,10 @@ impl Coordinator {
         // The reconciler was faster, with the very generation that this group was about to write.
         let contested = durable.generation == self.generation
             && recreates
-            && matches!(self.state, State::Stopping { .. } | State::Parked { .. });
+            && matches!(
+                self.state,
+                State::Stopping { .. } | State::Parked { .. } | State::Suspended
+            );
         if durable.generation <= self.generation && !contested {
             if durable.generation == self.generation {
                 self.follow_alone(durable);

@@ -1,7 +1,7 @@
 //! A new leader: it restarts nothing that is healthy, and finishes what was begun.
 
 use super::world::World;
-use crate::restart::{DurablePhase, Epoch, Generation, Phase};
+use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase};
 
 #[test]
 fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
@@ -181,4 +181,26 @@ fn a_container_that_ended_meanwhile_is_found_before_the_next_one_comes() {
     world.settle();
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn jobs_that_are_made_anew_at_the_number_of_a_suspension_are_counted() {
+    let mut world = World::running(2, 9);
+    world.confirm = false;
+    world.observed.suspended = true;
+    world.step();
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    // The reconciler was faster, for a Job that has failed.
+    let made_anew = Durable {
+        generation: Generation(1),
+        counter: 1,
+        phase: DurablePhase::Recreating,
+        ..world.observed.durable.clone()
+    };
+    world.observed.durable = made_anew;
+    world.confirm = true;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Suspended");
+    let durable = &world.observed.durable;
+    assert_eq!((durable.generation, durable.counter), (Generation(1), 1));
 }
