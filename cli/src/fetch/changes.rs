@@ -8,8 +8,9 @@ use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Config;
-use kube::runtime::{WatchStreamExt as _, metadata_watcher};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use lockstep_api::{JobSet, labels};
 use tokio::time::Instant;
 
@@ -159,7 +160,7 @@ where
         + Send
         + 'static,
 {
-    metadata_watcher(cluster.api::<K>(scope), which)
+    watcher(cluster.api::<PartialObjectMeta<K>>(scope), which)
         .default_backoff()
         .map(move |event| (number, event.is_ok()))
         .boxed()

@@ -241,8 +241,8 @@ impl Platform {
         };
         let mut request = Request::new(watch);
         request.metadata_mut().insert("authorization", self.token.clone());
-        let begun = tokio::time::timeout(PATIENCE, self.client.clone().watch_groups(request));
-        match begun.await {
+        let mut client = self.client.clone();
+        match tokio::time::timeout(PATIENCE, client.watch_groups(request)).await {
             Ok(stream) => Ok(stream?.into_inner()),
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }

@@ -14,13 +14,12 @@ use tokio::sync::OnceCell;
 use crate::control_plane::{build, free_addresses};
 use crate::fixture::{Case, case};
 use crate::platform::daemon::Daemon;
-use crate::platform::{played, played_alone};
+use crate::platform::played;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_jobset_is_shown_restarted_and_its_history_told alone),
-        case!(some_workers_are_restarted_alone alone),
         case!(check_finds_what_is_wrong_and_says_what_to_do),
         case!(nodes_are_shown_with_their_daemons),
         case!(mistakes_are_named),
@@ -183,130 +182,6 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
     ensure!(last["exitCode"] == 3 && last["rung"] == "Process", "{shown}");
     ensure!(last["tookMs"].as_f64() > Some(0.0), "{shown}");
     Ok(())
-}
-
-async fn some_workers_are_restarted_alone(scene: Scene) -> Result<()> {
-    let [hub, platform] = free_addresses()?;
-    let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
-    let flags = [
-        "--hub-bind-address",
-        &hub_flag,
-        "--platform-bind-address",
-        &platform_flag,
-    ];
-    let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
-    let result = Box::pin(async {
-        let maps: Api<ConfigMap> = Api::namespaced(scene.client(), "lockstep-system");
-        let ca = eventually("the hub's CA", PATIENCE, async || {
-            let map = maps.get("lockstep-hub-ca").await?;
-            map.data
-                .and_then(|mut data| data.remove("ca.crt"))
-                .context("no ca.crt")
-        })
-        .await?;
-        let _daemon = played_alone(&scene, hub, &ca).await?;
-        Box::pin(each_as_it_was_named(&scene, &platform_flag)).await
-    })
-    .await;
-    control_plane.stop().await?;
-    result
-}
-
-async fn each_as_it_was_named(scene: &Scene, server: &str) -> Result<()> {
-    let namespace = &scene.namespace.name;
-    let account = format!("--serviceaccount={namespace}:some");
-    for make in [
-        &["create", "serviceaccount", "some"][..],
-        &[
-            "create",
-            "role",
-            "some",
-            "--verb=get,list,watch,patch",
-            "--resource=jobsets.jobset.x-k8s.io",
-        ],
-        &["create", "rolebinding", "some", "--role=some", &account],
-    ] {
-        scene.namespace.kubectl(make).await?;
-    }
-    let by_platform = ["--server", server, "--service-account", "some"];
-    let with = |args: &[&'static str]| [args, &by_platform[..]].concat();
-    eventually("both run", PATIENCE, async || {
-        let shown = lockstep(scene, &with(&["status", "js"])).await?;
-        shown.says(
-            0,
-            &[
-                "js-a-0  Active  1 of 1 workers up",
-                "js-a-1  Active  1 of 1 workers up",
-                "Running  generation 0",
-            ],
-        )
-    })
-    .await?;
-
-    let tried = lockstep(
-        scene,
-        &with(&["restart", "js", "--worker", "js-a-1/0", "--dry-run"]),
-    )
-    .await?;
-    tried.says(
-        0,
-        &[
-            "1 of 2 workers would be restarted in place, by Process, at generation 1\n",
-            "js-a-0[0]/worker  left alone: it is not meant",
-        ],
-    )?;
-    // One; then all of them, each alone.
-    let done = lockstep(scene, &with(&["restart", "js", "--worker", "js-a-1/0", "--wait"])).await?;
-    done.says(
-        0,
-        &[&format!("{namespace}/js: worker/js-a-1/0 runs again within ")],
-    )?;
-    let shown = lockstep(scene, &with(&["status", "js"])).await?;
-    shown.says(
-        0,
-        &["InSync  generation 0  restarts 0 of 5", "Running  generation 1"],
-    )?;
-    let done = lockstep(
-        scene,
-        &with(&["restart", "js", "--replicated-job", "a", "--wait", "-o", "json"]),
-    )
-    .await?;
-    let done = done.json(0)?;
-    ensure!(
-        done["only"] == "replicatedJob/a" && done["waitedMs"].is_u64(),
-        "{done}"
-    );
-    let shown = lockstep(scene, &with(&["status", "js"])).await?;
-    shown.says(
-        0,
-        &[
-            "InSync  generation 0",
-            "Running  generation 2",
-            "Running  generation 3",
-        ],
-    )?;
-
-    for (args, why) in [
-        (["--job", "js-a-2"], "only.job: the JobSet js in namespace"),
-        (["--worker", "js-a-0/1"], "only.worker.completion_index: "),
-        (["--replicated-job", "b"], "only.replicated_job: "),
-    ] {
-        let refused = lockstep(scene, &with(&["restart", "js", args[0], args[1]])).await?;
-        refused.says(1, &[why])?;
-    }
-    let alone = lockstep(scene, &["restart", "js", "--job", "js-a-0", "--no-platform"]).await?;
-    alone.says(1, &["need the platform API"])?;
-
-    // As somebody else, who may not read events.
-    let user = format!("system:serviceaccount:{namespace}:some");
-    let shown = lockstep(scene, &["history", "js", "--as", &user]).await?;
-    shown.says(1, &["cannot list resource \"events\""])?;
-    let group = ["--as", "somebody", "--as-group", "system:masters"];
-    let shown = lockstep(scene, &[&["history", "js"][..], &group[..]].concat()).await?;
-    shown.says(0, &[])
 }
 
 async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {

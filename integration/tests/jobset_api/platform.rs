@@ -41,24 +41,7 @@ fn group() -> Value {
 
 /// Makes that group, and plays its daemon: its JobSet, and the daemon, which has connected.
 pub(crate) async fn played(scene: &Scene, hub: std::net::SocketAddr, ca: &str) -> Result<(JobSet, Daemon)> {
-    playing(scene, hub, ca, group()).await
-}
-
-/// The same, with workers that are restarted alone.
-pub(crate) async fn played_alone(scene: &Scene, hub: std::net::SocketAddr, ca: &str) -> Result<Daemon> {
-    let mut alone = group();
-    alone["spec"]["replicatedJobs"][0]["template"]["metadata"] =
-        json!({"annotations": {annotations::RESTART_SCOPE: "worker"}});
-    Ok(playing(scene, hub, ca, alone).await?.1)
-}
-
-async fn playing(
-    scene: &Scene,
-    hub: std::net::SocketAddr,
-    ca: &str,
-    group: Value,
-) -> Result<(JobSet, Daemon)> {
-    let made = scene.create(group).await?;
+    let made = scene.create(group()).await?;
     let pods = eventually("two pods", PATIENCE, async || {
         let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
         ensure!(pods.len() == 2, "{}", pods.len());
