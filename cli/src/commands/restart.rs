@@ -46,7 +46,7 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
         bail!("{why}");
     }
     if let Some(only) = args.only.target() {
-        return super::restart_some::run(cluster, &jobset, only, request(), args).await;
+        return Box::pin(super::restart_some::run(cluster, &jobset, only, request(), args)).await;
     }
     if args.dry_run {
         return super::dry_run::run(cluster, &jobset, &request(), &args.output).await;

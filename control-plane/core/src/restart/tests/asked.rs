@@ -241,27 +241,6 @@ fn more_than_may_be_at_once_are_left_alone() {
     assert!(world.observed.durable.handled_alone.is_some());
 }
 
-#[test]
-fn those_that_find_no_room_wait_for_their_turn() {
-    let mut world = running(210);
-    world.confirm = false;
-    for index in 2..102 {
-        world.fail(index);
-    }
-    world.step();
-    ask(&mut world, "replicatedJob/ps t");
-    world.observed.policy.max_restarts = 1000;
-    assert_eq!(
-        preview(&world, "worker/js-workers-0/5 t"),
-        nothing(Unmoved::UnderWay)
-    );
-    world.confirm = true;
-    world.settle();
-    assert!(all_run(&world));
-    assert_eq!(generations(&world)[..2], [0, 0]);
-    assert!(generations(&world)[2..].iter().all(|generation| *generation > 0));
-}
-
 fn preview(world: &World, text: &str) -> Preview {
     world
         .coordinator
