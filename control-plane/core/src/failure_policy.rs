@@ -54,11 +54,13 @@ pub(crate) enum Decision {
 }
 
 /// Decides about the failed Jobs; `None` where none has failed. `counted` is how many restarts count towards `maxRestarts` so far.
+/// Where all Jobs restart `together` none is made anew alone.
 pub(crate) fn decide(
     jobset: &JobSet,
     failed: &[&Job],
     counted: i32,
     features: &Features,
+    together: bool,
 ) -> Option<Decision> {
     let Some(policy) = &jobset.spec.failure_policy else {
         let message = about(messages::FAILED_JOBS, first(failed)?);
@@ -115,7 +117,7 @@ pub(crate) fn decide(
         let replicas = parent.map_or(0, |parent| parent.replicas());
         usize::try_from(replicas).is_ok_and(|replicas| *index < replicas)
     };
-    if let Some(index) = job_index(job).filter(|index| single && known(index)) {
+    if let Some(index) = job_index(job).filter(|index| single && !together && known(index)) {
         return Some(Decision::RestartJob {
             replicated_job: label(job, labels::REPLICATED_JOB_NAME)
                 .unwrap_or_default()

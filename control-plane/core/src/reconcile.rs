@@ -107,6 +107,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if !jobset.is_suspended() && status::all_ready(jobset, &reached) {
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
+    let coordinates = group.as_ref().is_some_and(|group| group.rung.is_some());
     let made_for = group
         .as_ref()
         .filter(|group| group.rung.is_some())
@@ -154,7 +155,9 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
             !execution_policy::awaits_failure(jobset, name, &counts)
         })
         .collect();
-    if let Some(decision) = failure_policy::decide(jobset, &failed, counted, &observed.features) {
+    // In a group all workers restart at a failure: its coordinator would see that of a Job made anew alone as another one, and count it again.
+    let together = coordinated && coordinates;
+    if let Some(decision) = failure_policy::decide(jobset, &failed, counted, &observed.features, together) {
         apply(jobset, decision, coordinated, draft);
         return;
     }

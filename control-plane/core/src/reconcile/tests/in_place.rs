@@ -49,6 +49,37 @@ fn a_failed_job_recreates_the_group_under_a_new_generation() {
 }
 
 #[test]
+fn restart_job_makes_a_whole_group_anew_and_counts_once() {
+    for (action, counts) in [
+        (Action::RestartJob, 1),
+        (Action::RestartJobAndIgnoreMaxRestarts, 0),
+    ] {
+        let mut cluster = Cluster::new(group().rule(rule("one", action)));
+        cluster.features.restart_job = true;
+        cluster.settle();
+        report_all(&mut cluster, Fate::Ready);
+        cluster.settle();
+        cluster.report("js-a-1", Fate::Failed);
+        cluster.settle();
+        let status = cluster.jobset.status.clone().unwrap();
+        let in_place = status.in_place_restart.clone().unwrap();
+        assert_eq!((status.restarts, status.restarts_count_towards_max), (1, counts));
+        // New workers wait for nobody of before, and the coordinator has nothing left to count.
+        assert_eq!(
+            (in_place.restarts, in_place.phase),
+            (counts, Some(InPlacePhase::Recreating))
+        );
+        let of_a = status.replicated_job("a").unwrap();
+        assert!(of_a.job_restarts.is_empty() && of_a.job_restarts_count_towards_max.is_empty());
+        let attempts = cluster
+            .jobs
+            .values()
+            .map(|job| label(job, labels::RESTART_ATTEMPT).unwrap());
+        assert!(attempts.into_iter().all(|attempt| attempt == "1"));
+    }
+}
+
+#[test]
 fn a_recreation_by_the_coordinator_deletes_the_jobs_of_before() {
     let mut cluster = Cluster::new(group());
     cluster.settle();
