@@ -10,6 +10,10 @@ use super::Coordinator;
 const CLOCKS_APART_MS: u64 = 2_000;
 /// How soon a Job that ends its pods says so, milliseconds.
 const JOB_SAYS_WITHIN_MS: u64 = 30_000;
+/// For so long after its time is over a Job is waited for that has not said so, milliseconds. After that it is this clock that is wrong.
+const JOB_IS_OVERDUE_MS: u64 = 60_000;
+/// How long a Job whose time is limited is waited for, where it is not over by this clock: that may be wrong, milliseconds.
+const JOB_MAY_SAY_WITHIN_MS: u64 = 2_000;
 
 pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
 
@@ -46,8 +50,8 @@ impl Coordinator {
                     self.held.entry(identity).or_insert(deadline);
                 }
                 Some(TerminalAction::Replace) | None => {
-                    if Self::is_being_ended(&cause, view, now) {
-                        let soon = now.plus_millis(observed.policy.timeout_ms.min(JOB_SAYS_WITHIN_MS));
+                    if let Some(within_ms) = Self::may_be_ended(&cause, view, now) {
+                        let soon = now.plus_millis(observed.policy.timeout_ms.min(within_ms));
                         self.held.entry(identity).or_insert(soon);
                     }
                 }
@@ -63,13 +67,12 @@ impl Coordinator {
         found
     }
 
-    /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so.
-    fn is_being_ended(cause: &Cause, view: &View<'_>, now: UnixNanos) -> bool {
+    /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so, and within how many
+    /// milliseconds that is known. The clocks of the two may differ by anything: what this one says decides about the wait alone.
+    fn may_be_ended(cause: &Cause, view: &View<'_>, now: UnixNanos) -> Option<u64> {
         let identity = cause.identity.as_ref();
         let slot = identity.and_then(|identity| view.slots.get_key_value(identity));
-        let Some((identity, slot)) = slot else {
-            return false;
-        };
+        let (identity, slot) = slot?;
         // A worker that fails by itself, with its agent there to tell, was not ended by anybody.
         let from_outside = match cause.reason {
             Reason::ContainerLost | Reason::PodLost => true,
@@ -77,12 +80,21 @@ impl Coordinator {
             _ => false,
         };
         if !from_outside {
-            return false;
+            return None;
         }
         let mut slots = view.slots.iter();
         let early = |(of, slot): (&&Identity, &Slot<'_>)| of.job == identity.job && slot.done;
-        let over = |at: UnixNanos| now.plus_millis(CLOCKS_APART_MS) >= at;
-        slot.worker.ends_at.is_some_and(over) || slot.worker.ends_early && slots.any(early)
+        if slot.worker.ends_early && slots.any(early) {
+            return Some(JOB_SAYS_WITHIN_MS);
+        }
+        slot.worker.ends_at.map(|at| {
+            let is_over = now.plus_millis(CLOCKS_APART_MS) >= at && now < at.plus_millis(JOB_IS_OVERDUE_MS);
+            if is_over {
+                JOB_SAYS_WITHIN_MS
+            } else {
+                JOB_MAY_SAY_WITHIN_MS
+            }
+        })
     }
 
     fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {

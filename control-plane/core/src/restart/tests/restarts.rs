@@ -562,6 +562,39 @@ fn that_a_job_ends_its_workers_is_not_believed_for_ever() {
 }
 
 #[test]
+fn a_clock_that_is_wrong_neither_restarts_the_workers_of_a_job_whose_time_is_over_nor_holds_others() {
+    for wrong_ms in [-36_000_000_i64, -300_000, 300_000, 36_000_000] {
+        // What the Job's clock says, by this one.
+        let at = |world: &World, millis: i64| UnixNanos(world.now.0 + (millis - wrong_ms) * 1_000_000);
+        let mut world = World::running(3, 3);
+        let over = at(&world, 0);
+        for worker in world.observed.workers.values_mut() {
+            worker.ends_at = Some(over);
+        }
+        ended_from_outside(&mut world);
+        world.tick(1_000);
+        world.settle();
+        for worker in world.observed.workers.values_mut() {
+            worker.ending = true;
+        }
+        world.tick(600_000);
+        world.settle();
+        assert_eq!(world.restarts(), 0, "the Job says soon that its time is over");
+
+        let mut world = World::running(3, 3);
+        let has_time = at(&world, 3_600_000);
+        for worker in world.observed.workers.values_mut() {
+            worker.ends_at = Some(has_time);
+        }
+        world.lose_pod(1);
+        world.step();
+        world.tick(2_000);
+        world.step();
+        assert_eq!(world.restarts(), 1, "it says nothing");
+    }
+}
+
+#[test]
 fn a_worker_that_fails_by_itself_was_not_ended_by_its_job() {
     let mut world = World::running(3, 3);
     let now = world.now;
