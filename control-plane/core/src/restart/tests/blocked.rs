@@ -153,6 +153,37 @@ fn a_container_that_ended_says_nothing_of_the_one_after_it_that_has_no_agent() {
 }
 
 #[test]
+fn a_worker_that_came_up_without_its_agent_is_named_and_holds_a_restart_no_longer_than_the_time_out() {
+    for leader in [1, 2] {
+        let mut world = World::running(2, 3);
+        // Its container was created while nobody was there to put an agent in front: it runs, and no daemon has anything to say of it.
+        let name = unreport(&mut world, 1);
+        world.step();
+        world.fail(0);
+        world.settle();
+        if leader > 1 {
+            world.new_leader(leader);
+            world.step();
+            world.tick(15_000);
+        }
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "Stopping");
+        world.tick(60_000);
+        let named = Some((BlockedReason::WorkerNotReported, name));
+        assert!(leader > 1 || blockage(&mut world) == named);
+        world.settle();
+        assert_eq!((world.recreations, world.observed.durable.counter), (1, 1));
+        world.observed.old_pods = 0;
+        world.pod(0);
+        world.pod(1);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+        assert_eq!((world.recreations, world.observed.durable.counter), (1, 1));
+    }
+}
+
+#[test]
 fn an_old_pod_that_stays_holds_new_workers_back_and_is_named_after_the_time_out() {
     let mut world = World::running(2, 3);
     world.set_phase(1, Phase::Unlinked);
