@@ -285,9 +285,12 @@ impl Coordinator {
                 if !self.act_on(failures, observed, view, now, out)
                     && let State::Releasing { deadline } = self.state
                 {
-                    if self.barrier(view).all(|(identity, slot)| {
-                        self.apart.concerns(identity) || self.has_followed(identity, slot)
-                    }) {
+                    let all_there = self.stages_are_there(observed, view);
+                    if all_there
+                        && self.barrier(view).all(|(identity, slot)| {
+                            self.apart.concerns(identity) || self.has_followed(identity, slot)
+                        })
+                    {
                         self.state = State::InSync;
                     } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
                         self.recreate(Self::cause_of(Reason::TimedOut), now, out);
@@ -373,11 +376,6 @@ impl Coordinator {
                 .barrier(view)
                 .any(|(_, slot)| slot.parked_at(self.generation));
         }
-        let expected = |stage: &String| {
-            mutants::is(Mutant::ForgetDeletedJobs)
-                || observed.finished_stages.contains(stage)
-                || view.slots.values().any(|slot| slot.worker.stage == *stage)
-        };
         let unseen = |slot: &Slot<'_>| {
             let may_run = |pod: &PodFact| {
                 pod.running
@@ -392,11 +390,20 @@ impl Coordinator {
                 && (slot.worker.rung == Rung::Process || slot.ended.is_none())
                 && slot.worker.pods.iter().any(may_run)
         };
-        self.started.iter().all(expected)
+        self.stages_are_there(observed, view)
             && !view.slots.values().any(unseen)
             && self.barrier(view).all(|(identity, slot)| {
                 slot.parked_at(self.generation) && !self.escalation.condemns(identity)
             })
+    }
+
+    /// Whether each stage that has started has Jobs, or has finished.
+    fn stages_are_there(&self, observed: &Observed, view: &View<'_>) -> bool {
+        self.started.iter().all(|stage| {
+            mutants::is(Mutant::ForgetDeletedJobs)
+                || observed.finished_stages.contains(stage)
+                || view.slots.values().any(|slot| slot.worker.stage == *stage)
+        })
     }
 
     /// Acts on failures, the earliest first. Whether that concerns the whole group.

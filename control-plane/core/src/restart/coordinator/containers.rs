@@ -3,6 +3,8 @@
 //! The node daemon knows which generation a container belongs to: the one that its predecessor was stopped, or had ended by itself, for. The
 //! first of a pod, and one whose predecessor ended at the present generation, belong to none until the coordinator says so.
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::super::view::{Slot, View};
 use super::super::{Cause, Desired, Identity, Incarnation, Observed, Phase, Reason, Report, Rung, UnixNanos};
 use super::evidence::MakeCause;
@@ -36,7 +38,7 @@ impl Coordinator {
         let seat = self.seats.get(identity);
         if let Some(report) = seat.and_then(|seat| observed.reports.get(seat))
             && let Phase::Lost(exit) = report.phase
-            && report.generation == self.generation
+            && (report.generation == self.generation || mutants::is(Mutant::CountStopped))
         {
             let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
             return Some(cause(Reason::WorkerExited, pod, node, Some(exit), at));
@@ -45,7 +47,8 @@ impl Coordinator {
         let pods = &slot.worker.pods;
         let lost = match seat {
             Some(seat) => !pods.iter().any(|pod| pod.uid == seat.pod_uid),
-            None => started && pods.is_empty(),
+            // While a group is being released it is what is waited for, and its pod may go before that.
+            None => started && pods.is_empty() && (!self.is_releasing() || mutants::is(Mutant::CountAwaited)),
         };
         if lost {
             return Some(cause(Reason::PodLost, "", "", None, None));
@@ -62,16 +65,31 @@ impl Coordinator {
         })
     }
 
-    /// For a new leader: the container that was the worker last, at the present generation. One that has ended was not dealt with yet, unless a
-    /// restart is under way.
+    /// Whether no container of an earlier generation is left, as far as anybody can see.
+    pub(super) fn all_stopped(&self, view: &View<'_>) -> bool {
+        let containers = view
+            .slots
+            .values()
+            .filter(|slot| slot.counts() && slot.worker.rung == Rung::Container);
+        containers
+            .filter_map(|slot| slot.current)
+            .all(|(_, report)| match report.phase {
+                Phase::Fresh => true,
+                Phase::Unlinked => false,
+                _ => report.generation >= self.generation,
+            })
+    }
+
+    /// For a new leader: the container that was the worker last, at the present generation. One that has ended was not dealt with yet, unless
+    /// `absorbed`: others are still being stopped.
     pub(super) fn container_before<'a>(
         &self,
         slot: &Slot<'a>,
-        under_way: bool,
+        absorbed: bool,
     ) -> Option<(&'a Incarnation, &'a Report)> {
         let last = match slot.current {
             Some(current) => Some(current).filter(|(_, report)| report.phase == Phase::Running),
-            None => slot.ended.filter(|_| !under_way),
+            None => slot.ended.filter(|_| !absorbed),
         };
         last.filter(|(_, report)| report.generation == self.generation)
     }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::super::{Identity, Observed};
 use super::{Coordinator, State};
 
@@ -14,12 +16,14 @@ impl Coordinator {
         self.seats.contains_key(identity)
             || self.joined.contains(&identity.place())
             || self.apart.concerns(identity)
+            || mutants::is(Mutant::ExtrasAreExpected)
     }
 
     /// Extras that are not wanted any more have not joined: should they be wanted again, they come anew. What belongs to a Job that is away for a
     /// while is lost with it.
     pub(super) fn forget_unwanted_extras(&mut self, observed: &Observed) {
-        if self.joined.is_empty() && !observed.workers.values().any(|worker| worker.extra) {
+        let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.extra);
+        if none || mutants::is(Mutant::UnwantedIsLost) {
             return;
         }
         let from = |job: &str, index| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::super::view::View;
+use super::super::view::{Slot, View};
 use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, Rung, Scope, UnixNanos};
 use super::{Coordinator, State};
 
@@ -41,6 +41,9 @@ impl Coordinator {
             // A container that is followed by another at the same generation has ended, and that was dealt with.
             let follows = container && report.phase == Phase::Running;
             if starts && (follows || !self.seats.contains_key(*identity)) {
+                if container && report.phase == Phase::Fresh && slot.ended.is_none() && self.is_releasing() {
+                    self.note_replaced(slot);
+                }
                 self.seats.insert((*identity).clone(), incarnation.clone());
                 self.newcomers.insert((*identity).clone());
             }
@@ -53,6 +56,17 @@ impl Coordinator {
             if !matches!(report.phase, Phase::Parked | Phase::Unlinked) {
                 self.unseen.remove(*identity);
             }
+        }
+    }
+
+    /// A container without an agent comes up in another pod than before.
+    fn note_replaced(&mut self, slot: &Slot<'_>) {
+        if !self.started.contains(&slot.worker.stage) {
+            return;
+        }
+        self.rung = self.rung.max(Some(Rung::Pod));
+        if let Some(timeline) = &mut self.timeline {
+            timeline.replaced += 1;
         }
     }
 

@@ -150,9 +150,10 @@ impl Coordinator {
             || observed.durable.generation < self.generation
             || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
         self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
+        let absorbed = under_way && !self.all_stopped(view);
         for (identity, slot) in &view.slots {
             let seat = match slot.worker.rung {
-                Rung::Container => self.container_before(slot, under_way),
+                Rung::Container => self.container_before(slot, absorbed),
                 _ => slot
                     .current
                     // Who is parked may never have run.

@@ -92,6 +92,43 @@ fn a_failure_after_all_were_stopped_is_another_restart() {
 }
 
 #[test]
+fn a_pod_that_is_deleted_is_one_failure_and_not_another_once_it_is_gone() {
+    let mut nodes = Nodes::running(2, 3);
+    // Its container ends first, while Kubernetes still shows the pod as it was.
+    nodes.end(0, KILLED);
+    nodes.look();
+    nodes.daemon(1);
+    nodes.look();
+    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    nodes.lose_pod(0);
+    nodes.look();
+    nodes.pod(0);
+    nodes.settle();
+    assert_eq!(nodes.coordinator.state_name(), "InSync");
+    assert_eq!((nodes.restarts(), nodes.observed.durable.counter), (1, 1));
+    assert_eq!((nodes.stops, nodes.running_at(Generation(1))), (1, 2));
+    assert_eq!(nodes.observed.durable.rung, Some(Rung::Pod));
+}
+
+#[test]
+fn a_new_leader_acts_on_a_failure_after_all_were_stopped() {
+    let mut nodes = Nodes::running(2, 3);
+    nodes.end(0, CRASHED);
+    nodes.look();
+    for index in 0..2 {
+        nodes.daemon(index);
+        nodes.kubelet(index);
+    }
+    assert_eq!(nodes.running_at(Generation(1)), 2);
+    nodes.end(1, CRASHED);
+    nodes.new_leader(2);
+    nodes.settle();
+    assert_eq!(nodes.coordinator.state_name(), "InSync");
+    assert_eq!(nodes.observed.durable.counter, 2);
+    assert_eq!(nodes.running_at(Generation(2)), 2);
+}
+
+#[test]
 fn a_worker_that_kubelet_makes_wait_too_long_leads_to_a_recreation_that_is_not_counted_again() {
     let mut nodes = Nodes::running(2, 3);
     nodes.end(0, CRASHED);
