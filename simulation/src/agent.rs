@@ -13,6 +13,7 @@ use lockstep_pod_agent::target::{
 };
 
 use crate::event::{Event, NodeIndex, ProcessId};
+use crate::plain::Plain;
 use crate::time::{MS, SEC, Time, US, unix};
 use crate::worker::Process;
 use crate::world::World;
@@ -28,7 +29,10 @@ pub(crate) struct Container {
     pub(crate) jobset_uid: String,
     pub(crate) recreation: i32,
     pub(crate) identity: Identity,
+    /// Idle where there is no agent.
     pub(crate) machine: Machine,
+    /// Where there is none.
+    pub(crate) plain: Option<Plain>,
     created: Time,
     /// Whether PID 1 lives.
     pub(crate) lives: bool,
@@ -36,7 +40,7 @@ pub(crate) struct Container {
     ending: i32,
     /// Exit code, and when it ended.
     pub(crate) exit: Option<(i32, Time)>,
-    /// The last generation that the worker was started with here.
+    /// The last generation that the worker was started with here. Without an agent: the one that it belongs to.
     pub(crate) started: Option<u64>,
     /// The worker itself, while it is not reaped.
     pub(crate) worker: Option<ProcessId>,
@@ -66,6 +70,7 @@ impl Container {
             recreation,
             identity,
             machine: Machine::new(moment),
+            plain: None,
             created: now,
             lives: true,
             ending: 0,
@@ -86,7 +91,8 @@ impl Container {
 
     /// The worker runs and nobody has told it to stop.
     pub(crate) fn runs_undisturbed(&self) -> bool {
-        self.lives && self.worker.is_some() && self.machine.status().phase == Phase::Running
+        let released = self.plain.is_some() || self.machine.status().phase == Phase::Running;
+        self.lives && self.worker.is_some() && released
     }
 }
 
@@ -213,7 +219,8 @@ impl World {
     }
 
     pub(crate) fn agent_connect_later(&mut self, id: &str) {
-        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+        let with_agent = |container: &&mut Container| container.lives && container.plain.is_none();
+        let Some(container) = self.containers.get_mut(id).filter(with_agent) else {
             return;
         };
         let pause = container.pause;
@@ -349,8 +356,16 @@ impl World {
         container.exit = Some((code, now));
         let (node, pod) = (container.node, container.pod.clone());
         self.say(|| format!("{id}: the container ends with {code}"));
+        let at = unix(now, self.nodes[node].clock_ahead);
+        if let Some(plain) = self
+            .containers
+            .get_mut(id)
+            .and_then(|container| container.plain.as_mut())
+        {
+            plain.ended = at;
+        }
         if self.nodes[node].up {
-            let at = unix(now, self.nodes[node].clock_ahead);
+            self.daemon_has_news(node);
             let ended = DaemonInput::Exited(ContainerId::from(id), crate::daemon::exit(code), at);
             self.daemon_told(node, ended);
             // Kubelet looks once a second, or is told a little sooner.
@@ -361,6 +376,14 @@ impl World {
 
     /// Somebody outside sends SIGTERM to PID 1.
     pub(crate) fn container_terminate(&mut self, id: &str) {
+        if self
+            .containers
+            .get(id)
+            .is_some_and(|container| container.plain.is_some())
+        {
+            self.processes_terminate(id);
+            return;
+        }
         let signal = Input::Signal {
             signo: 15,
             outside: true,
@@ -380,7 +403,9 @@ impl World {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
-        if container.worker == Some(process) {
+        if container.worker == Some(process) && container.plain.is_some() {
+            self.plain_ended(id, exit);
+        } else if container.worker == Some(process) {
             self.note_end(id);
             if let Some(container) = self.containers.get_mut(id) {
                 container.worker = None;

@@ -173,7 +173,10 @@ impl World {
             return;
         };
         let unbound = pod.node.is_none();
-        self.note_pod_loss(uid);
+        let worker = (pod.job.clone(), pod.index);
+        if !self.lets_go(&worker, uid) {
+            self.note_pod_loss(uid);
+        }
         self.api.change_pod(uid, |pod| {
             pod.deleting = Some(now);
             if unbound {
@@ -221,6 +224,7 @@ impl World {
             .filter(|pod| pod.phase == PodPhase::Succeeded)
             .map(|pod| pod.index)
             .chain(completed(job))
+            .filter(|index| *index < width(job))
             .collect();
         self.note_failures(&uid, &pods);
         let fails = job_is_failed(job, &pods);
@@ -254,6 +258,10 @@ impl World {
             }
         } else {
             self.delete_surplus(&live, &done);
+            // The Job was made smaller.
+            for pod in live.iter().filter(|pod| pod.index >= width(job)) {
+                self.delete_pod(&pod.uid);
+            }
             self.create_pods(job, &uid, &live, &done);
         }
         count(&mut status, &pods, &done);

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_node_daemon::link::convert;
+use lockstep_node_daemon::plain;
+use lockstep_node_daemon::worker::driver;
 use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
@@ -15,13 +17,22 @@ use crate::kubelet::LocalPod;
 use crate::time::{MS, SEC, Time, US, unix};
 use crate::world::World;
 
+/// Time between listings without news.
+const RELIST: Time = 60 * SEC;
+
 /// One node daemon; what it is while it does not run counts for nothing.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) life: u32,
     pub(crate) runs: bool,
     table: Table,
-    outbox: Outbox,
+    /// Workers without an agent.
+    pub(crate) plain: plain::state::Table,
+    /// When the last listing of theirs arrives.
+    pub(crate) listed: Time,
+    /// When it lists next without any news.
+    lists_again: Time,
+    pub(crate) outbox: Outbox,
     links: BTreeMap<ContainerId, LinkId>,
     next_link: u64,
     pub(crate) stream: Option<StreamId>,
@@ -35,6 +46,9 @@ impl Daemon {
             life: 0,
             runs: false,
             table: Table::new(0),
+            plain: plain::state::Table::new(0, BTreeMap::new()),
+            listed: 0,
+            lists_again: 0,
             outbox: Outbox::default(),
             links: BTreeMap::new(),
             next_link: 0,
@@ -61,12 +75,14 @@ impl World {
         }
         // What /proc/uptime shows has steps of 10 ms.
         let uptime = (self.now - self.nodes[node].booted_at) / (10 * MS) * (10 * MS);
+        let records = self.nodes[node].records.all();
         let daemon = &mut self.nodes[node].daemon;
         let life = daemon.life + 1;
         *daemon = Daemon {
             life,
             runs: true,
             table: Table::new(uptime),
+            plain: plain::state::Table::new(uptime, records),
             ..Daemon::new()
         };
         self.say(|| format!("node-{node}: the daemon starts"));
@@ -104,6 +120,9 @@ impl World {
 
     /// NRI tells a plugin that has just connected of everything.
     pub(crate) fn daemon_synchronize(&mut self, node: NodeIndex, daemon: u32) {
+        if self.scenario.plain {
+            return;
+        }
         let local = &self.nodes[node].local;
         let pods = local.values().map(pod_fact).collect();
         let containers = local
@@ -128,6 +147,15 @@ impl World {
     /// A listing through CRI.
     pub(crate) fn daemon_list(&mut self, node: NodeIndex, daemon: u32) {
         if !self.daemon_lives(node, daemon) {
+            return;
+        }
+        if self.scenario.plain {
+            self.daemon_news(node, daemon);
+            let again = &mut self.nodes[node].daemon.lists_again;
+            if *again <= self.now {
+                *again = self.now + RELIST;
+                self.queue.push(*again, Event::DaemonList { node, daemon });
+            }
             return;
         }
         let mark = self.nodes[node].daemon.table.mark();
@@ -179,6 +207,9 @@ impl World {
     pub(crate) fn daemon_input(&mut self, node: NodeIndex, daemon: u32, input: Input) {
         if !self.daemon_lives(node, daemon) {
             return;
+        }
+        if let Some(of_plain) = driver::of_both(&input) {
+            self.daemon_plain(node, daemon, of_plain);
         }
         let now = unix(self.now, self.nodes[node].clock_ahead);
         let daemon = &mut self.nodes[node].daemon;
@@ -247,6 +278,7 @@ impl World {
             .table
             .snapshot()
             .into_iter()
+            .chain(daemon.plain.snapshot())
             .map(convert::worker_state)
             .collect()
     }

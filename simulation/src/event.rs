@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lockstep_api::JobSet;
 use lockstep_core::Plan;
+use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::LinkId;
 use lockstep_pod_agent::target::{Exit, Status, Target};
@@ -174,6 +175,23 @@ pub(crate) enum Event {
         node: NodeIndex,
         daemon: u32,
         input: Input,
+    },
+    /// What concerns workers without an agent alone.
+    DaemonPlain {
+        node: NodeIndex,
+        daemon: u32,
+        input: plain::state::Input,
+    },
+    /// A container has started or ended a while ago: the daemon lists.
+    DaemonNews {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    /// The daemon's request to stop a container arrives.
+    StopContainer {
+        node: NodeIndex,
+        daemon: u32,
+        container: String,
     },
     NodeStart {
         node: NodeIndex,

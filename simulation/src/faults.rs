@@ -47,6 +47,8 @@ pub(crate) enum Fault {
     EditTimeout,
     DeleteJob,
     DeleteJobSet,
+    /// Of a RayCluster.
+    Scale,
 }
 
 const OF_LOCKSTEP: &[Fault] = &[
@@ -114,7 +116,9 @@ impl World {
                 _ => OF_PEOPLE,
             },
         };
-        if let Some(fault) = self.rng.pick(among).copied() {
+        if self.scenario.elastic && self.rng.percent(20) {
+            self.fault(Fault::Scale);
+        } else if let Some(fault) = self.rng.pick(among).copied() {
             self.fault(fault);
         }
         let shortest = if self.scenario.profile == Profile::Clean {
@@ -301,6 +305,7 @@ impl World {
                 }
             }
             Fault::DeleteJobSet => self.delete_jobset(),
+            Fault::Scale => self.scale(),
         }
     }
 
@@ -344,7 +349,7 @@ impl World {
     }
 
     /// Somebody changes the JobSet.
-    fn edit(&mut self, change: impl FnOnce(&mut JobSet, Time)) {
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut JobSet, Time)) {
         let Some(jobset) = self.api.jobset.clone() else {
             return;
         };

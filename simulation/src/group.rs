@@ -229,7 +229,11 @@ impl World {
     fn group_writes(&mut self, replica: ReplicaIndex, known: &Arc<JobSet>, wanted: &Durable) {
         let change = real::Change {
             durable: Some(wanted.clone()),
-            kind: Some(InPlaceKind::Supervised),
+            kind: Some(if self.scenario.plain {
+                InPlaceKind::Plain
+            } else {
+                InPlaceKind::Supervised
+            }),
             conditions: None,
         };
         let patch = Box::new(real::patch(known, &change, self.timestamp()));

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod containers;
+
 use lockstep_api::{JobSet, Target, annotations::RestartScope};
 use lockstep_core::restart::{self, Announcement, Durable, DurablePhase, Reason, Scope};
 use lockstep_pod_agent::target::{Exit, Heartbeat, Phase, Status};
@@ -46,6 +48,16 @@ pub(crate) struct Truth {
     causes: Vec<Cause>,
     /// The last generation that each worker was started with.
     starts: BTreeMap<Identity, u64>,
+    /// The last container of each worker without an agent.
+    begun: BTreeMap<Identity, String>,
+    /// The last one of each that was stopped, for which generation, and in which life of which node: what was written down outlives no other.
+    stopped: BTreeMap<Identity, (u64, String, (usize, u32))>,
+    /// Workers that ran together with all others, at this generation, when they last ended.
+    together: BTreeMap<Identity, u64>,
+    /// Pods of workers that were let go.
+    let_go: BTreeSet<String>,
+    /// Containers that were stopped for restarts.
+    pub(crate) stops: u32,
     /// When each worker last ended.
     ended: BTreeMap<Identity, Time>,
     /// The highest generation that anybody has wished for.
@@ -118,6 +130,10 @@ impl World {
 
     fn is_restarted_alone(&self, worker: &Identity) -> bool {
         let jobset = &self.scenario.jobset;
+        // Without an agent nobody is.
+        if self.scenario.plain {
+            return false;
+        }
         let stage = worker.0.split('-').nth(1).unwrap_or_default();
         jobset
             .replicated_job(stage)
@@ -136,6 +152,12 @@ impl World {
         self.note(0, highest + 3, false);
     }
 
+    /// A worker that was let go is wanted again before all have forgotten it.
+    pub(crate) fn note_return(&mut self) {
+        let highest = self.truth.highest;
+        self.note(0, highest + 3, true);
+    }
+
     pub(crate) fn note_job_failure(&mut self) {
         self.note_any(true);
     }
@@ -150,13 +172,34 @@ impl World {
             return;
         };
         let (status, worker) = (container.machine.status(), container.identity.clone());
-        if status.phase == Phase::Fresh {
-            let highest = self.truth.highest;
-            self.note_of(&worker, 0, highest);
+        let generation = if container.plain.is_some() {
+            self.record_of(id).map(|record| record.generation)
         } else {
-            let generation = status.generation;
-            self.note_of(&worker, generation, generation);
+            (status.phase != Phase::Fresh).then_some(status.generation)
+        };
+        match generation {
+            Some(generation) => self.note_of(&worker, generation, generation),
+            None => {
+                let highest = self.truth.highest;
+                self.note_of(&worker, 0, highest);
+            }
         }
+    }
+
+    /// Kubelet ends a container because its pod is to go.
+    pub(crate) fn note_end_of_pod(&mut self, id: &str) {
+        let container = self.containers.get(id);
+        let worker = container.map(|container| (container.identity.clone(), container.pod.clone()));
+        if worker.is_some_and(|(worker, pod)| !self.lets_go(&worker, &pod)) {
+            self.note_loss(id);
+        }
+    }
+
+    /// What a worker did before is forgotten.
+    pub(crate) fn forget_worker(&mut self, worker: &Identity, pod: &str) {
+        self.truth.let_go.insert(pod.to_owned());
+        self.truth.starts.remove(worker);
+        self.truth.ended.remove(worker);
     }
 
     /// A pod is about to go away.
@@ -291,6 +334,8 @@ impl World {
                     .iter()
                     .any(|of_all| lower < *of_all && *of_all <= higher)
             };
+            // Who was let go is on its way out, and nobody waits for that.
+            let counts = counts && self.is_wanted(&other.identity) && !self.truth.let_go.contains(&other.pod);
             if counts && let Some(process) = other.processes.values().find(apart) {
                 let what = format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",
@@ -360,7 +405,7 @@ impl World {
         let jobset = self.api.jobset.as_ref()?;
         let started = durable_of(jobset).started;
         let stage = |identity: &Identity| identity.0.split('-').nth(1).unwrap_or_default().to_owned();
-        if before < generation || !started.contains(&stage(identity)) {
+        if before < generation || !started.contains(&stage(identity)) || !self.has_joined(identity) {
             return None;
         }
         let mut peers = self.containers.values().filter(|other| {
@@ -379,7 +424,9 @@ impl World {
             .get(id)
             .filter(|container| container.worker.is_some())
         {
-            self.truth.ended.insert(container.identity.clone(), self.now);
+            let identity = container.identity.clone();
+            self.truth.ended.insert(identity, self.now);
+            self.note_together(id);
         }
     }
 
@@ -537,7 +584,10 @@ impl World {
                     .values()
                     .filter(|container| container.identity == identity && container.runs_undisturbed())
                     .filter(|container| {
-                        let generation = container.machine.status().generation;
+                        let generation = match container.plain {
+                            Some(_) => container.started.unwrap_or(u64::MAX),
+                            None => container.machine.status().generation,
+                        };
                         let of_all = generation == durable.generation.0;
                         let alone = self.is_restarted_alone(&identity)
                             && (durable.generation.0..=latest(&durable)).contains(&generation);

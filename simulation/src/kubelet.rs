@@ -1,6 +1,6 @@
 //! Nodes: kubelet and containerd, as far as pods begin, end and are deleted there.
 //!
-//! A container is not created while the daemon is away: the plugin that injects the agent is required of containerd.
+//! A container that is to have an agent is not created while the daemon is away: the plugin that injects the agent is required of containerd.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use crate::agent::Container;
 use crate::api_server::PodPhase;
 use crate::daemon::{Daemon, pod_fact};
 use crate::event::{Event, NodeIndex};
-use crate::time::{MS, SEC, Time};
+use crate::plain::{Memory, Plain};
+use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 
 /// Time between SIGTERM and SIGKILL of a pod that is deleted.
@@ -32,6 +33,8 @@ pub(crate) struct Node {
     /// How wrong its wall clock is, nanoseconds.
     pub(crate) clock_ahead: i64,
     pub(crate) daemon: Daemon,
+    /// What its daemons write down.
+    pub(crate) records: Memory,
     /// The pods that kubelet looks after, by UID.
     pub(crate) local: BTreeMap<String, LocalPod>,
 }
@@ -67,6 +70,7 @@ impl Node {
             booted_at: 0,
             clock_ahead: 0,
             daemon: Daemon::new(),
+            records: Memory::default(),
             local: BTreeMap::new(),
         }
     }
@@ -182,7 +186,9 @@ impl World {
             };
             let (sandbox, fact) = pod_fact(&local);
             self.nodes[node].local.insert(uid.to_owned(), local);
-            self.daemon_told(node, Input::PodStarted(sandbox, fact));
+            if !self.scenario.plain {
+                self.daemon_told(node, Input::PodStarted(sandbox, fact));
+            }
         }
         if leaving || gone {
             self.kubelet_terminates(node, uid);
@@ -205,7 +211,7 @@ impl World {
         pod.terminating = true;
         let current = pod.containers.last().cloned();
         if let Some(id) = current {
-            self.note_loss(&id);
+            self.note_end_of_pod(&id);
             self.container_terminate(&id);
         }
         let (life, pod) = (self.nodes[node].life, uid.to_owned());
@@ -221,7 +227,7 @@ impl World {
             .get(uid)
             .and_then(|pod| pod.containers.last().cloned());
         if let Some(id) = current {
-            self.note_loss(&id);
+            self.note_end_of_pod(&id);
             self.container_kill(&id, 137);
         }
         self.kubelet_later(node, uid, MS);
@@ -241,7 +247,9 @@ impl World {
             self.kubelet_later(node, uid, 500 * MS);
             return;
         }
-        if let Some(pod) = self.nodes[node].local.remove(uid) {
+        if let Some(pod) = self.nodes[node].local.remove(uid)
+            && !self.scenario.plain
+        {
             for id in &pod.containers {
                 self.daemon_told(node, Input::Removed(id.as_str().into()));
             }
@@ -270,12 +278,13 @@ impl World {
             self.kubelet_later(node, uid, MS);
             return;
         }
-        if !self.nodes[node].daemon.runs {
+        let is_plain = self.scenario.plain;
+        if !is_plain && !self.nodes[node].daemon.runs {
             self.kubelet_creates(node, uid, 500 * MS);
             return;
         }
         let id = self.api.uid("c");
-        let container = Container::new(
+        let mut container = Container::new(
             self.now,
             self.nodes[node].clock_ahead,
             (node, uid.to_owned()),
@@ -285,6 +294,14 @@ impl World {
                 (pod.job.clone(), pod.index),
             ),
         );
+        if is_plain {
+            let created = unix(self.now, self.nodes[node].clock_ahead);
+            container.plain = Some(Plain {
+                attempt: u32::try_from(pod.containers.len()).unwrap_or(u32::MAX),
+                created,
+                ended: created,
+            });
+        }
         self.say(|| {
             format!(
                 "{id}: container of {}[{}] in pod {uid} on node-{node}",
@@ -297,13 +314,17 @@ impl World {
             pod.restarts += u32::from(!pod.containers.is_empty());
             pod.containers.push(id.clone());
         }
-        let created = Input::Created {
-            pod: uid.into(),
-            id: id.as_str().into(),
-            name: "worker".to_owned(),
-        };
-        self.daemon_told(node, created);
-        self.agent_connect(&id);
+        if is_plain {
+            self.plain_start(&id);
+        } else {
+            let created = Input::Created {
+                pod: uid.into(),
+                id: id.as_str().into(),
+                name: "worker".to_owned(),
+            };
+            self.daemon_told(node, created);
+            self.agent_connect(&id);
+        }
         let after = self.rng.span(5 * MS, 300 * MS);
         self.kubelet_later(node, uid, after);
     }
@@ -356,6 +377,7 @@ impl World {
         self.daemon_crash(node);
         self.nodes[node].up = false;
         self.nodes[node].life += 1;
+        self.nodes[node].records = Memory::default();
         let now = self.now;
         for id in &containers {
             if let Some(container) = self.containers.get_mut(id) {

@@ -58,12 +58,13 @@ fn main() -> ExitCode {
             });
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "{} seeds, {} events, {} restarts ({} of one worker alone, {} of these asked for), {} failures in {seconds:.1} s",
+                "{} seeds, {} events, {} restarts ({} of one worker alone, {} of these asked for), {} containers stopped, {} failures in {seconds:.1} s",
                 report.seeds,
                 report.events,
                 report.restarts,
                 report.alone,
                 report.requested,
+                report.stops,
                 report.failures.len()
             );
             if report.failures.is_empty() {

@@ -183,10 +183,23 @@ impl World {
             if !exact {
                 return false;
             }
-            let suspend = match change.change {
+            let suspend = match &change.change {
                 Change::Suspend => true,
                 Change::Resume(_) => false,
-                Change::Scale(_) => continue,
+                Change::Scale(pods) => {
+                    self.say(|| format!("replica {replica} scales Job {name} to {pods}"));
+                    self.api.change_job(name, |job| {
+                        if let Some(spec) = &mut job.spec {
+                            spec.parallelism = Some(*pods);
+                            spec.completions = Some(*pods);
+                        }
+                    });
+                    if let Some(job) = self.api.jobs.get(name).cloned() {
+                        let now = self.now;
+                        self.replicas[replica].cache.wrote_job(now, name.clone(), job);
+                    }
+                    continue;
+                }
             };
             self.say(|| format!("replica {replica} sets suspend of Job {name} to {suspend}"));
             self.api.change_job(name, |job| {

@@ -52,6 +52,10 @@ pub(crate) struct Scenario {
     pub(crate) crash_percent: u64,
     /// Percent of starts that never give a first heartbeat.
     pub(crate) mute_percent: u64,
+    /// Whether the JobSet is that of a RayCluster, whose workers may come late and go.
+    pub(crate) elastic: bool,
+    /// Whether the workers have no agents: their containers are restarted.
+    pub(crate) plain: bool,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
 }
@@ -144,6 +148,8 @@ impl Scenario {
             pause,
             work,
             mute_percent: 0,
+            plain: false,
+            elastic: false,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
         }
@@ -177,6 +183,33 @@ impl Scenario {
         annotations.insert(annotations::READY_TIMEOUT.to_owned(), timeout.to_owned());
         if self.profile == Profile::Wild && rng.percent(50) {
             self.mute_percent = 10;
+        }
+    }
+
+    /// In a sixth of the scenarios workers have no agents, and their containers are restarted. `rng` as above.
+    pub(crate) fn choose_kind(&mut self, rng: &mut Rng) {
+        if rng.below(6) > 0 {
+            return;
+        }
+        self.plain = true;
+        self.mute_percent = 0;
+        let said = self.jobset.metadata.annotations.get_or_insert_default();
+        said.insert(annotations::SUPERVISE.to_owned(), "none".to_owned());
+        // Nobody is there to take heartbeats.
+        said.remove(annotations::HEARTBEAT_TIMEOUT);
+        said.remove(annotations::READY_TIMEOUT);
+        if self.profile == Profile::Clean {
+            // Longer than kubelet ever waits, so that nothing has to be made anew.
+            said.insert(annotations::IN_PLACE_TIMEOUT.to_owned(), "10m".to_owned());
+        }
+        for job in &mut self.jobset.spec.replicated_jobs {
+            let Some(spec) = &mut job.template.spec else {
+                continue;
+            };
+            spec.pod_failure_policy = None;
+            if let Some(pod) = &mut spec.template.spec {
+                pod.restart_policy = Some("OnFailure".to_owned());
+            }
         }
     }
 

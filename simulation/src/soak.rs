@@ -26,6 +26,8 @@ pub struct Report {
     pub alone: u64,
     /// Those of these that were asked for.
     pub requested: u64,
+    /// Containers that were stopped for restarts over all of them.
+    pub stops: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -50,6 +52,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failu
                     report.restarts += u64::from(outcome.restarts);
                     report.alone += u64::from(outcome.alone);
                     report.requested += u64::from(outcome.requested);
+                    report.stops += u64::from(outcome.stops);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
                         tell(&failure);

@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    fn process(&mut self, generation: u64) -> Process {
+    pub(crate) fn process(&mut self, generation: u64) -> Process {
         let stubborn = self.scenario.stubborn_percent > 0 && self.rng.percent(40);
         let at_sigterm = if stubborn && self.rng.percent(40) {
             None

@@ -31,6 +31,8 @@ pub struct Outcome {
     pub alone: u32,
     /// Those of these that were asked for.
     pub requested: u32,
+    /// Containers that were stopped for them.
+    pub stops: u32,
     /// What happened, where it was to be kept.
     pub trace: Vec<String>,
 }
@@ -69,6 +71,8 @@ impl World {
         let mut scenario = Scenario::of(&mut rng);
         scenario.choose_scopes(&mut Rng::new(!seed));
         scenario.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
+        scenario.choose_kind(&mut Rng::new(seed.rotate_left(16) ^ 2));
+        scenario.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
         let mut world = Self {
             rng,
             now: 0,
@@ -138,6 +142,7 @@ impl World {
             restarts: self.truth.restarts,
             alone: self.truth.alone,
             requested: self.truth.requested,
+            stops: self.truth.stops,
             trace: self.trace.into_lines(),
         }
     }
@@ -294,6 +299,13 @@ impl World {
             Event::DaemonSynchronize { node, daemon } => self.daemon_synchronize(node, daemon),
             Event::DaemonList { node, daemon } => self.daemon_list(node, daemon),
             Event::DaemonInput { node, daemon, input } => self.daemon_input(node, daemon, input),
+            Event::DaemonPlain { node, daemon, input } => self.daemon_plain(node, daemon, input),
+            Event::DaemonNews { node, daemon } => self.daemon_news(node, daemon),
+            Event::StopContainer {
+                node,
+                daemon,
+                container,
+            } => self.stop_container(node, daemon, container),
             Event::NodeStart { node, life } if self.nodes[node].life == life => self.node_start(node),
             Event::AgentConnect { container } => self.agent_connect(&container),
             Event::AgentState {

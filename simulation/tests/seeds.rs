@@ -20,6 +20,7 @@ fn every_invariant_holds_in_every_history() {
         "{} of them asked for",
         report.requested
     );
+    assert!(report.stops > SEEDS / 10, "{} containers stopped", report.stops);
 }
 
 #[test]

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::record::{Journal, Record, Records};
 use crate::worker::types::{
     AgentPhase, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, Phase, Pod, PodUid, WorkerState,
@@ -109,6 +111,11 @@ impl Table {
     /// gave out since the machine booted.
     #[must_use]
     pub fn new(revision: u64, before: BTreeMap<PodUid, Records>) -> Self {
+        let before = if mutants::is(Mutant::ForgetRecords) {
+            BTreeMap::new()
+        } else {
+            before
+        };
         Self {
             revision,
             before,
@@ -390,7 +397,7 @@ fn generation_of(
     if let Some(record) = record
         && let Some(next) = record.next
     {
-        let older = container.created < record.next_since;
+        let older = container.created < record.next_since || mutants::is(Mutant::FollowersAreOld);
         return Some(if older { next.saturating_sub(1) } else { next });
     }
     let desired = desired?;

@@ -255,8 +255,9 @@ impl Driver {
     }
 }
 
-/// What concerns workers with and without an agent.
-fn of_both(input: &Input) -> Option<plain::Input> {
+/// What concerns workers with and without an agent, as those without one hear it.
+#[must_use]
+pub fn of_both(input: &Input) -> Option<plain::Input> {
     match input {
         Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
         Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),

@@ -63,14 +63,10 @@ mutants! {
     ForgetAlone,
     /// Coordinator: a worker that has not come up in time is waited for without end.
     NeverLate,
-    /// Coordinator: the end of a container that was stopped for a restart is a failure.
-    CountStopped,
     /// Coordinator: a pod that is lost while its next container is waited for is a failure.
     CountAwaited,
     /// Coordinator: workers that may come late are waited for like others.
     ExtrasAreExpected,
-    /// Coordinator: who is not wanted any more keeps the seat.
-    UnwantedIsLost,
     /// Control plane: that a daemon is gone is no news to the groups of its workers.
     MissUnlinked,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.

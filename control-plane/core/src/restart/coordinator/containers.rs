@@ -38,7 +38,7 @@ impl Coordinator {
         let seat = self.seats.get(identity);
         if let Some(report) = seat.and_then(|seat| observed.reports.get(seat))
             && let Phase::Lost(exit) = report.phase
-            && (report.generation == self.generation || mutants::is(Mutant::CountStopped))
+            && report.generation == self.generation
         {
             let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
             return Some(cause(Reason::WorkerExited, pod, node, Some(exit), at));

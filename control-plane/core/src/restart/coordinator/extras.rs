@@ -23,7 +23,7 @@ impl Coordinator {
     /// while is lost with it.
     pub(super) fn forget_unwanted_extras(&mut self, observed: &Observed) {
         let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.extra);
-        if none || mutants::is(Mutant::UnwantedIsLost) {
+        if none {
             return;
         }
         let from = |job: &str, index| {

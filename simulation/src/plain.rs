@@ -1,0 +1,221 @@
+//! Workers without an agent: their containers, which kubelet starts, and what the real table of the node daemon does about them.
+//!
+//! A listing through CRI is a picture of a moment ago; it shows a container and the one before it, which is all that kubelet keeps. Requests to
+//! stop a container die with the daemon that makes them, or are refused now and then. The daemon's records outlive it, but not the machine.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+
+use lockstep_node_daemon::plain::record::{Journal, Record, Records};
+use lockstep_node_daemon::plain::state::{Effects, Input, Listed};
+use lockstep_node_daemon::worker::types::{AgentPhase, ContainerId, Phase, PodUid};
+use lockstep_pod_agent::target::Exit;
+
+use crate::daemon::{exit, pod_fact};
+use crate::event::{Event, NodeIndex};
+use crate::time::{MS, SEC, unix};
+use crate::world::World;
+
+/// Containers of a worker that kubelet keeps.
+const KEPT: usize = 2;
+
+/// What a container without an agent has beside others.
+#[derive(Debug, Clone)]
+pub(crate) struct Plain {
+    /// How many containers of this worker came before it in its pod.
+    pub(crate) attempt: u32,
+    /// When it was created, as its node's clock then said.
+    pub(crate) created: i64,
+    /// When it ended.
+    pub(crate) ended: i64,
+}
+
+/// Records of a node, in its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(RefCell<BTreeMap<PodUid, Records>>);
+
+impl Memory {
+    pub(crate) fn all(&self) -> BTreeMap<PodUid, Records> {
+        self.0.borrow().clone()
+    }
+
+    /// What is written down of this container, if it is the newest whose generation is known.
+    fn of(&self, pod: &str, container: &str) -> Option<Record> {
+        let all = self.0.borrow();
+        let mut records = all.get(&PodUid::from(pod))?.values();
+        records
+            .find(|record| record.container.as_str() == container)
+            .cloned()
+    }
+}
+
+impl Journal for Memory {
+    fn write(&self, pod: &PodUid, records: &Records) -> io::Result<()> {
+        self.0.borrow_mut().insert(pod.clone(), records.clone());
+        Ok(())
+    }
+
+    fn erase(&self, pod: &PodUid) {
+        self.0.borrow_mut().remove(pod);
+    }
+}
+
+impl World {
+    /// What the daemon has written down of a container.
+    pub(crate) fn record_of(&self, id: &str) -> Option<Record> {
+        let container = self.containers.get(id)?;
+        self.nodes[container.node].records.of(&container.pod, id)
+    }
+
+    /// The container's first process starts.
+    pub(crate) fn plain_start(&mut self, id: &str) {
+        self.check_container_start(id);
+        let stubborn = self.scenario.stubborn_percent;
+        let with_child = self.rng.percent(stubborn);
+        let process = self.process(0);
+        let child = with_child.then(|| self.process(0));
+        let work = self.scenario.work.get(&self.stage_of(id)).copied();
+        let crash = self.faults_on && self.rng.percent(self.scenario.crash_percent);
+        self.made += 2;
+        let (number, child_number) = (self.made - 1, self.made);
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        container.worker = Some(number);
+        container.processes.insert(number, process);
+        if let Some(child) = child {
+            container.processes.insert(child_number, child);
+        }
+        if crash {
+            let after = self.rng.span(10 * MS, 6 * SEC);
+            let exit = self.some_failure();
+            self.process_will_end(id, number, after, exit);
+        }
+        if let Some(work) = work {
+            let after = work + self.rng.below(SEC);
+            self.process_will_end(id, number, after, Exit::Code(0));
+        }
+        if let Some(node) = self.containers.get(id).map(|container| container.node) {
+            self.daemon_has_news(node);
+        }
+    }
+
+    /// The first process of a container has ended by itself, or of a signal from outside.
+    pub(crate) fn plain_ended(&mut self, id: &str, exit: Exit) {
+        let code = exit.code();
+        if code != 0 {
+            self.note_loss(id);
+        }
+        self.note_end(id);
+        self.container_kill(id, code);
+    }
+
+    /// containerd says that a container has started or ended: a listing follows soon.
+    pub(crate) fn daemon_has_news(&mut self, node: NodeIndex) {
+        let daemon = &self.nodes[node].daemon;
+        if self.scenario.plain && daemon.runs {
+            let daemon = daemon.life;
+            let at = self.now + self.rng.span(50 * MS, 60 * MS);
+            self.queue.push(at, Event::DaemonNews { node, daemon });
+        }
+    }
+
+    pub(crate) fn daemon_news(&mut self, node: NodeIndex, daemon: u32) {
+        if !self.daemon_lives(node, daemon) {
+            return;
+        }
+        let local = &self.nodes[node].local;
+        let pods = local.values().map(|pod| pod_fact(pod).1).collect();
+        let containers = local
+            .values()
+            .flat_map(|pod| {
+                let kept = pod.containers.iter().rev().take(KEPT);
+                kept.map(move |id| (pod, id))
+            })
+            .filter_map(|(pod, id)| {
+                let container = self.containers.get(id)?;
+                let plain = container.plain.as_ref()?;
+                Some(Listed {
+                    pod: pod.uid.as_str().into(),
+                    name: "worker".to_owned(),
+                    id: id.as_str().into(),
+                    attempt: plain.attempt,
+                    created: plain.created,
+                    ended: container.exit.map(|(code, _)| (exit(code), plain.ended)),
+                })
+            })
+            .collect();
+        let arrives = self.now + self.rng.span(MS, 30 * MS);
+        let listing = &mut self.nodes[node].daemon.listed;
+        *listing = arrives.max(*listing + 1);
+        let (at, input) = (*listing, Input::Listed { pods, containers });
+        self.queue.push(at, Event::DaemonPlain { node, daemon, input });
+    }
+
+    pub(crate) fn daemon_plain(&mut self, node: NodeIndex, daemon: u32, input: Input) {
+        if !self.daemon_lives(node, daemon) {
+            return;
+        }
+        let now = unix(self.now, self.nodes[node].clock_ahead);
+        let at = &mut self.nodes[node];
+        let effects = at.daemon.plain.apply(input, now, &at.records);
+        self.plain_effects(node, effects);
+    }
+
+    fn plain_effects(&mut self, node: NodeIndex, effects: Effects) {
+        for state in &effects.reports {
+            let id = state.incarnation.container.as_str();
+            self.say(|| {
+                let (phase, generation) = (state.phase.name(), state.generation);
+                format!(
+                    "node-{node}: {} {id} is {phase} at {generation} (revision {})",
+                    state.pod_name, state.revision
+                )
+            });
+            if state.phase == Phase::Agent(AgentPhase::Running) {
+                self.check_assigned(id, state.generation);
+            }
+        }
+        let daemon = self.nodes[node].daemon.life;
+        self.nodes[node].daemon.outbox.put(effects.reports);
+        for id in effects.stops {
+            let at = self.now + self.rng.span(MS, 20 * MS);
+            let container = id.as_str().to_owned();
+            self.queue.push(
+                at,
+                Event::StopContainer {
+                    node,
+                    daemon,
+                    container,
+                },
+            );
+        }
+        self.daemon_flush(node);
+    }
+
+    /// The daemon's request reaches containerd, which carries it out, or refuses, or takes long to answer.
+    pub(crate) fn stop_container(&mut self, node: NodeIndex, daemon: u32, id: String) {
+        if !self.daemon_lives(node, daemon) {
+            return;
+        }
+        let faults = self.faults_on && self.scenario.stubborn_percent > 0;
+        let refused = faults && self.rng.percent(10);
+        let answered = if faults && self.rng.percent(10) {
+            11 * SEC
+        } else {
+            SEC
+        };
+        if !refused {
+            let lives = self.containers.get(&id).is_some_and(|container| container.lives);
+            if lives {
+                self.check_stop(&id);
+                self.say(|| format!("{id}: is stopped for a restart"));
+            }
+            self.container_kill(&id, 137);
+        }
+        let input = Input::StopOver(ContainerId::from(id.as_str()));
+        let event = Event::DaemonPlain { node, daemon, input };
+        self.queue.push(self.now + answered, event);
+    }
+}
