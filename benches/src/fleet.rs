@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use lockstep_node_daemon::link::{self, Hub};
 use lockstep_node_daemon::worker::driver::{Driver, Handle, Host};
-use lockstep_node_daemon::worker::facts::Input;
+use lockstep_node_daemon::worker::facts::{HostKill, Input};
 use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid};
 use tokio::sync::Notify;
@@ -36,7 +36,9 @@ pub(crate) struct Args {
 pub(crate) struct NoHost;
 
 impl Host for NoHost {
-    fn kill(&self, _: ContainerId, _: i32) {}
+    fn kill(&self, _: HostKill) {}
+
+    fn spare(&self, _: &ContainerId) {}
     fn pod_known(&self, _: &PodUid) {}
     fn pod_gone(&self, _: &PodUid) {}
 }

@@ -142,6 +142,7 @@ impl Worker {
             since: unix_nanos(),
             detail: String::new(),
             needs_host_kill: false,
+            host_kill_before: 0,
             heartbeat: Heartbeat::Well,
         };
         let state = Input::State(self.id.clone(), self.link, state);

@@ -68,6 +68,7 @@ pub(crate) fn state(status: &Status) -> wire::AgentMessage {
         since_unix_nanos: status.since_unix_nanos,
         detail,
         needs_host_kill: status.needs_host_kill,
+        host_kill_before: status.host_kill_before,
         heartbeat: heartbeat(status.heartbeat).into(),
     }))
 }

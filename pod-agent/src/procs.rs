@@ -79,6 +79,7 @@ impl Procs {
                 // There are children, or this would not have been called; so /proc hides them.
                 self.everything(libc::SIGKILL);
                 return KillReport {
+                    unseen: true,
                     note: "processes that /proc does not show".to_owned(),
                     ..Default::default()
                 };
@@ -105,15 +106,15 @@ impl Procs {
                 };
                 return KillReport {
                     denied: !denied.is_empty(),
-                    forking: false,
                     note,
+                    ..Default::default()
                 };
             }
         }
         KillReport {
-            denied: false,
             forking: true,
             note: "processes that fork without end".to_owned(),
+            ..Default::default()
         }
     }
 

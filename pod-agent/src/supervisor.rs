@@ -268,5 +268,6 @@ fn moment(started: Instant) -> Moment {
     Moment {
         mono: started.elapsed(),
         unix_nanos: i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX),
+        boot_nanos: sys::boot_nanos(),
     }
 }

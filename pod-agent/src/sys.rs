@@ -195,6 +195,20 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
+/// Nanoseconds since the machine booted, by the clock that gives processes their start times; 0 where it cannot be read.
+pub(crate) fn boot_nanos() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: `time` is live during the call, and read only where the call has filled it.
+    let time = unsafe {
+        match check(libc::clock_gettime(libc::CLOCK_BOOTTIME, time.as_mut_ptr())) {
+            Ok(_) => time.assume_init(),
+            Err(_) => return 0,
+        }
+    };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
 /// Makes orphaned descendants children of this process, as they are of PID 1.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     // SAFETY: no memory is involved.

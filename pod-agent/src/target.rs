@@ -16,6 +16,7 @@
 //!   names the incarnation. A generation is started at most once, and only while no process of the one before remains.
 //! - Epoch and generation never fall. An order that is behind is answered with the state, not obeyed.
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
+//! - The help that it asks the daemon for is bound to a time at which the next worker was not started yet.
 //! - Once told to go (a SIGTERM, or any signal of the container runtime but SIGCONT) it starts nothing any more, and exits as the worker does.
 //!   The worker then has the time that Kubernetes grants it; orders do not shorten it.
 
@@ -31,6 +32,8 @@ pub use types::{Action, Codes, Exit, Heartbeat, Input, KillReport, Moment, Phase
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 /// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// How long after it has asked the daemon for help the agent asks again, where that was not enough: for what was started since.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Bounds of the pause between two rounds of SIGKILL.
 const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
@@ -41,6 +44,8 @@ struct Killing {
     next: Duration,
     pause: Duration,
     report: KillReport,
+    /// It was said that processes outlive SIGKILL.
+    told: bool,
 }
 
 /// The state of one incarnation.
@@ -74,6 +79,7 @@ impl Machine {
                 since_unix_nanos: now.unix_nanos,
                 detail: String::new(),
                 needs_host_kill: false,
+                host_kill_before: 0,
                 heartbeat: Heartbeat::Well,
             },
             order: Target::default(),
@@ -186,7 +192,7 @@ impl Machine {
             Phase::Exited(_) if newer && self.killing.is_some() => {
                 self.status.generation = self.order.generation;
                 self.status.phase = Phase::Stopping;
-                if !self.status.needs_host_kill {
+                if !self.is_stuck() {
                     self.status.detail.clear();
                 }
             }
@@ -256,6 +262,7 @@ impl Machine {
     fn on_tree_empty(&mut self, now: Moment, todo: &mut Vec<Action>) {
         self.killing = None;
         self.status.needs_host_kill = false;
+        self.status.host_kill_before = 0;
         if self.status.phase != Phase::Stopping {
             return;
         }
@@ -266,11 +273,14 @@ impl Machine {
     }
 
     fn on_killed(&mut self, now: Moment, report: KillReport) {
-        let Some(killing) = &mut self.killing else { return };
+        if self.killing.is_none() {
+            return;
+        }
         if report.denied {
-            self.status.needs_host_kill = true;
+            self.ask_for_host_kill(now);
             self.status.detail.clone_from(&report.note);
         }
+        let Some(killing) = &mut self.killing else { return };
         if report.forking {
             // Faster than it forks, or not at all.
             killing.next = now.mono;
@@ -322,7 +332,7 @@ impl Machine {
         }
         if go {
             self.leaving = Some(signo);
-            if !self.status.needs_host_kill {
+            if !self.is_stuck() {
                 self.status.detail = format!("told to go by signal {signo}");
             }
         }
@@ -351,14 +361,34 @@ impl Machine {
         killing.pause = (killing.pause * 2).min(KILL_PAUSE.1);
         killing.next = now.mono + killing.pause;
         let late = now.mono >= killing.since + KILL_PATIENCE;
-        todo.push(Action::Kill {
-            all: late && killing.report.forking,
-        });
-        if late && !self.status.needs_host_kill {
-            self.status.needs_host_kill = true;
+        let (forking, unseen) = (killing.report.forking, killing.report.unseen);
+        todo.push(Action::Kill { all: late && forking });
+        if !late {
+            return;
+        }
+        if !killing.told && !self.status.needs_host_kill {
+            killing.told = true;
             self.status.detail = format!("processes outlive SIGKILL: {}", killing.report.note);
             todo.push(Action::Say(self.status.detail.clone()));
         }
+        // Of what it could signal nobody else can do more: the kernel ends it when it can.
+        if forking || unseen {
+            self.ask_for_host_kill(now);
+        }
+    }
+
+    /// Asks the daemon to kill what there is now, and asks again where more has been started since.
+    fn ask_for_host_kill(&mut self, now: Moment) {
+        let asked = Duration::from_nanos(self.status.host_kill_before);
+        if !self.status.needs_host_kill || Duration::from_nanos(now.boot_nanos) >= asked + ASK_AGAIN {
+            self.status.needs_host_kill = true;
+            self.status.host_kill_before = now.boot_nanos;
+        }
+    }
+
+    /// Whether it was said of what remains that it is hard to end.
+    fn is_stuck(&self) -> bool {
+        self.status.needs_host_kill || self.killing.as_ref().is_some_and(|killing| killing.told)
     }
 
     /// Begins to stop a running worker for the order's generation.
@@ -381,6 +411,7 @@ impl Machine {
             next: now.mono + KILL_PAUSE.0,
             pause: KILL_PAUSE.0,
             report: KillReport::default(),
+            told: false,
         });
         todo.push(Action::Kill { all: false });
     }

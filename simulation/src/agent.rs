@@ -62,6 +62,7 @@ impl Container {
         let moment = Moment {
             mono: Duration::ZERO,
             unix_nanos: unix(now, clock_ahead),
+            boot_nanos: now,
         };
         Self {
             node,
@@ -101,6 +102,7 @@ impl World {
         Moment {
             mono: Duration::from_nanos(self.now - container.created),
             unix_nanos: unix(self.now, self.nodes[container.node].clock_ahead),
+            boot_nanos: self.now,
         }
     }
 
@@ -164,7 +166,7 @@ impl World {
                 return Some(Input::Started);
             }
             Action::Terminate => self.processes_terminate(id),
-            Action::Kill { .. } => return self.processes_kill(id).map(Input::Killed),
+            Action::Kill { .. } => return self.processes_kill(id, Time::MAX).map(Input::Killed),
             Action::Forward(_) => self.processes_terminate(id),
             Action::Say(_) => {}
             Action::Exit { code, flush } => {
@@ -339,7 +341,7 @@ impl World {
         container.ending = code;
         container.worker = None;
         self.agent_loses_link(id);
-        drop(self.processes_kill(id));
+        drop(self.processes_kill(id, Time::MAX));
         self.container_may_end(id);
     }
 
@@ -417,8 +419,8 @@ impl World {
         self.container_may_end(id);
     }
 
-    /// SIGKILL to every process, as far as the agent may. Nothing to report where there is none.
-    fn processes_kill(&mut self, id: &str) -> Option<KillReport> {
+    /// SIGKILL to every process of before this time, as far as the agent may. Nothing to report where there is none.
+    fn processes_kill(&mut self, id: &str, before: Time) -> Option<KillReport> {
         let container = self.containers.get_mut(id)?;
         if container.processes.is_empty() {
             return None;
@@ -430,7 +432,7 @@ impl World {
             if by_agent && process.protected {
                 report.denied = true;
                 "foreign".clone_into(&mut report.note);
-            } else if !process.killed {
+            } else if !process.killed && process.since < before {
                 process.killed = true;
                 ends.push((*number, process.dies_after));
             }
@@ -450,13 +452,33 @@ impl World {
         Some(report)
     }
 
-    /// The daemon kills what the agent may not.
-    pub(crate) fn host_kill(&mut self, id: &str) {
-        if let Some(container) = self.containers.get_mut(id) {
-            for process in container.processes.values_mut() {
+    /// The daemon kills what the agent may not: what was there before the agent asked, in several rounds.
+    pub(crate) fn host_kill(&mut self, id: &str, before: Time, rounds: u8) {
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        let runs = container.machine.status().phase == Phase::Running;
+        let mut hit = false;
+        for process in container.processes.values_mut() {
+            if process.since < before {
                 process.protected = false;
+                hit |= !process.killed;
             }
-            drop(self.processes_kill(id));
+        }
+        if hit && runs {
+            return self.violate(format!("{id}: the daemon kills a healthy worker"));
+        }
+        drop(self.processes_kill(id, before));
+        if rounds > 0 {
+            let container = id.to_owned();
+            self.queue.push(
+                self.now + 5 * MS,
+                Event::HostKill {
+                    container,
+                    before,
+                    rounds: rounds - 1,
+                },
+            );
         }
     }
 }
@@ -490,5 +512,6 @@ fn agent_state(status: &Status) -> AgentState {
             Heartbeat::Overdue => DaemonHeartbeat::Overdue,
         },
         needs_host_kill: status.needs_host_kill,
+        host_kill_before: status.host_kill_before,
     }
 }

@@ -245,10 +245,16 @@ impl World {
             });
         }
         self.nodes[node].daemon.outbox.put(effects.reports);
-        for (id, _) in effects.kills {
+        for ask in effects.kills {
             let at = self.now + self.rng.span(MS, 20 * MS);
-            let container = id.as_str().to_owned();
-            self.queue.push(at, Event::HostKill { container });
+            self.queue.push(
+                at,
+                Event::HostKill {
+                    container: ask.container.as_str().to_owned(),
+                    before: ask.before,
+                    rounds: 20,
+                },
+            );
         }
         for id in effects.dropped {
             self.nodes[node].daemon.links.remove(&id);

@@ -226,9 +226,11 @@ pub(crate) enum Event {
         container: String,
         process: ProcessId,
     },
-    /// The worker should be up.
+    /// A round of the daemon's, which kills what was there before the agent asked.
     HostKill {
         container: String,
+        before: Time,
+        rounds: u8,
     },
 
     // The run.

@@ -326,7 +326,11 @@ impl World {
                 exit,
             } => self.process_ended(&container, process, exit),
             Event::Pulse { container, process } => self.pulse(&container, process),
-            Event::HostKill { container } => self.host_kill(&container),
+            Event::HostKill {
+                container,
+                before,
+                rounds,
+            } => self.host_kill(&container, before, rounds),
             Event::Fault { fault } => self.fault(fault),
             Event::NextFault => self.next_fault(),
             Event::Quiesce => self.quiesce(),

@@ -90,6 +90,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         since: state.since_unix_nanos,
         detail,
         needs_host_kill: state.needs_host_kill,
+        host_kill_before: state.host_kill_before,
         heartbeat,
     })
 }

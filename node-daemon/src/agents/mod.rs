@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use crate::worker::driver::Host;
+use crate::worker::facts::HostKill;
 use crate::worker::types::{ContainerId, PodUid};
 
 /// What the driver has done on this node.
@@ -25,8 +26,12 @@ pub struct AgentHost {
 }
 
 impl Host for AgentHost {
-    fn kill(&self, container: ContainerId, agent_pid: i32) {
-        self.killer.kill(container, agent_pid);
+    fn kill(&self, ask: HostKill) {
+        self.killer.kill(ask);
+    }
+
+    fn spare(&self, container: &ContainerId) {
+        self.killer.spare(container);
     }
 
     fn pod_known(&self, pod: &PodUid) {

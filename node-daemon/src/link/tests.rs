@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::*;
 use crate::worker::driver::{Driver, Host};
-use crate::worker::facts::Input;
+use crate::worker::facts::{HostKill, Input};
 use crate::worker::state::Table;
 use crate::worker::types::{AgentPhase, AgentState, ContainerId, Heartbeat, LinkId, Pod, PodUid};
 
@@ -166,7 +166,9 @@ impl Pki {
 struct NoHost;
 
 impl Host for NoHost {
-    fn kill(&self, _: ContainerId, _: i32) {}
+    fn kill(&self, _: HostKill) {}
+
+    fn spare(&self, _: &ContainerId) {}
     fn pod_gone(&self, _: &PodUid) {}
     fn pod_known(&self, _: &PodUid) {}
 }
@@ -238,6 +240,7 @@ impl Daemon {
             since: 0,
             detail: String::new(),
             needs_host_kill: false,
+            host_kill_before: 0,
             heartbeat: Heartbeat::Well,
         };
         let input = Input::State(container.into(), LinkId(1), state);

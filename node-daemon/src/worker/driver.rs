@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use super::facts::{Effects, Input};
+use super::facts::{Effects, HostKill, Input};
 use super::outbox::Outbox;
 use super::state::Table;
 use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
@@ -21,7 +21,10 @@ const INBOX: usize = 1024;
 /// What the driver has done on the node. Neither may wait.
 pub trait Host: Send + 'static {
     /// Starts killing the processes of a container whose agent may not do it.
-    fn kill(&self, container: ContainerId, agent_pid: i32);
+    fn kill(&self, ask: HostKill);
+
+    /// The agent asks for that no more.
+    fn spare(&self, container: &ContainerId);
 
     /// A pod has become known: its agents may come.
     fn pod_known(&self, pod: &PodUid);
@@ -239,8 +242,11 @@ impl Driver {
             }
         }
         self.outbox.put(effects.reports.iter().cloned());
-        for (id, pid) in &effects.kills {
-            host.kill(id.clone(), *pid);
+        for id in &effects.spared {
+            host.spare(id);
+        }
+        for ask in &effects.kills {
+            host.kill(ask.clone());
         }
         log(&effects);
         for id in &effects.dropped {
@@ -279,8 +285,8 @@ fn log(effects: &Effects) {
         );
     }
     log_reports(&effects.reports);
-    for (id, _) in &effects.kills {
-        warn!(container = %id, "the agent may not kill its processes: killing them from the host");
+    for HostKill { container, .. } in &effects.kills {
+        warn!(%container, "the agent may not kill its processes: killing them from the host");
     }
     log_stale(&effects.stale);
     for pod in &effects.pods_gone {

@@ -77,6 +77,17 @@ pub struct ListedContainer {
     pub ended: Option<(Exit, i64)>,
 }
 
+/// What an agent asks for: that the processes beside it, which it may not signal, are killed from the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKill {
+    /// Its container.
+    pub container: ContainerId,
+    /// Its process id on the host.
+    pub agent_pid: i32,
+    /// Only what was started before, in nanoseconds since the machine booted. 0: the agent does not say, and what runs now is meant.
+    pub before: u64,
+}
+
 /// What follows from a fact.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -84,8 +95,10 @@ pub struct Effects {
     pub reports: Vec<WorkerState>,
     /// Targets to send.
     pub targets: Vec<(ContainerId, LinkId, Target)>,
-    /// Containers whose processes must be killed from the host; with the host pid of the agent.
-    pub kills: Vec<(ContainerId, i32)>,
+    /// Containers whose processes must be killed from the host.
+    pub kills: Vec<HostKill>,
+    /// Containers of which no process is to be killed from the host any more.
+    pub spared: Vec<ContainerId>,
     /// Groups whose wishes were refused: theirs, and the highest epoch seen.
     pub stale: Vec<(GroupUid, u64, u64)>,
     /// Workers dropped from the table.

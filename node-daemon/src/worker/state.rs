@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::facts::{Effects, Input, ListedContainer};
+use super::facts::{Effects, HostKill, Input, ListedContainer};
 use super::plan;
 use super::types::{
     AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, LinkId, Phase, Pod,
@@ -430,7 +430,20 @@ impl Table {
         }
         current.spoke = true;
         if state.needs_host_kill {
-            effects.kills.push((id.clone(), current.pid));
+            let unfenced = mutants::is(Mutant::KillUnfenced);
+            effects.kills.push(HostKill {
+                container: id.clone(),
+                agent_pid: current.pid,
+                before: if unfenced {
+                    u64::MAX
+                } else {
+                    state.host_kill_before
+                },
+            });
+        } else if worker.last.as_ref().is_some_and(|last| last.needs_host_kill)
+            && !mutants::is(Mutant::KillUnfenced)
+        {
+            effects.spared.push(id.clone());
         }
         worker.last = Some(state);
         self.refresh(id, effects);

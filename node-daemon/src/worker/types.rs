@@ -182,6 +182,8 @@ pub struct AgentState {
     pub detail: String,
     /// The agent may not signal some of its processes.
     pub needs_host_kill: bool,
+    /// With `needs_host_kill`: what was started since is not meant; nanoseconds since the machine booted. 0: an agent of before.
+    pub host_kill_before: u64,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
 }

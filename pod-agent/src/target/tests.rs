@@ -5,6 +5,9 @@ mod leaving;
 mod random;
 mod stopping;
 
+/// What the machine's clock showed when the agent started.
+const BOOTED: u64 = 7_000_000_000;
+
 /// A machine with its clock.
 struct Bench {
     machine: Machine,
@@ -89,6 +92,7 @@ fn at(mono: Duration) -> Moment {
     Moment {
         mono,
         unix_nanos: 1_000_000 + i64::try_from(mono.as_nanos()).expect("short test"),
+        boot_nanos: BOOTED + u64::try_from(mono.as_nanos()).expect("short test"),
     }
 }
 

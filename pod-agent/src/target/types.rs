@@ -38,6 +38,8 @@ pub struct Moment {
     pub mono: Duration,
     /// Nanoseconds since the Unix epoch.
     pub unix_nanos: i64,
+    /// Nanoseconds since the machine booted, by the clock that gives processes their start times (`CLOCK_BOOTTIME`).
+    pub boot_nanos: u64,
 }
 
 /// The desired state of the worker.
@@ -139,6 +141,8 @@ pub struct Status {
     pub detail: String,
     /// Processes remain that the agent cannot kill.
     pub needs_host_kill: bool,
+    /// With `needs_host_kill`: when it was last asked for, in nanoseconds since the machine booted. Whatever is started later is not meant.
+    pub host_kill_before: u64,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
 }
@@ -150,6 +154,8 @@ pub struct KillReport {
     pub denied: bool,
     /// New processes appeared until the round gave up.
     pub forking: bool,
+    /// There are processes that the agent cannot see.
+    pub unseen: bool,
     /// The processes that are left, for people.
     pub note: String,
 }

@@ -83,6 +83,8 @@ mutants! {
     ForgetRecords,
     /// Daemon: the container after one that was stopped is of the same generation.
     FollowersAreOld,
+    /// Daemon: what was started after an agent has asked for help is killed too.
+    KillUnfenced,
 }
 
 #[cfg(feature = "active")]

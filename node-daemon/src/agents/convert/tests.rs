@@ -18,6 +18,7 @@ fn state() -> impl Strategy<Value = wire::State> {
             since_unix_nanos: numbers.6,
             detail,
             needs_host_kill,
+            host_kill_before: numbers.3 / 2,
             heartbeat,
         },
     )
@@ -71,6 +72,7 @@ proptest! {
                         sent.needs_host_kill
                     )
                 );
+                prop_assert_eq!(got.host_kill_before, sent.host_kill_before);
                 prop_assert!(sent.detail.starts_with(&got.detail));
                 prop_assert!(got.detail == sent.detail || got.detail.len() > MAX_DETAIL - 4);
                 if let AgentPhase::Exited(exit) | AgentPhase::Done(exit) = got.phase {

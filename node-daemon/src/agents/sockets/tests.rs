@@ -8,7 +8,7 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use super::*;
 use crate::agents::peer::{PeerCheck, PeerError};
 use crate::worker::driver::{Driver, Handle, Host};
-use crate::worker::facts::Input;
+use crate::worker::facts::{HostKill, Input};
 use crate::worker::state::Table;
 use crate::worker::types::{AgentPhase, ContainerId, Desired, Phase, Pod, WorkerState};
 
@@ -31,7 +31,9 @@ impl PeerCheck for Trusting {
 struct NoHost;
 
 impl Host for NoHost {
-    fn kill(&self, _: ContainerId, _: i32) {}
+    fn kill(&self, _: HostKill) {}
+
+    fn spare(&self, _: &ContainerId) {}
     fn pod_gone(&self, _: &PodUid) {}
     fn pod_known(&self, _: &PodUid) {}
 }

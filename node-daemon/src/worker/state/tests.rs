@@ -28,6 +28,7 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
         since: i64::try_from(revision).unwrap(),
         detail: String::new(),
         needs_host_kill: false,
+        host_kill_before: 0,
         heartbeat: Heartbeat::Well,
     }
 }
@@ -396,9 +397,21 @@ fn the_host_kills_where_the_agent_may_not() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stuck = AgentState {
         needs_host_kill: true,
+        host_kill_before: 7,
         ..agent(AgentPhase::Stopping, 2, 2)
     };
-    assert_eq!(table.apply(state("c", 1, stuck), 0).kills, [("c".into(), 100)]);
+    let ask = HostKill {
+        container: "c".into(),
+        agent_pid: 100,
+        before: 7,
+    };
+    let effects = table.apply(state("c", 1, stuck), 0);
+    assert_eq!((effects.kills, effects.spared), (vec![ask], vec![]));
+    // The next worker runs: whatever is under way has to end.
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 3)), 0);
+    assert_eq!((effects.kills, effects.spared), (vec![], vec!["c".into()]));
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 4)), 0);
+    assert_eq!(effects.spared, []);
 }
 
 #[test]

@@ -217,9 +217,10 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Exit::Signal(9)),
         Just(Exit::Signal(15))
     ];
-    let report = (any::<bool>(), any::<bool>()).prop_map(|(denied, forking)| KillReport {
+    let report = any::<[bool; 3]>().prop_map(|[denied, forking, unseen]| KillReport {
         denied,
         forking,
+        unseen,
         note: "note".into(),
     });
     let signo = prop::sample::select(vec![

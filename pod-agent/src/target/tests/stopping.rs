@@ -55,9 +55,11 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
         note: "not permitted to kill pid 7".into(),
         ..Default::default()
     };
-    assert_eq!(bench.acts(Input::Killed(report)), [Action::Report]);
+    assert_eq!(bench.acts(Input::Killed(report.clone())), [Action::Report]);
     let status = bench.machine.status();
     assert!(status.needs_host_kill);
+    let asked = at(bench.now).boot_nanos;
+    assert_eq!(status.host_kill_before, asked, "what starts later is not meant");
     assert_eq!(status.detail, "not permitted to kill pid 7");
     for _ in 0..50 {
         let deadline = bench.machine.deadline().expect("keeps trying");
@@ -65,20 +67,28 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
         bench.now = deadline;
         assert_eq!(bench.acts(Input::Tick), [Action::Kill { all: false }]);
     }
+    // What it has started since, nobody has been asked to kill: so it asks again, but not all the time.
+    assert_eq!(bench.acts(Input::Killed(report.clone())), [Action::Report]);
+    let again = bench.machine.status().host_kill_before;
+    assert_eq!(again, at(bench.now).boot_nanos);
+    bench.now += Duration::from_millis(999);
+    assert_eq!(bench.acts(Input::Killed(report)), []);
+
     assert_eq!(bench.acts(Input::TreeEmpty), [Action::Report]);
     assert_eq!(bench.state(), (Phase::Parked, 3));
     let status = bench.machine.status();
-    assert!(!status.needs_host_kill);
+    assert_eq!((status.needs_host_kill, status.host_kill_before), (false, 0));
     assert_eq!(status.detail, "");
 }
 
 #[test]
 fn what_outlives_sigkill_is_reported() {
-    for forking in [false, true] {
+    for (forking, unseen) in [(false, false), (true, false), (false, true)] {
         let mut bench = Bench::stopping(3);
         bench.tick(5_000);
         let report = KillReport {
             forking,
+            unseen,
             note: "pid 7 (x, D)".into(),
             denied: false,
         };
@@ -95,9 +105,13 @@ fn what_outlives_sigkill_is_reported() {
             "only a tree that forks on costs the sessions of kubectl exec"
         );
         let status = bench.machine.status();
-        assert!(
-            status.needs_host_kill && status.detail.contains("pid 7"),
-            "{status:?}"
+        assert!(status.detail.contains("pid 7"), "{status:?}");
+        assert_eq!(
+            status.needs_host_kill,
+            forking || unseen,
+            "nobody can do more than SIGKILL to a process that has got it"
         );
+        bench.now = bench.machine.deadline().expect("keeps trying");
+        assert_eq!(bench.step(Input::Tick).len(), 1, "said once");
     }
 }

@@ -1,0 +1,170 @@
+use std::os::unix::process::ExitStatusExt as _;
+
+use super::*;
+
+const ID: &str = "0f6c1c8b8a4c4f6fb8f05f6f1c8b8a4c";
+const AGENT: i32 = 4242;
+
+fn stat(pid: i32, state: char, parent: i32, started: Ticks) -> String {
+    format!("{pid} (x) {state} {parent} 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {started} 1 1")
+}
+
+fn tree(processes: &[(i32, i32, Ticks)]) -> BTreeMap<i32, Process> {
+    processes
+        .iter()
+        .map(|(pid, parent, started)| {
+            let (parent, started) = (*parent, *started);
+            (*pid, Process { parent, started })
+        })
+        .collect()
+}
+
+/// A `/proc` of processes that descend from the agent.
+struct FakeProc(tempfile::TempDir);
+
+impl FakeProc {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn add(&self, pid: i32, started: Ticks) {
+        self.put(pid, &stat(pid, 'S', AGENT, started), &format!("0::/pod/{ID}\n"));
+    }
+
+    fn put(&self, pid: i32, stat: &str, cgroup: &str) {
+        let entry = self.0.path().join(pid.to_string());
+        fs::create_dir(&entry).unwrap();
+        fs::write(entry.join("stat"), stat).unwrap();
+        fs::write(entry.join("cgroup"), cgroup).unwrap();
+    }
+
+    fn killer(&self) -> ProcKiller {
+        ProcKiller::new(self.0.path().to_owned())
+    }
+}
+
+fn sleeper() -> (tokio::process::Child, i32) {
+    let child = tokio::process::Command::new("sleep")
+        .arg("600")
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(child.id().unwrap()).unwrap();
+    (child, pid)
+}
+
+fn ask(before: u64) -> HostKill {
+    HostKill {
+        container: ContainerId::from(ID),
+        agent_pid: AGENT,
+        before,
+    }
+}
+
+/// Until nothing is being killed any more.
+async fn idle(killer: &ProcKiller) {
+    while !killer.asked().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn what_descends_from_the_agent_dies_and_exec_sessions_live() {
+    // 10 agent, 11 worker, 12 its child, 13 orphan taken over by the agent; 20 exec session of shim 5, 21 its child.
+    let living = tree(&[
+        (10, 5, 1),
+        (11, 10, 1),
+        (12, 11, 1),
+        (13, 10, 1),
+        (20, 5, 1),
+        (21, 20, 1),
+    ]);
+    assert_eq!(descendants(&living, 10), BTreeSet::from([11, 12, 13]));
+    assert_eq!(descendants(&living, 99), BTreeSet::new());
+}
+
+#[test]
+fn what_was_started_later_lives_unless_it_comes_of_what_dies() {
+    let mut doomed = BTreeSet::new();
+    // 11 was asked to be killed and forks 12 meanwhile; 13 was started in the tick of the ask.
+    let living = tree(&[(10, 5, 1), (11, 10, 7), (12, 11, 9), (13, 10, 8)]);
+    assert_eq!(condemn(&living, 10, 8, &mut doomed), [11, 12]);
+    // 11 has died, 12 is the agent's now; 14 is the next worker's, and 11 has become another's number.
+    let living = tree(&[(10, 5, 1), (11, 10, 20), (12, 10, 9), (14, 11, 21)]);
+    assert_eq!(condemn(&living, 10, 8, &mut doomed), [12]);
+    let living = tree(&[(10, 5, 1), (11, 10, 20), (14, 11, 21)]);
+    assert!(condemn(&living, 10, 8, &mut doomed).is_empty());
+}
+
+#[test]
+fn only_what_was_there_for_certain_is_meant() {
+    assert_eq!(fence(5 * TICK_NANOS + 1, 9 * TICK_NANOS), 5);
+    assert_eq!(fence(u64::MAX, 9 * TICK_NANOS), 9, "nothing of the future");
+    assert_eq!(fence(0, 9 * TICK_NANOS), 9, "an agent of before does not say");
+}
+
+#[test]
+fn a_command_may_look_like_anything() {
+    let odd = stat(7, 'R', 42, 99).replace("(x)", "(a) S 3 (b)");
+    let process = Process {
+        parent: 42,
+        started: 99,
+    };
+    assert_eq!(live(&odd), Some(process));
+    assert_eq!(live(&stat(7, 'Z', 42, 99)), None);
+    assert_eq!(live("nonsense"), None);
+    assert_eq!(live("7 (x) S 42 7"), None);
+}
+
+#[test]
+fn only_processes_of_the_container_count() {
+    let proc = FakeProc::new();
+    proc.add(11, 1);
+    proc.put(12, &stat(12, 'S', AGENT, 1), "0::/elsewhere\n");
+    fs::create_dir(proc.0.path().join("sys")).unwrap();
+    let found = processes(proc.0.path(), &ContainerId::from(ID));
+    assert_eq!(found, tree(&[(11, AGENT, 1)]));
+}
+
+#[tokio::test]
+async fn the_next_worker_survives_the_kill_of_the_one_before() {
+    // Both real; only their start times are made up, because they are no children of a real agent.
+    let (mut left, left_pid) = sleeper();
+    let (mut next, next_pid) = sleeper();
+    let proc = FakeProc::new();
+    let asked = boot_nanos();
+    proc.add(left_pid, asked / TICK_NANOS - 1);
+    proc.add(next_pid, asked / TICK_NANOS + 1);
+    let killer = proc.killer();
+    killer.kill(ask(asked));
+    assert_eq!(left.wait().await.unwrap().signal(), Some(9));
+    fs::remove_dir_all(proc.0.path().join(left_pid.to_string())).unwrap();
+    idle(&killer).await;
+    assert_eq!(next.try_wait().unwrap(), None, "a healthy worker");
+
+    // Asked again later, it is meant too.
+    while boot_nanos() / TICK_NANOS < asked / TICK_NANOS + 2 {
+        tokio::task::yield_now().await;
+    }
+    killer.kill(ask(boot_nanos()));
+    assert_eq!(next.wait().await.unwrap().signal(), Some(9));
+}
+
+#[tokio::test]
+async fn an_agent_of_before_means_what_runs_now() {
+    let (mut child, pid) = sleeper();
+    let proc = FakeProc::new();
+    proc.add(pid, 1);
+    proc.killer().kill(ask(0));
+    assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+}
+
+#[test]
+fn an_ask_that_was_taken_back_kills_nothing() {
+    let (killer, id) = (FakeProc::new().killer(), ContainerId::from(ID));
+    killer.asked().insert(id.clone(), 7);
+    killer.spare(&id);
+    assert!(killer.asked().is_empty());
+    // Without an ask the first round is the last one.
+    killer.kill_all(&id, AGENT);
+}
