@@ -20,7 +20,7 @@ pub(super) struct Slot<'a> {
     pub(super) current: Option<(&'a Incarnation, &'a Report)>,
     /// The newest incarnation in that pod that is gone.
     pub(super) ended: Option<(&'a Incarnation, &'a Report)>,
-    /// Completed, or exited 0 before any stop.
+    /// Completed, or exited 0 before any stop and not started again since.
     pub(super) done: bool,
     /// The pod that it exited 0 in. Kubernetes decides whether that counts: where the pod is replaced, it does not.
     pub(super) done_in: Option<String>,
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
                 };
                 let done_in = done
                     .get(identity)
-                    .filter(|pod| !is_replaced(worker, pod))
+                    .filter(|pod| !is_replaced(worker, pod) && !is_followed(observed, identity, pod, None))
                     .cloned();
                 let slot = Slot {
                     worker,
@@ -72,7 +72,15 @@ impl<'a> View<'a> {
                 Phase::Lost(exit) => exit.code == 0,
                 _ => false,
             };
-            if done && !is_replaced(slot.worker, &incarnation.pod_uid) {
+            if done
+                && !is_replaced(slot.worker, &incarnation.pod_uid)
+                && !is_followed(
+                    observed,
+                    &report.identity,
+                    &incarnation.pod_uid,
+                    Some((incarnation, report)),
+                )
+            {
                 slot.done = true;
                 slot.done_in = Some(incarnation.pod_uid.clone());
             }
@@ -129,6 +137,33 @@ impl<'a> View<'a> {
 /// Whether Kubernetes has put another pod in the place of this one: then it did not count what the worker did there.
 fn is_replaced(worker: &Worker, pod_uid: &str) -> bool {
     worker.pods.iter().any(|pod| pod.uid != pod_uid)
+}
+
+/// Whether kubelet has started another container in the place of one that exited 0, as it does where a probe has failed: then it was ended, and
+/// is not done. Without the report of the one that exited 0, only one that lives tells that.
+fn is_followed(
+    observed: &Observed,
+    identity: &Identity,
+    pod_uid: &str,
+    done: Option<(&Incarnation, &Report)>,
+) -> bool {
+    let first = Incarnation {
+        pod_uid: pod_uid.to_owned(),
+        container_id: String::new(),
+    };
+    let mut others = observed
+        .reports
+        .range(first..)
+        .take_while(|(other, _)| other.pod_uid == pod_uid)
+        .filter(|(other, report)| {
+            report.identity == *identity && done.is_none_or(|(done, _)| *other != done)
+        });
+    others.any(|(_, report)| {
+        let lives = !matches!(report.phase, Phase::Done | Phase::Lost(_) | Phase::Unlinked);
+        // Clocks may be set back; generations never are.
+        lives
+            || done.is_some_and(|(_, done)| report.since > done.since || report.generation > done.generation)
+    })
 }
 
 impl Slot<'_> {

@@ -341,6 +341,61 @@ fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
 }
 
 #[test]
+fn exit_0_is_not_done_where_kubelet_starts_the_container_again() {
+    for phase in [Phase::Done, Phase::Lost(Exit { code: 0, signal: 0 })] {
+        for leader_changes in [false, true] {
+            // A probe has failed, and the worker answers kubelet's SIGTERM with 0.
+            let mut world = World::running(3, 3);
+            world.set_phase(0, phase);
+            world.settle();
+            assert_eq!((world.restarts(), world.coordinator.state_name()), (0, "InSync"));
+            let next = world.container(0);
+            if leader_changes {
+                world.new_leader(2);
+            }
+            world.step();
+            assert_eq!(world.coordinator.state_name(), "Stopping", "{phase:?}");
+            let Some(Announcement::Restarting { cause, .. }) = world.announcements.last() else {
+                panic!("{:?}", world.announcements)
+            };
+            assert_eq!(cause.reason, Reason::ContainerLost);
+
+            // The daemon of the new container is away for a moment: nothing is done by that.
+            let (_, report) = world.current(0);
+            world.settle();
+            assert_eq!((world.restarts(), world.coordinator.state_name()), (1, "InSync"));
+            world.report(&next, 0, Phase::Unlinked, Generation(1));
+            world.settle();
+            world.report(&next, 0, Phase::Running, Generation(1));
+            world.fail(1);
+            world.settle();
+            assert_eq!((world.restarts(), world.recreations), (2, 0), "{report:?}");
+            assert_eq!(world.current(0).1.phase, Phase::Running);
+        }
+    }
+}
+
+#[test]
+fn a_container_of_before_does_not_make_done_work_undone() {
+    let mut world = World::running(2, 3);
+    let (lost, report) = world.current(0);
+    world.report(
+        &lost,
+        0,
+        Phase::Lost(Exit { code: 137, signal: 9 }),
+        report.generation,
+    );
+    world.container(0);
+    world.settle();
+    assert_eq!(world.restarts(), 1);
+    world.set_phase(0, Phase::Done);
+    world.settle();
+    world.settle();
+    assert_eq!((world.restarts(), world.recreations), (1, 0));
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}
+
+#[test]
 fn time_without_the_api_server_does_not_count() {
     let mut world = World::running(2, 3);
     world.confirm = false;
