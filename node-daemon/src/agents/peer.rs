@@ -1,8 +1,9 @@
 //! Who is at the other end of an agent's socket.
 //!
 //! The socket's directory is mounted into every container of its pod that is a worker, so the processes of the worker can reach it as well as
-//! the agent. The kernel says which process connected; `/proc` says which container it is in, and that it is the first process of its pid
-//! namespace: the agent and nobody else.
+//! the agent. The kernel says which process connected; `/proc` says which container it is in, and that it is the first process of the
+//! container's pid namespace: the agent and nobody else. A process may make a pid namespace of its own there and be the
+//! first in that one, but it lies deeper.
 
 use std::fs;
 use std::io;
@@ -83,7 +84,7 @@ impl PeerCheck for ProcPeerCheck {
         if let Some(other) = pod_of(&cgroup).filter(|named| *named != pod.as_str()) {
             return Err(PeerError::OtherPod { pid, pod: other });
         }
-        if innermost_pid(&self.read(pid, "status")?) != Some(1) {
+        if !is_first_of_container(&self.read(pid, "status")?) {
             return Err(PeerError::NotInit(pid));
         }
         Ok(pid)
@@ -148,15 +149,12 @@ pub fn in_container(cgroup: &str, container: &ContainerId) -> bool {
     })
 }
 
-/// The pid in the innermost namespace, from `/proc/<pid>/status`.
-fn innermost_pid(status: &str) -> Option<i32> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?
-        .split_whitespace()
-        .last()?
-        .parse()
-        .ok()
+/// Whether `/proc/<pid>/status` is that of the first process of a container. It names the process in each pid namespace, from that of the `/proc`
+/// inwards: in the daemon's, which is the node's, and in the container's. In one more where the process has made that itself.
+fn is_first_of_container(status: &str) -> bool {
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let mut inner = pids.into_iter().flat_map(|pids| pids.split_whitespace().skip(1));
+    inner.next() == Some("1") && inner.next().is_none()
 }
 
 #[cfg(test)]
