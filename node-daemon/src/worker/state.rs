@@ -56,6 +56,8 @@ struct Worker {
     /// When the last link went down.
     down_since: i64,
     last: Option<AgentState>,
+    /// The highest epoch that its agent can know of: what it knew when this daemon first heard of it, and what it was told since.
+    epoch: Option<u64>,
     lost: Option<(Exit, i64, &'static str)>,
     reported: Option<WorkerState>,
     told: Option<Target>,
@@ -70,6 +72,7 @@ impl Worker {
             link: None,
             down_since: 0,
             last: None,
+            epoch: None,
             lost: None,
             reported: None,
             told: None,
@@ -414,7 +417,7 @@ impl Table {
         self.retarget(id, effects);
     }
 
-    fn state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {
+    fn state(&mut self, id: &ContainerId, link: LinkId, mut state: AgentState, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
@@ -429,6 +432,10 @@ impl Table {
             return;
         }
         current.spoke = true;
+        // From then on it learns of epochs here, and from nobody else.
+        let known = worker.epoch.get_or_insert(state.epoch);
+        *known = (*known).max(worker.told.as_ref().map_or(0, |told| told.epoch));
+        state.epoch = state.epoch.min(*known);
         if state.needs_host_kill {
             let unfenced = mutants::is(Mutant::KillUnfenced);
             effects.kills.push(HostKill {
@@ -522,6 +529,9 @@ impl Table {
         let target = plan::target(desired, &entry.pod.job, &worker.name, &incarnation);
         if worker.told.as_ref() != Some(&target) {
             effects.targets.push((id.clone(), link.id, target.clone()));
+            if let Some(known) = &mut worker.epoch {
+                *known = (*known).max(target.epoch);
+            }
             worker.told = Some(target);
         }
     }

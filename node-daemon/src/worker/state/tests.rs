@@ -393,6 +393,26 @@ fn forgetting_touches_no_worker() {
 }
 
 #[test]
+fn an_agent_knows_of_no_epoch_that_it_was_not_told() {
+    let of = |epoch, revision| AgentState {
+        epoch,
+        ..agent(AgentPhase::Running, 1, revision)
+    };
+    let epochs = |effects: Effects| -> Vec<u64> { effects.reports.iter().map(|state| state.epoch).collect() };
+    // Of before this daemon: the API server's store may have been restored from a backup since.
+    let mut table = with_worker(of(7, 1));
+    assert_eq!(table.snapshot()[0].epoch, 7);
+    table.apply(state("c", 1, of(u64::MAX, 2)), 0);
+    assert_eq!(table.snapshot()[0].epoch, 7);
+    table.apply(Input::Desired(vec![desired(9, 1, true)]), 0);
+    assert_eq!(epochs(table.apply(state("c", 1, of(9, 3)), 0)), [9]);
+    // Nor by another connection, which is told again what there is.
+    table.apply(registered("p", "c", 2), 0);
+    table.apply(state("c", 2, of(10, 4)), 0);
+    assert_eq!(table.snapshot()[0].epoch, 9);
+}
+
+#[test]
 fn the_host_kills_where_the_agent_may_not() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stuck = AgentState {
