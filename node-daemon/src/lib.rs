@@ -11,6 +11,7 @@ pub mod install;
 pub mod link;
 pub mod logging;
 pub mod nri;
+mod pace;
 pub mod plain;
 pub mod pods;
 pub mod runtime;

@@ -18,12 +18,16 @@ use tracing::{debug, info, warn};
 use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{PeerCheck, PeerError};
 use super::refusals::Refusals;
+use crate::pace::Pace;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, LinkId, PodUid};
 
 /// Time for an agent to register, and to take a target.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// States of one agent that are taken at once, and the time that each one after them waits: a restart takes a handful.
+const STATES: (u32, Duration) = (64, Duration::from_millis(20));
 
 /// Why a connection ended, other than by its agent.
 #[derive(Debug, thiserror::Error)]
@@ -148,9 +152,12 @@ async fn exchange(
     workers: &Handle,
 ) -> Result<(), LinkError> {
     let mut targets = workers.linked(registered, link).await?;
+    let mut pace = Pace::new(STATES.0, STATES.1);
     loop {
         tokio::select! {
-            frame = frames.next() => {
+            // What is not taken yet waits at the agent, which keeps only its newest state. Targets do not wait for it.
+            frame = async { pace.ready().await; frames.next().await } => {
+                pace.take();
                 let Some(frame) = frame else {
                     return Ok(());
                 };
