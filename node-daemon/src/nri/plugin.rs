@@ -261,14 +261,14 @@ impl Plugin {
                 let sandbox = SandboxId::from(container.pod_sandbox_id.as_str());
                 let (_, pod) = pods.iter().find(|(id, _)| *id == sandbox)?;
                 let container = convert::container(container);
-                container
-                    .is_supervised()
-                    .then(|| (pod.uid.clone(), container.id, container.name))
+                // With an agent or without: one that was left out would be taken for gone.
+                let works = pod.supervised.contains(&container.name);
+                works.then(|| (pod.uid.clone(), container.id, container.name))
             })
             .collect();
         info!(
             pods = pods.len(),
-            supervised = containers.len(),
+            workers = containers.len(),
             "synchronized with NRI"
         );
         let uids: BTreeSet<PodUid> = pods.iter().map(|(_, pod)| pod.uid.clone()).collect();

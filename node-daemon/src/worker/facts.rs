@@ -7,12 +7,12 @@ use super::types::{
 /// A fact.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// All pods with workers, and the supervised containers that are not known to have ended: a complete picture, consistent with `PodStarted`
+    /// All pods with workers, and their workers, with an agent or without, that are not known to have ended: a complete picture, consistent with `PodStarted`
     /// and the other single facts (NRI guarantees that).
     Synchronized {
         /// Every such sandbox.
         pods: Vec<(SandboxId, Pod)>,
-        /// Supervised containers.
+        /// Workers.
         containers: Vec<(PodUid, ContainerId, String)>,
     },
     /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.

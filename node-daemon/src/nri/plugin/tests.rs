@@ -14,11 +14,14 @@ use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::worker::driver::Driver;
+use crate::worker::facts::ListedContainer;
 use crate::worker::state::Table;
+use crate::worker::types::{Exit, Phase};
 
 struct Setup {
     dir: tempfile::TempDir,
     nri: Nri,
+    workers: Handle,
 }
 
 /// containerd's side.
@@ -113,7 +116,7 @@ async fn setup() -> Setup {
     };
     tokio::spawn(driver.run(host));
     let plugin = Plugin {
-        workers,
+        workers: workers.clone(),
         sockets,
         bin: "/run/lockstep/bin/abc".into(),
     };
@@ -121,7 +124,7 @@ async fn setup() -> Setup {
     let listener = UnixListener::bind(&socket).unwrap();
     tokio::spawn(async move { crate::nri::serve(&socket, &plugin).await });
     let nri = Nri::of(&listener).await;
-    Setup { dir, nri }
+    Setup { dir, nri, workers }
 }
 
 impl Nri {
@@ -304,6 +307,39 @@ async fn a_snapshot_in_parts_is_taken_as_one() {
     for uid in ["p", "q"] {
         UnixStream::connect(socket(setup.dir.path(), uid)).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_worker_that_runs_without_an_agent_is_not_lost_when_nri_comes_back() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    // Made while the plugin was away, and found by a listing.
+    let mark = setup.workers.mark().await.unwrap();
+    let found = ListedContainer {
+        pod: "p".into(),
+        id: "id-of-worker".into(),
+        name: "worker".to_owned(),
+        ended: None,
+    };
+    let listed = Input::Listed {
+        mark,
+        pods: vec![("sandbox-p".into(), recognised(&pod("p")).unwrap())],
+        containers: vec![found],
+    };
+    setup.workers.tell(listed).await.unwrap();
+    let mut synchronize = wire::SynchronizeRequest {
+        pods: vec![pod("p")],
+        containers: vec![container("worker", ""), container("sidecar", "")],
+        more: false,
+    };
+    let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &synchronize).await;
+    assert_eq!(setup.workers.snapshot().await.unwrap(), []);
+    // One that is really gone is.
+    synchronize.containers.remove(0);
+    let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &synchronize).await;
+    let lost = setup.workers.snapshot().await.unwrap();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].phase, Phase::Lost(Exit::UNKNOWN));
 }
 
 #[tokio::test]
