@@ -8,7 +8,7 @@
 //!
 //! An incarnation is reported from the first State of its agent, or from the end of its container, whichever comes first; before that the daemon
 //! knows nothing that the control plane could use. A link that goes down makes it `Unlinked` with everything else as last known. `Lost` is
-//! entered only when the end of the container was observed, is never left, and is kept while the pod lives, so that a control plane that was
+//! entered only when the end of the container was observed, is never left (an exit that becomes known later replaces one that was not), and is kept while the pod lives, so that a control plane that was
 //! away still hears of it. `Done` is never left either.
 //!
 //! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in nanoseconds and grows by one per change, so a daemon
@@ -372,9 +372,12 @@ impl Table {
     }
 
     fn lose(&mut self, id: &ContainerId, exit: Exit, at: i64, detail: &'static str, effects: &mut Effects) {
-        if let Some(worker) = self.workers.get_mut(id)
-            && worker.lost.is_none()
-        {
+        let Some(worker) = self.workers.get_mut(id) else {
+            return;
+        };
+        // How it ended is often known later than that it did: after a restart of containerd, NRI speaks before a listing.
+        let unknown = worker.lost.is_some_and(|(known, _, _)| known == Exit::UNKNOWN);
+        if worker.lost.is_none() || unknown && exit != Exit::UNKNOWN {
             worker.lost = Some((exit, at, detail));
             self.refresh(id, effects);
         }

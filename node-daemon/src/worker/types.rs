@@ -87,7 +87,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The end of a container that was not seen: never mistaken for a success. 137 is also what Kubernetes gives such a container.
+    /// The end of a container that was not seen: never mistaken for a success, nor for a death by SIGKILL, which names its signal. 137 is also what Kubernetes gives such a container.
     pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
 }
 

@@ -393,6 +393,34 @@ fn forgetting_touches_no_worker() {
 }
 
 #[test]
+fn the_exit_that_is_known_later_replaces_the_unknown_one() {
+    let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
+    // containerd was restarted: NRI no longer names the container that has ended meanwhile.
+    let gone = Input::Synchronized {
+        pods: vec![(sandbox("p"), pod("p"))],
+        containers: vec![],
+    };
+    let first = table.apply(gone.clone(), 50);
+    assert_eq!(phases(&first), [Phase::Lost(Exit::UNKNOWN)]);
+    let mark = table.mark();
+    let second = table.apply(listed(mark, &["p"], &[("c", Some((exit(42), 40)))]), 60);
+    assert_eq!(phases(&second), [Phase::Lost(exit(42))]);
+    assert_eq!(
+        (second.reports[0].since, second.reports[0].detail.as_str()),
+        (40, "")
+    );
+    assert!(second.reports[0].revision > first.reports[0].revision);
+    // From now on it is known.
+    for later in [
+        gone,
+        Input::Exited("c".into(), exit(3), 70),
+        Input::Removed("c".into()),
+    ] {
+        assert_eq!(phases(&table.apply(later, 80)), []);
+    }
+}
+
+#[test]
 fn an_agent_knows_of_no_epoch_that_it_was_not_told() {
     let of = |epoch, revision| AgentState {
         epoch,

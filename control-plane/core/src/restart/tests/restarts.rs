@@ -180,6 +180,26 @@ fn a_container_that_is_restarted_under_its_worker_is_a_failure() {
 }
 
 #[test]
+fn that_the_exit_of_a_lost_container_becomes_known_is_no_second_failure() {
+    for settled in [false, true] {
+        let mut world = World::running(2, 3);
+        let (old, report) = world.current(0);
+        let unknown = Phase::Lost(Exit { code: 137, signal: 0 });
+        world.report(&old, 0, unknown, report.generation);
+        world.step();
+        world.container(0);
+        if settled {
+            world.settle();
+        }
+        let known = Phase::Lost(Exit { code: 42, signal: 0 });
+        world.report(&old, 0, known, report.generation);
+        world.settle();
+        assert_eq!((world.restarts(), world.observed.durable.counter), (1, 1));
+        assert_eq!(world.coordinator.state_name(), "InSync");
+    }
+}
+
+#[test]
 fn max_restarts_is_never_exceeded() {
     let mut world = World::running(2, 1);
     world.fail(0);
