@@ -8,13 +8,15 @@ use thiserror::Error;
 
 const HELP: &str = "lockstep-pod-agent: PID 1 of a supervised worker container
 
-usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--heartbeat PATH] -- COMMAND [ARG...]
+usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--termination-grace-ms N] [--heartbeat PATH] -- COMMAND [ARG...]
        lockstep-pod-agent --copy-to DIR
 
   --socket PATH          Unix socket of the node daemon
   --container NAME       name of this container in its pod
   --container-id ID      id of this container at the runtime; without it the node daemon finds out
   --grace-default-ms N   time between SIGTERM and SIGKILL where an order states none (default 0)
+  --termination-grace-ms N
+                         time that Kubernetes gives the container to end; a worker that runs on longer was not meant to (default: not known)
   --heartbeat PATH       file that the worker may touch to show that it lives; made where it is missing
   -- COMMAND [ARG...]    the worker, started when the group is released
   --copy-to DIR          put this program into DIR, and do nothing else";
@@ -41,6 +43,8 @@ pub(crate) struct Args {
     pub(crate) container_id: String,
     /// Grace where an order states none.
     pub(crate) grace_default: Duration,
+    /// The time that Kubernetes gives the container to end, where it is known.
+    pub(crate) termination_grace: Option<Duration>,
     /// File that the worker touches to show that it lives.
     pub(crate) heartbeat: Option<PathBuf>,
     /// The worker's program and arguments; never empty.
@@ -77,6 +81,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     let mut container = None;
     let mut container_id = None;
     let mut grace = None;
+    let mut termination_grace = None;
     let mut copy_to = None;
     let mut heartbeat = None;
     let mut allow_not_pid1 = false;
@@ -101,6 +106,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             Some("--container-id") => value("--container-id", &mut container_id)?,
             Some("--copy-to") => value("--copy-to", &mut copy_to)?,
             Some("--grace-default-ms") => value("--grace-default-ms", &mut grace)?,
+            Some("--termination-grace-ms") => value("--termination-grace-ms", &mut termination_grace)?,
             Some("--heartbeat") => value("--heartbeat", &mut heartbeat)?,
             Some("--allow-not-pid1") if inline.is_none() => allow_not_pid1 = true,
             Some("--help" | "-h") => return Ok(Invocation::Print(HELP.to_owned())),
@@ -134,7 +140,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             Some(id) => text("--container-id", Some(id))?,
             None => String::new(),
         },
-        grace_default: grace.map(millis).transpose()?.unwrap_or_default(),
+        grace_default: millis("--grace-default-ms", grace)?.unwrap_or_default(),
+        termination_grace: millis("--termination-grace-ms", termination_grace)?,
         heartbeat: heartbeat.map(PathBuf::from),
         command,
         allow_not_pid1,
@@ -165,11 +172,12 @@ fn text(option: &'static str, value: Option<OsString>) -> Result<String, ArgsErr
     }
 }
 
-fn millis(value: OsString) -> Result<Duration, ArgsError> {
+fn millis(option: &'static str, value: Option<OsString>) -> Result<Option<Duration>, ArgsError> {
+    let Some(value) = value else { return Ok(None) };
     match value.to_str().and_then(|text| text.parse::<u32>().ok()) {
-        Some(ms) => Ok(Duration::from_millis(ms.into())),
+        Some(ms) => Ok(Some(Duration::from_millis(ms.into()))),
         None => Err(ArgsError::Invalid {
-            option: "--grace-default-ms",
+            option,
             value,
             expected: "a number of milliseconds",
         }),

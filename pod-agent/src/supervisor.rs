@@ -68,7 +68,7 @@ impl Supervisor {
         }
         let started = Instant::now();
         Ok(Self {
-            machine: Machine::new(moment(started)),
+            machine: Machine::new(moment(started)).with_termination_grace(args.termination_grace),
             link: Link::new(&args.socket),
             signals: Signals::block().map_err(failed("receive signals"))?,
             procs: Procs::new(pid.cast_signed()),

@@ -18,7 +18,8 @@
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
 //! - The help that it asks the daemon for is bound to a time at which the next worker was not started yet.
 //! - Once told to go (a SIGTERM, or any signal of the container runtime but SIGCONT) it starts nothing any more, and exits as the worker does.
-//!   The worker then has the time that Kubernetes grants it; orders do not shorten it.
+//!   The worker then has the time that Kubernetes grants it; orders do not shorten it. Where it runs on after that time, nobody wants it to go:
+//!   it is looked after again, and the newest order is obeyed.
 
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long after it has asked the daemon for help the agent asks again, where that was not enough: for what was started since.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How much longer than its grace Kubernetes may take to end a container: a `preStop` hook that takes all of it is given 2 s more.
+const GO_MARGIN: Duration = Duration::from_secs(30);
 /// Bounds of the pause between two rounds of SIGKILL.
 const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
@@ -56,8 +59,14 @@ pub struct Machine {
     order: Target,
     /// Whether the worker was ever started.
     ran: bool,
+    /// The time that Kubernetes gives this container to end; none: not known, and waited for without end.
+    termination_grace: Option<Duration>,
     /// The signal that told the agent to go.
     leaving: Option<i32>,
+    /// When a worker that runs on all the same is looked after again.
+    stays_at: Option<Duration>,
+    /// The newest order that came since.
+    deferred: Option<Target>,
     /// End of the grace after SIGTERM.
     kill_at: Option<Duration>,
     killing: Option<Killing>,
@@ -84,12 +93,22 @@ impl Machine {
             },
             order: Target::default(),
             ran: false,
+            termination_grace: None,
             leaving: None,
+            stays_at: None,
+            deferred: None,
             kill_at: None,
             killing: None,
             say_waiting_at: Some(now.mono + SAY_WAITING_AFTER),
             gone: false,
         }
+    }
+
+    /// The same agent in a container that Kubernetes gives this time to end.
+    #[must_use]
+    pub fn with_termination_grace(mut self, grace: Option<Duration>) -> Self {
+        self.termination_grace = grace;
+        self
     }
 
     /// What the daemon should know.
@@ -102,7 +121,7 @@ impl Machine {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let killing = self.killing.as_ref().map(|killing| killing.next);
-        [self.kill_at, killing, self.say_waiting_at]
+        [self.kill_at, killing, self.say_waiting_at, self.stays_at]
             .into_iter()
             .flatten()
             .min()
@@ -145,7 +164,7 @@ impl Machine {
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
             Input::Killed(report) => self.on_killed(now, report),
             Input::Heartbeat(heartbeat) => self.on_heartbeat(heartbeat, &mut todo),
-            Input::Signal { signo, outside } => self.on_signal(signo, outside, &mut todo),
+            Input::Signal { signo, outside } => self.on_signal(now, signo, outside, &mut todo),
             Input::Tick => self.on_tick(now, &mut todo),
         }
         if self.heartbeat_timeout().is_zero() {
@@ -168,6 +187,10 @@ impl Machine {
         let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
         if behind || self.leaving.is_some() {
+            let known = self.deferred.as_ref().map_or(0, |known| known.generation);
+            if !behind && target.generation >= known {
+                self.deferred = Some(target);
+            }
             todo.push(Action::Report);
             return;
         }
@@ -311,7 +334,7 @@ impl Machine {
         todo.push(Action::Say(news));
     }
 
-    fn on_signal(&mut self, signo: i32, outside: bool, todo: &mut Vec<Action>) {
+    fn on_signal(&mut self, now: Moment, signo: i32, outside: bool, todo: &mut Vec<Action>) {
         // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
         // SIGCONT ends nothing: it is how whoever has stopped the agent lets it go on.
         let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
@@ -332,13 +355,35 @@ impl Machine {
         }
         if go {
             self.leaving = Some(signo);
+            // What is being stopped ends here, one way or the other.
+            if matches!(self.status.phase, Phase::Starting | Phase::Running) {
+                self.stays_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
+            }
             if !self.is_stuck() {
                 self.status.detail = format!("told to go by signal {signo}");
             }
         }
     }
 
+    /// Told to go, the worker runs on although its time is over: whoever told it did not mean the container.
+    fn stay(&mut self, now: Moment, signo: i32, todo: &mut Vec<Action>) {
+        self.leaving = None;
+        self.stays_at = None;
+        self.status.detail.clear();
+        todo.push(Action::Say(format!(
+            "told to go by signal {signo} and not gone: the worker is looked after again"
+        )));
+        if let Some(target) = self.deferred.take() {
+            self.on_target(now, target, todo);
+        }
+    }
+
     fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        if let Some(signo) = self.leaving
+            && self.stays_at.is_some_and(|at| at <= now.mono)
+        {
+            return self.stay(now, signo, todo);
+        }
         if self.say_waiting_at.is_some_and(|at| at <= now.mono) {
             self.say_waiting_at = None;
             todo.push(Action::Say(match (self.status.phase, self.status.generation) {
@@ -448,6 +493,7 @@ impl Machine {
     fn leave(&mut self, code: i32, flush: bool, todo: &mut Vec<Action>) {
         self.gone = true;
         self.say_waiting_at = None;
+        self.stays_at = None;
         todo.push(Action::Exit { code, flush });
     }
 }

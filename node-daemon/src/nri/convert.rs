@@ -6,6 +6,9 @@ use super::inject::{Adjustment, Container, PidNamespace};
 use crate::pods::{self, Marked, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
+/// Kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
+const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
 /// A pod sandbox, if its pod has workers with agents.
 ///
 /// # Errors
@@ -34,7 +37,9 @@ pub fn container(container: wire::Container) -> Container {
             .iter()
             .any(|namespace| namespace.r#type == "pid" && namespace.path.is_empty())
     });
+    let termination_grace = container.annotations.get(TERMINATION_GRACE);
     Container {
+        termination_grace: termination_grace.and_then(|seconds| seconds.parse().ok()),
         id: container.id.into(),
         name: container.name,
         args: container.args,

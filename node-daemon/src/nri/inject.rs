@@ -26,6 +26,8 @@ pub struct Container {
     pub args: Vec<String>,
     /// Its pid namespace.
     pub pid_namespace: PidNamespace,
+    /// Seconds that Kubernetes gives it to end, where kubelet says so.
+    pub termination_grace: Option<u32>,
 }
 
 impl Container {
@@ -112,10 +114,14 @@ pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
         container.id.as_str(),
         "--heartbeat",
         HEARTBEAT,
-        "--",
     ]
     .map(str::to_owned)
     .into();
+    if let Some(seconds) = container.termination_grace {
+        let millis = seconds.saturating_mul(1000).to_string();
+        args.extend(["--termination-grace-ms".to_owned(), millis]);
+    }
+    args.push("--".to_owned());
     args.extend(container.args.iter().cloned());
     Adjustment {
         args,
@@ -146,6 +152,7 @@ mod tests {
             name: "worker".into(),
             args: vec!["python3".into(), "train.py".into()],
             pid_namespace: PidNamespace::Own,
+            termination_grace: None,
         }
     }
 

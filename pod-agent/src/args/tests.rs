@@ -18,12 +18,13 @@ fn full_line() {
         container: "worker".into(),
         container_id: "abc".into(),
         grace_default: Duration::from_millis(250),
+        termination_grace: Some(Duration::from_secs(30)),
         heartbeat: Some("/h".into()),
         command: vec!["python3".into(), "--socket".into(), "--".into()],
         allow_not_pid1: false,
     };
-    let spaced = "--socket /s --container worker --container-id abc --grace-default-ms 250 --heartbeat /h -- python3 --socket --";
-    let joined = "--socket=/s --container=worker --container-id=abc --grace-default-ms=250 --heartbeat=/h -- python3 --socket --";
+    let spaced = "--socket /s --container worker --container-id abc --grace-default-ms 250 --termination-grace-ms 30000 --heartbeat /h -- python3 --socket --";
+    let joined = "--socket=/s --container=worker --container-id=abc --grace-default-ms=250 --termination-grace-ms=30000 --heartbeat=/h -- python3 --socket --";
     assert_eq!(args(spaced), expected);
     assert_eq!(args(joined), expected);
 }

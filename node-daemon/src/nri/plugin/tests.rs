@@ -179,6 +179,10 @@ fn container(name: &str, pid_namespace: &str) -> wire::Container {
             }],
             ..wire::LinuxContainer::default()
         }),
+        annotations: HashMap::from([(
+            "io.kubernetes.pod.terminationGracePeriod".to_owned(),
+            "45".to_owned(),
+        )]),
         ..wire::Container::default()
     }
 }
@@ -209,8 +213,8 @@ async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
     let adjust = setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
     assert_eq!(adjust.args[0], inject::AGENT);
     assert_eq!(
-        &adjust.args[adjust.args.len() - 3..],
-        ["--", "python3", "train.py"]
+        &adjust.args[adjust.args.len() - 5..],
+        ["--termination-grace-ms", "45000", "--", "python3", "train.py"]
     );
     let run = &adjust.mounts[1];
     assert_eq!(run.source, setup.dir.path().join("pods/p").to_string_lossy());

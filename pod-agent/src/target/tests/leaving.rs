@@ -99,6 +99,73 @@ fn any_signal_of_the_runtime_is_the_stop_signal() {
     );
 }
 
+/// Running at generation 3, in a container that has 30 s to end.
+fn with_grace() -> Bench {
+    let mut bench = Bench::running(3);
+    bench.machine = bench
+        .machine
+        .with_termination_grace(Some(Duration::from_secs(30)));
+    bench
+}
+
+#[test]
+fn a_worker_that_survives_the_signal_is_looked_after_again() {
+    let mut bench = with_grace();
+    bench.step(Input::Target(Target {
+        heartbeat_timeout: Duration::from_secs(1),
+        ..released(3)
+    }));
+    bench.step(signal(libc::SIGTERM));
+    assert_eq!(bench.machine.heartbeat_timeout(), Duration::ZERO);
+    // The newest of the orders that come meanwhile is kept, and neither of them is obeyed.
+    for target in [stopped(5), stopped(4)] {
+        assert_eq!(bench.acts(Input::Target(target)), [Action::Report]);
+    }
+    assert_eq!(bench.tick(59_999), []);
+    assert_eq!(bench.machine.deadline(), Some(Duration::from_secs(60)));
+    let actions = bench.tick(1);
+    let [Action::Report, Action::Say(text), Action::Terminate] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert!(text.contains("signal 15"), "{text}");
+    assert_eq!(bench.state(), (Phase::Stopping, 5));
+    bench.step(Input::WorkerExited(Exit::Signal(15)));
+    assert_eq!(bench.acts(Input::TreeEmpty), [Action::Report], "it parks");
+    assert_eq!(bench.state(), (Phase::Parked, 5));
+}
+
+#[test]
+fn without_an_order_it_runs_on_as_before() {
+    let mut bench = with_grace();
+    bench.step(Input::Target(Target {
+        heartbeat_timeout: Duration::from_secs(1),
+        ..released(3)
+    }));
+    bench.step(signal(libc::SIGTERM));
+    assert!(bench.machine.status().detail.contains("told to go"));
+    bench.tick(60_000);
+    assert_eq!(
+        (bench.state(), bench.machine.deadline()),
+        ((Phase::Running, 3), None)
+    );
+    assert_eq!(bench.machine.status().detail, "");
+    assert_eq!(bench.machine.heartbeat_timeout(), Duration::from_secs(1));
+    bench.acts(Input::Heartbeat(Heartbeat::Missed));
+    assert_eq!(bench.machine.status().heartbeat, Heartbeat::Missed);
+    assert_eq!(
+        bench.acts(exit(0)),
+        [Action::Report, Action::Exit { code: 0, flush: true }]
+    );
+    assert_eq!(bench.state().0, Phase::Done);
+}
+
+#[test]
+fn where_the_grace_is_not_known_it_is_not_guessed() {
+    let mut bench = Bench::running(3);
+    bench.step(signal(libc::SIGTERM));
+    assert_eq!(bench.machine.deadline(), None);
+}
+
 #[test]
 fn told_to_go_while_stopping() {
     let mut bench = Bench::stopping(3);
