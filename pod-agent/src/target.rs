@@ -70,6 +70,8 @@ pub struct Machine {
     /// End of the grace after SIGTERM.
     kill_at: Option<Duration>,
     killing: Option<Killing>,
+    /// How the worker failed, for people: it stands before what becomes of its leftovers.
+    failure: String,
     say_waiting_at: Option<Duration>,
     gone: bool,
 }
@@ -99,6 +101,7 @@ impl Machine {
             deferred: None,
             kill_at: None,
             killing: None,
+            failure: String::new(),
             say_waiting_at: Some(now.mono + SAY_WAITING_AFTER),
             gone: false,
         }
@@ -279,6 +282,7 @@ impl Machine {
                 "{detail} (generation {generation}); waiting for the group to restart"
             )));
         }
+        self.failure.clone_from(&detail);
         self.status.detail = detail;
     }
 
@@ -287,6 +291,9 @@ impl Machine {
         self.status.needs_host_kill = false;
         self.status.host_kill_before = 0;
         if self.status.phase != Phase::Stopping {
+            if matches!(self.status.phase, Phase::Exited(_)) {
+                self.status.detail.clone_from(&self.failure);
+            }
             return;
         }
         match self.leaving {
@@ -301,7 +308,7 @@ impl Machine {
         }
         if report.denied {
             self.ask_for_host_kill(now);
-            self.status.detail.clone_from(&report.note);
+            self.status.detail = self.of_leftovers(&report.note);
         }
         let Some(killing) = &mut self.killing else { return };
         if report.forking {
@@ -413,8 +420,9 @@ impl Machine {
         }
         if !killing.told && !self.status.needs_host_kill {
             killing.told = true;
-            self.status.detail = format!("processes outlive SIGKILL: {}", killing.report.note);
-            todo.push(Action::Say(self.status.detail.clone()));
+            let news = format!("processes outlive SIGKILL: {}", killing.report.note);
+            self.status.detail = self.of_leftovers(&news);
+            todo.push(Action::Say(news));
         }
         // Of what it could signal nobody else can do more: the kernel ends it when it can.
         if forking || unseen {
@@ -428,6 +436,14 @@ impl Machine {
         if !self.status.needs_host_kill || Duration::from_nanos(now.boot_nanos) >= asked + ASK_AGAIN {
             self.status.needs_host_kill = true;
             self.status.host_kill_before = now.boot_nanos;
+        }
+    }
+
+    /// What there is to say of leftovers, after why there are any.
+    fn of_leftovers(&self, note: &str) -> String {
+        match self.status.phase {
+            Phase::Exited(_) => format!("{}; {note}", self.failure),
+            _ => note.to_owned(),
         }
     }
 

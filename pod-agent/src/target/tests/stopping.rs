@@ -82,6 +82,33 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
 }
 
 #[test]
+fn how_the_worker_failed_is_said_before_what_it_left_behind() {
+    let report = KillReport {
+        denied: true,
+        note: "not permitted to kill pid 7".into(),
+        ..Default::default()
+    };
+    let mut bench = Bench::running(3);
+    bench.step(exit(1));
+    bench.step(Input::Killed(report));
+    assert_eq!(
+        bench.machine.status().detail,
+        "worker exited with code 1; not permitted to kill pid 7"
+    );
+    bench.step(Input::TreeEmpty);
+    assert_eq!(bench.machine.status().detail, "worker exited with code 1");
+
+    let mut bench = Bench::running(3);
+    bench.step(exit(1));
+    bench.tick(1_100);
+    let detail = &bench.machine.status().detail;
+    assert!(
+        detail.starts_with("worker exited with code 1; processes outlive SIGKILL"),
+        "{detail}"
+    );
+}
+
+#[test]
 fn what_outlives_sigkill_is_reported() {
     for (forking, unseen) in [(false, false), (true, false), (false, true)] {
         let mut bench = Bench::stopping(3);
