@@ -5,6 +5,7 @@ pub mod convert;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use lockstep_proto::cri::v1 as wire;
@@ -17,7 +18,10 @@ use tracing::warn;
 use crate::plain::state::Listed;
 use crate::pods::Marked;
 use crate::worker::facts::ListedContainer;
-use crate::worker::types::{ContainerId, Exit, Pod, SandboxId};
+use crate::worker::types::{ContainerId, Pod, SandboxId};
+
+/// Time for one call: containerd has hung when it takes longer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pods with workers of this node, and their worker containers.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,18 +34,19 @@ pub struct Listing {
     pub plain_pods: BTreeMap<SandboxId, Pod>,
     /// Every container of these that is a worker, ended or not.
     pub plain: Vec<Listed>,
+    /// Containers of which containerd does not say how they ended, and why not. They are listed among
+    /// the others as if they had not ended, so that they are left as they were known.
+    pub unclear: BTreeMap<ContainerId, String>,
 }
 
-/// Lists through CRI.
+/// Lists through CRI. A container that containerd has trouble with concerns no other: it is left as it was known.
 ///
 /// # Errors
-/// When containerd answers with an error.
+/// When containerd answers with an error, or not in time.
 pub async fn list(channel: &Channel) -> Result<Listing, tonic::Status> {
     let mut client = RuntimeServiceClient::new(channel.clone());
-    let sandboxes = client
-        .list_pod_sandbox(wire::ListPodSandboxRequest::default())
+    let sandboxes = in_time(client.list_pod_sandbox(wire::ListPodSandboxRequest::default()))
         .await?
-        .into_inner()
         .items;
     let mut listing = Listing::default();
     for sandbox in sandboxes {
@@ -52,43 +57,72 @@ pub async fn list(channel: &Channel) -> Result<Listing, tonic::Status> {
             Err(error) => warn!(sandbox = sandbox.id, %error, "pod is not supervised"),
         }
     }
-    let containers = client
-        .list_containers(wire::ListContainersRequest::default())
+    let containers = in_time(client.list_containers(wire::ListContainersRequest::default()))
         .await?
-        .into_inner()
         .containers;
+    let status = |id: String| {
+        let mut client = client.clone();
+        let request = wire::ContainerStatusRequest {
+            container_id: id,
+            verbose: false,
+        };
+        async move {
+            let answer = in_time(client.container_status(request)).await;
+            answer.map(|answer| answer.status)
+        }
+    };
+    sort(listing, containers, status).await
+}
+
+/// Adds the workers among these containers. `status` is asked how those that have ended did.
+///
+/// # Errors
+/// When that is not answered in time: then it would not be for the next one either.
+async fn sort<Answer>(
+    mut listing: Listing,
+    containers: Vec<wire::Container>,
+    mut status: impl FnMut(String) -> Answer,
+) -> Result<Listing, tonic::Status>
+where
+    Answer: Future<Output = Result<Option<wire::ContainerStatus>, tonic::Status>>,
+{
     for container in containers {
-        if let Some(mut worker) = convert::worker(&container, &listing.pods) {
-            if let Some(ended) = ended(&mut client, &container).await? {
-                worker.ended = ended;
-                listing.containers.push(worker);
+        let worker = convert::worker(&container, &listing.pods);
+        let plain = convert::plain(&container, &listing.plain_pods);
+        if worker.is_none() && plain.is_none() {
+            continue;
+        }
+        let mut ended = None;
+        if container.state() == wire::ContainerState::ContainerExited {
+            match status(container.id.clone()).await {
+                Ok(status) => ended = convert::ended(status),
+                // It was removed since, and a later listing or event says so.
+                Err(status) if status.code() == tonic::Code::NotFound => continue,
+                Err(status) if status.code() == tonic::Code::DeadlineExceeded => return Err(status),
+                Err(status) => {
+                    let why = status.message().to_owned();
+                    listing.unclear.insert(container.id.into(), why);
+                }
             }
-        } else if let Some(mut plain) = convert::plain(&container, &listing.plain_pods)
-            && let Some(ended) = ended(&mut client, &container).await?
-        {
-            plain.ended = ended;
-            listing.plain.push(plain);
+        }
+        if let Some(worker) = worker {
+            listing.containers.push(ListedContainer { ended, ..worker });
+        } else if let Some(plain) = plain {
+            listing.plain.push(Listed { ended, ..plain });
         }
     }
     Ok(listing)
 }
 
-/// How and when a container ended, if it has. `None`: it was removed since, and a later listing or event says so.
-async fn ended(
-    client: &mut RuntimeServiceClient<Channel>,
-    container: &wire::Container,
-) -> Result<Option<Option<(Exit, i64)>>, tonic::Status> {
-    if container.state() != wire::ContainerState::ContainerExited {
-        return Ok(Some(None));
-    }
-    let request = wire::ContainerStatusRequest {
-        container_id: container.id.clone(),
-        verbose: false,
-    };
-    match client.container_status(request).await {
-        Ok(response) => Ok(Some(convert::ended(response.into_inner().status))),
-        Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
-        Err(status) => Err(status),
+/// The answer to a call, where it comes in time.
+async fn in_time<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, tonic::Status> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner),
+        Err(_) => Err(tonic::Status::deadline_exceeded(format!(
+            "containerd has not answered for {PATIENCE:?}"
+        ))),
     }
 }
 
@@ -119,4 +153,83 @@ pub fn connector(
         let socket = socket.clone();
         async move { Ok(TokioIo::new(UnixStream::connect(socket).await?)) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::types::Exit;
+
+    fn exited(id: &str) -> wire::Container {
+        wire::Container {
+            id: id.to_owned(),
+            pod_sandbox_id: "s".to_owned(),
+            metadata: Some(wire::ContainerMetadata {
+                name: "worker".to_owned(),
+                attempt: 0,
+            }),
+            state: wire::ContainerState::ContainerExited.into(),
+            ..wire::Container::default()
+        }
+    }
+
+    fn listing() -> Listing {
+        let pod = Pod {
+            uid: "p".into(),
+            namespace: "default".into(),
+            name: "pod".into(),
+            group: "g".into(),
+            job: "job".into(),
+            index: 0,
+            supervised: ["worker".to_owned()].into(),
+        };
+        Listing {
+            pods: vec![("s".into(), pod)],
+            ..Listing::default()
+        }
+    }
+
+    async fn listed(odd: tonic::Code) -> Result<Listing, tonic::Status> {
+        let status = |id: String| async move {
+            if id == "odd" {
+                return Err(tonic::Status::new(odd, "no such shim"));
+            }
+            Ok(Some(wire::ContainerStatus {
+                state: wire::ContainerState::ContainerExited.into(),
+                exit_code: 3,
+                finished_at: 42,
+                ..wire::ContainerStatus::default()
+            }))
+        };
+        sort(listing(), vec![exited("odd"), exited("even")], status).await
+    }
+
+    #[tokio::test]
+    async fn trouble_with_one_container_concerns_no_other() {
+        let found = listed(tonic::Code::Unknown).await.unwrap();
+        let ends: Vec<_> = found
+            .containers
+            .iter()
+            .map(|container| (container.id.as_str(), container.ended))
+            .collect();
+        assert_eq!(
+            ends,
+            [("odd", None), ("even", Some((Exit { code: 3, signal: 0 }, 42)))]
+        );
+        assert_eq!(
+            found.unclear,
+            BTreeMap::from([("odd".into(), "no such shim".to_owned())])
+        );
+        // Removed since: it is not there.
+        let found = listed(tonic::Code::NotFound).await.unwrap();
+        assert_eq!((found.containers.len(), found.unclear.len()), (1, 0));
+        assert!(listed(tonic::Code::DeadlineExceeded).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_come_is_not_waited_for_without_end() {
+        let never = std::future::pending::<Result<tonic::Response<()>, tonic::Status>>();
+        let status = in_time(never).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+    }
 }

@@ -3,6 +3,7 @@
 //! Events are hints that come early; listings through CRI, after every connect and now and then, are what makes the picture whole. The stream is only
 //! drained here: when the driver has no room the connection is given up, and the listing after the next one repairs what was missed.
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +17,11 @@ use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
+use crate::cri::{self, Listing};
+use crate::plain;
 use crate::worker::driver::{Closed, Handle, unix_nanos};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, Exit};
-use crate::{cri, plain};
 
 /// Time between attempts.
 const RETRY: Duration = Duration::from_millis(200);
@@ -76,7 +78,7 @@ async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), 
     let news = Notify::new();
     tokio::select! {
         ended = drain(&channel, workers, &news) => ended,
-        ended = relist(&channel, workers, &news) => ended,
+        ended = relist(workers, &news, || cri::list(&channel)) => ended,
     }
 }
 
@@ -103,14 +105,28 @@ async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(),
 /// Lists at once and again and again. containerd does not say when a subscription stands, so the first listing may come too early: the second, soon
 /// after, is the one that counts. Then whenever there is news: of a container that starts without an agent nothing else says whose it is. The
 /// later ones are for what nobody thought of.
-async fn relist(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
+async fn relist<Answer>(
+    workers: &Handle,
+    news: &Notify,
+    mut list: impl FnMut() -> Answer,
+) -> Result<(), EventsError>
+where
+    Answer: Future<Output = Result<Listing, tonic::Status>>,
+{
+    let mut unclear = BTreeMap::new();
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = news.notified() => tokio::time::sleep(RELIST_SOON).await,
         }
         let mark = workers.mark().await?;
-        let listing = cri::list(channel).await?;
+        let listing = list().await?;
+        for (id, error) in &listing.unclear {
+            if !unclear.contains_key(id) {
+                warn!(container = %id, error, "containerd does not say how it ended");
+            }
+        }
+        unclear = listing.unclear;
         debug!(
             pods = listing.pods.len(),
             workers = listing.containers.len(),
