@@ -18,6 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
 use crate::cri::{self, Listing};
+use crate::pace::Pace;
 use crate::plain;
 use crate::worker::driver::{Closed, Handle, unix_nanos};
 use crate::worker::facts::Input;
@@ -36,7 +37,11 @@ const FILTERS: [&str; 2] = [
     r#"namespace==k8s.io,topic=="/tasks/start""#,
     r#"namespace==k8s.io,topic=="/tasks/exit""#,
 ];
+const START_TOPIC: &str = "/tasks/start";
 const EXIT_TOPIC: &str = "/tasks/exit";
+/// Listings that news may cause at once, and the time between those after them: a container that crashes all the time is no reason to list
+/// all the time.
+const NEWS: (u32, Duration) = (5, Duration::from_secs(1));
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +96,20 @@ async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(),
         .await?
         .into_inner();
     while let Some(envelope) = events.message().await? {
-        if let Some((id, exit, at)) = container_exit(&envelope) {
-            debug!(container = %id, code = exit.code, "exit event");
-            if workers.try_tell(Input::Exited(id, exit, at))?.is_some() {
-                return Err(EventsError::Behind);
-            }
+        take(&envelope, workers, news)?;
+    }
+    Ok(())
+}
+
+/// Passes on what concerns containers. Sessions of `kubectl exec` and exec probes end here.
+fn take(envelope: &Envelope, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
+    if let Some((id, exit, at)) = container_exit(envelope) {
+        debug!(container = %id, code = exit.code, "exit event");
+        if workers.try_tell(Input::Exited(id, exit, at))?.is_some() {
+            return Err(EventsError::Behind);
         }
+        news.notify_one();
+    } else if envelope.topic == START_TOPIC {
         news.notify_one();
     }
     Ok(())
@@ -114,10 +127,14 @@ where
     Answer: Future<Output = Result<Listing, tonic::Status>>,
 {
     let mut unclear = BTreeMap::new();
+    let mut pace = Pace::new(NEWS.0, NEWS.1);
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = news.notified() => tokio::time::sleep(RELIST_SOON).await,
+            () = async { pace.ready().await; news.notified().await } => {
+                pace.take();
+                tokio::time::sleep(RELIST_SOON).await;
+            }
         }
         let mark = workers.mark().await?;
         let listing = list().await?;
@@ -174,9 +191,25 @@ fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use futures::FutureExt as _;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::worker::driver::{Driver, Host};
+    use crate::worker::facts::HostKill;
+    use crate::worker::state::Table;
+    use crate::worker::types::PodUid;
+
+    struct NoHost;
+
+    impl Host for NoHost {
+        fn kill(&self, _: HostKill) {}
+        fn spare(&self, _: &ContainerId) {}
+        fn pod_known(&self, _: &PodUid) {}
+        fn pod_gone(&self, _: &PodUid) {}
+    }
 
     fn envelope(topic: &str, id: &str, exit_status: u32) -> Envelope {
         let event = TaskExit {
@@ -194,6 +227,57 @@ mod tests {
             }),
             ..Envelope::default()
         }
+    }
+
+    /// Listings within this time, with news every `every`.
+    async fn listings(every: Duration, time: Duration) -> u32 {
+        let (driver, workers) = Driver::new(Table::new(0));
+        tokio::spawn(driver.run(NoHost));
+        let (news, listings) = (Notify::new(), Cell::new(0));
+        let list = || {
+            listings.set(listings.get() + 1);
+            async { Ok(Listing::default()) }
+        };
+        let noise = async {
+            loop {
+                tokio::time::sleep(every).await;
+                news.notify_one();
+            }
+        };
+        tokio::select! {
+            ended = relist(&workers, &news, list) => panic!("{ended:?}"),
+            () = noise => {}
+            () = tokio::time::sleep(time) => {}
+        }
+        listings.get()
+    }
+
+    #[tokio::test]
+    async fn an_exec_probe_is_no_news() {
+        let (_driver, workers) = Driver::new(Table::new(0));
+        let news = Notify::new();
+        let is_news = |envelope: Envelope| {
+            take(&envelope, &workers, &news).unwrap();
+            news.notified().now_or_never().is_some()
+        };
+        assert!(is_news(envelope(START_TOPIC, "c1", 0)));
+        assert!(is_news(envelope(EXIT_TOPIC, "c1", 1)));
+        for _ in 0..1000 {
+            assert!(!is_news(envelope(EXIT_TOPIC, "exec-1", 0)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn much_news_is_no_reason_to_list_all_the_time() {
+        let minute = Duration::from_secs(60);
+        let quiet = listings(minute * 2, minute).await;
+        let busy = listings(Duration::from_millis(10), minute).await;
+        assert!((60..=60 + NEWS.0 + quiet).contains(&busy), "{busy}");
+        // Little news is heard of at once.
+        assert_eq!(
+            listings(Duration::from_secs(20), minute - RELIST_SOON).await,
+            quiet + 2
+        );
     }
 
     #[test]
