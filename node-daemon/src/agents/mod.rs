@@ -9,6 +9,7 @@ pub mod peer;
 pub mod refusals;
 pub mod sockets;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tracing::warn;
@@ -42,5 +43,9 @@ impl Host for AgentHost {
 
     fn pod_gone(&self, pod: &PodUid) {
         self.sockets.remove(pod);
+    }
+
+    fn pods_listed(&self, pods: &BTreeSet<PodUid>) {
+        self.sockets.listed(pods);
     }
 }

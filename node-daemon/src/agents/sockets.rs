@@ -45,6 +45,8 @@ pub struct Sockets {
     root: PathBuf,
     context: Arc<Context>,
     listeners: Mutex<BTreeMap<PodUid, AbortHandle>>,
+    /// Pods with a listener that the last listing did not have.
+    absent: Mutex<BTreeSet<PodUid>>,
 }
 
 impl Drop for Sockets {
@@ -77,6 +79,7 @@ impl Sockets {
             root,
             context,
             listeners: Mutex::default(),
+            absent: Mutex::default(),
         };
         for uid in uids {
             if let Err(error) = sockets.ensure(&uid) {
@@ -129,6 +132,29 @@ impl Sockets {
         match fs::remove_dir_all(&dir) {
             Ok(()) => info!(%pod, "socket directory removed"),
             Err(error) => warn!(%pod, %error, "cannot remove the socket directory"),
+        }
+    }
+
+    /// These are all pods there are, as far as one listing can tell: each has somebody listening, and what belongs to pods that two listings in a
+    /// row did not have is removed. So it is without NRI too, whatever was left behind or could not be made before.
+    pub fn listed(&self, pods: &BTreeSet<PodUid>) {
+        let absent: BTreeSet<PodUid> = self
+            .listeners()
+            .keys()
+            .filter(|uid| !pods.contains(uid))
+            .cloned()
+            .collect();
+        let before = {
+            let mut known = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, absent.clone())
+        };
+        for pod in absent.intersection(&before) {
+            self.remove(pod);
+        }
+        for pod in pods {
+            if let Err(error) = self.ensure(pod) {
+                warn!(%pod, %error, "cannot listen for the agents of a pod");
+            }
         }
     }
 

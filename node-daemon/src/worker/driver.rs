@@ -1,7 +1,7 @@
 //! The task that owns the table of workers. It never waits for anything but its inbox, so whoever sends to it is never held up by a slow agent or
 //! control plane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,6 +31,9 @@ pub trait Host: Send + 'static {
 
     /// The pod is gone: what was kept for it may go.
     fn pod_gone(&self, pod: &PodUid);
+
+    /// A listing was taken in, and these are the pods that are known now.
+    fn pods_listed(&self, _pods: &BTreeSet<PodUid>) {}
 }
 
 enum Message {
@@ -209,8 +212,12 @@ impl Driver {
         {
             self.links.remove(id);
         }
+        let listed = matches!(input, Input::Listed { .. });
         let effects = self.table.apply(input, unix_nanos());
         self.carry_out(effects, host);
+        if listed {
+            host.pods_listed(&self.table.pods());
+        }
     }
 
     fn apply_plain(&mut self, input: plain::Input) {

@@ -138,6 +138,12 @@ impl Table {
         self.tick
     }
 
+    /// The pods that are known.
+    #[must_use]
+    pub fn pods(&self) -> BTreeSet<PodUid> {
+        self.pods.keys().cloned().collect()
+    }
+
     /// Every state that has been reported, as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<WorkerState> {

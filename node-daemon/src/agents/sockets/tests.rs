@@ -282,3 +282,24 @@ async fn directories_follow_the_pods() {
         ));
     }
 }
+
+#[tokio::test]
+async fn listings_mend_what_nri_does_not() {
+    let daemon = Daemon::start();
+    let pods = |uids: &[&str]| uids.iter().map(|uid| PodUid::from(*uid)).collect::<BTreeSet<_>>();
+    // What could not be made at first is made with the next listing.
+    let dir = daemon.dir.path().join("pods");
+    fs::write(dir.join("p"), "in the way").unwrap();
+    assert!(daemon.sockets.ensure(&"p".into()).is_err());
+    fs::remove_file(dir.join("p")).unwrap();
+    daemon.sockets.listed(&pods(&["p"]));
+    UnixStream::connect(daemon.socket()).await.unwrap();
+
+    // A pod that is missing once may be about to come; then it is gone.
+    daemon.sockets.listed(&pods(&[]));
+    daemon.sockets.listed(&pods(&["p"]));
+    daemon.sockets.listed(&pods(&[]));
+    UnixStream::connect(daemon.socket()).await.unwrap();
+    daemon.sockets.listed(&pods(&[]));
+    assert!(!dir.join("p").exists());
+}
