@@ -160,9 +160,8 @@ fn is_followed(
         });
     others.any(|(_, report)| {
         let lives = !matches!(report.phase, Phase::Done | Phase::Lost(_) | Phase::Unlinked);
-        // Clocks may be set back; generations never are.
-        lives
-            || done.is_some_and(|(_, done)| report.since > done.since || report.generation > done.generation)
+        // Of one that does not, times say nothing: clocks are set back. Generations never are.
+        lives || done.is_some_and(|(_, done)| report.generation > done.generation)
     })
 }
 
