@@ -169,7 +169,7 @@ pub struct Args {
         env = "LOCKSTEP_HUB_UNKNOWN_CONNECTIONS",
         value_name = "NUMBER",
         default_value = "256",
-        value_parser = clap::value_parser!(u16).range(1..)
+        value_parser = clap::value_parser!(u16).range(1..=8192)
     )]
     pub hub_unknown_connections: u16,
 

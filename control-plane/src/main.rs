@@ -4,6 +4,7 @@ use lockstep_control_plane::args::Args;
 use lockstep_control_plane::settings::Settings;
 use lockstep_control_plane::{logging, runtime};
 use mimalloc::MiMalloc;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Nearly all work here is parsing: many small objects, most of them short-lived.
 #[global_allocator]
@@ -11,6 +12,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> anyhow::Result<()> {
     without_huge_pages();
+    with_all_files();
     let args = Args::from_command_line(std::env::args_os()).unwrap_or_else(|error| error.exit());
     logging::init(args.zap.format(args.log_format), args.zap.zap_log_level)?;
     let settings = Settings::new(args)?;
@@ -27,6 +29,13 @@ fn main() -> anyhow::Result<()> {
 /// Small objects, spread over huge pages, take nearly twice the memory. Where the kernel refuses there is no harm.
 fn without_huge_pages() {
     let _ = nix::sys::prctl::set_thp_disable(true);
+}
+
+/// Each daemon's stream is an open file, and the limit that a container begins with is often 1,024. Where it cannot be raised, it stays.
+fn with_all_files() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
 }
 
 /// Nearly all time is waiting. More threads take memory and are no faster.

@@ -24,6 +24,8 @@ mod tests;
 
 /// Connections that may wait at the door, over all addresses.
 const WAITING: usize = 16 * 1024;
+/// Those of an address that may come even so: who fills the door from many addresses keeps nobody of another one out.
+const ALWAYS: usize = 4;
 /// The same of one address, for each place that it has.
 const WAITING_PER_PLACE: usize = 16;
 /// How long one waits for a place.
@@ -129,7 +131,8 @@ impl Door {
         let of_network = waiting.by_network.get(&network);
         let connections = of_network.map_or(0, |of_network| of_network.connections);
         let most = self.places.saturating_mul(WAITING_PER_PLACE).min(WAITING / 2);
-        if waiting.all >= WAITING || connections >= most {
+        let is_full = waiting.all >= WAITING && connections >= ALWAYS;
+        if is_full || connections >= most {
             drop(waiting);
             self.turn_away(peer, &TurnedAway::TooMany);
             return None;

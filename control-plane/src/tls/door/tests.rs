@@ -56,6 +56,21 @@ async fn no_more_wait_than_may_and_nothing_is_kept_of_those_who_left() {
     assert_eq!(door.lock().all, 0);
 }
 
+#[tokio::test]
+async fn a_door_that_others_have_filled_lets_a_few_of_each_address_in() {
+    let (door, turned_away) = door();
+    let address = |number: usize| IpAddr::V4(std::net::Ipv4Addr::from_bits(u32::try_from(number).unwrap()));
+    let waiting: Vec<_> = (0..WAITING)
+        .map(|number| door.knock(address(number / (2 * WAITING_PER_PLACE))).unwrap())
+        .collect();
+    let few: Vec<_> = (0..ALWAYS).map(|_| door.knock(HERE).unwrap()).collect();
+    assert_eq!(turned_away.load(Ordering::SeqCst), 0);
+    assert!(door.knock(HERE).is_none() && door.knock(address(0)).is_none());
+    drop(waiting);
+    assert!(door.knock(HERE).is_some());
+    drop(few);
+}
+
 #[test]
 fn one_client_of_many_addresses_is_one() {
     let network = |text: &str| network(text.parse().unwrap());
