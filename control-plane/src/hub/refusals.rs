@@ -17,12 +17,15 @@ const QUIET: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
-const REASONS: [&str; 21] = [
+const REASONS: [&str; 33] = [
     "silent",
     "ended",
     "no_hello",
     "protocol",
+    "oversized",
     "malformed",
+    "second_hello",
+    "unknown_message",
     "no_token",
     "token_too_long",
     "malformed_token",
@@ -39,6 +42,15 @@ const REASONS: [&str; 21] = [
     "other_node",
     "overdue",
     "no_keys",
+    "higher_epoch",
+    "impossible_epoch",
+    "foreign_pod",
+    "too_many_connections",
+    "plain_text",
+    "certificate",
+    "tls",
+    "slow_handshake",
+    "unknown_client",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -123,8 +135,15 @@ mod tests {
             let texts = body.split('"').skip(1).step_by(2);
             texts.map(str::to_owned).collect()
         };
-        let mut named = of(include_str!("handshake.rs"));
-        named.extend(of(include_str!("auth/mod.rs")));
+        let files = [
+            include_str!("handshake.rs"),
+            include_str!("nonsense.rs"),
+            include_str!("auth/mod.rs"),
+            include_str!("rivals.rs"),
+            include_str!("registry/link.rs"),
+            include_str!("../tls/door.rs"),
+        ];
+        let named: Vec<String> = files.into_iter().flat_map(of).collect();
         assert_eq!(named, REASONS);
         let metrics = Metrics::default();
         let _refusals = Refusals::register(&metrics);
