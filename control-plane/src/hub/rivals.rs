@@ -1,7 +1,8 @@
 //! Epochs that others have heard of.
 //!
-//! Promises: what a status says of an epoch is believed at once, since only leaders write it; what nodes say only where most of those that know
-//! of any leader say so, some time after the term began, when they have connected. One node that lies, or a few, make no leader step down.
+//! Promises: what a status says of an epoch is believed at once, since only leaders write it; what nodes say only where more of them know of a
+//! higher one than of one before this, some time after the term began, when they have connected. Whoever knows only what this leader has said has
+//! no vote. One node that lies, or a few among many, make no leader step down.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,8 +58,16 @@ pub(super) struct Rivals {
 struct Heard {
     /// What statuses say, where it is above the leader's own.
     durable: Option<Epoch>,
-    /// The highest that each node has spoken of: those that know of no leader are not here.
-    nodes: HashMap<String, Epoch>,
+    /// What each node has spoken of: those that know of no leader are not here.
+    nodes: HashMap<String, Spoken>,
+}
+
+/// What a node has spoken of in this term.
+#[derive(Debug, Default)]
+struct Spoken {
+    highest: Epoch,
+    /// It knew a leader of before this one. Without that, and of nobody higher, it only repeats what this leader has told it.
+    knew_a_lower: bool,
 }
 
 impl Rivals {
@@ -95,12 +104,18 @@ impl Rivals {
             return Err(Claim::Impossible(epoch));
         }
         let mut heard = self.lock();
-        if heard.nodes.get(node).is_some_and(|known| *known >= epoch) {
-            return Ok(());
+        let is_known = heard.nodes.contains_key(node);
+        if !is_known {
+            heard.nodes.insert(node.to_owned(), Spoken::default());
         }
-        heard.nodes.insert(node.to_owned(), epoch);
+        let Some(spoken) = heard.nodes.get_mut(node) else {
+            return Ok(());
+        };
+        spoken.knew_a_lower |= epoch < self.own;
+        let is_news = epoch > spoken.highest;
+        spoken.highest = spoken.highest.max(epoch);
         drop(heard);
-        if epoch <= self.own {
+        if epoch <= self.own || !is_news {
             return Ok(());
         }
         self.changed.notify_one();
@@ -117,7 +132,7 @@ impl Rivals {
     /// The highest epoch that anybody speaks of, believed or not, where it is above the leader's own.
     pub(super) fn highest(&self) -> Option<Epoch> {
         let heard = self.lock();
-        let nodes = heard.nodes.values().copied();
+        let nodes = heard.nodes.values().map(|spoken| spoken.highest);
         nodes.chain(heard.durable).max().filter(|epoch| *epoch > self.own)
     }
 
@@ -144,8 +159,14 @@ impl Rivals {
 
     fn is_outbid(&self, settled: bool) -> bool {
         let heard = self.lock();
-        let above = heard.nodes.values().filter(|epoch| **epoch > self.own).count();
-        heard.durable.is_some() || settled && 2 * above > heard.nodes.len()
+        let above = heard
+            .nodes
+            .values()
+            .filter(|spoken| spoken.highest > self.own)
+            .count();
+        let below = heard.nodes.values().filter(|spoken| spoken.highest <= self.own);
+        let below = below.filter(|spoken| spoken.knew_a_lower).count();
+        heard.durable.is_some() || settled && above > below
     }
 
     /// What no restore can explain is not believed: it would use up the numbers.

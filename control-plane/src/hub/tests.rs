@@ -255,7 +255,7 @@ async fn a_node_that_has_obeyed_a_higher_epoch_outbids_the_leader_unless_others_
     let refusals = Arc::<Refusals>::default();
     let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
     says(&registry, "n1", 9);
-    says(&registry, "n2", 7);
+    says(&registry, "n2", 6);
     let outbid = tokio::time::timeout(Duration::from_secs(3600), registry.outbid()).await;
     assert!(outbid.is_err(), "one of two is not believed: {outbid:?}");
     assert_eq!(registry.rival(), Some(Epoch(9)));

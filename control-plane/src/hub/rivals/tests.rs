@@ -56,6 +56,18 @@ async fn most_nodes_are_believed_once_all_could_connect() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nodes_that_only_repeat_what_this_leader_says_outvote_nobody() {
+    let rivals = Rivals::new(OWN);
+    for node in ["n1", "n2", "n3"] {
+        assert_eq!(rivals.said(node, OWN), Ok(()));
+    }
+    assert_eq!(outbid(&rivals).await, None);
+    // Its agents are those of before the restore, and obey nobody lower.
+    assert!(rivals.said("n4", Epoch(1000)).is_err());
+    assert_eq!(outbid(&rivals).await, Some(Epoch(1000)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_ignored() {
     let rivals = Rivals::new(OWN);
     rivals.written(Epoch(u64::MAX));
