@@ -91,7 +91,10 @@ impl Reconcile for Reconciler {
             self.forget(key);
             return Ok(Action::await_change());
         };
-        observed.is_attended = self.registry.is_attended();
+        let attended = self.registry.is_attended();
+        observed.is_attended = attended.unwrap_or(true);
+        // Whether anybody but kubelet restarts its containers matters to those that restart in place alone.
+        let ask_again = attended.err().filter(|_| observed.jobset.in_place());
         let mut plan = plan(&observed);
         let held = self.counts.hold_back(key, &observed.jobset, &mut plan);
         let requeue_after = plan
@@ -108,7 +111,8 @@ impl Reconcile for Reconciler {
             self.applier.apply(&observed.jobset, plan).await
         };
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
-        let requeue_after = [requeue_after, look_again, held].into_iter().flatten().min();
+        let all = [requeue_after, look_again, held, ask_again];
+        let requeue_after = all.into_iter().flatten().min();
         self.metrics
             .reconciled(Outcome::of(&result), requeue_after.is_some(), started.elapsed());
         result?;

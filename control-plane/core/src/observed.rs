@@ -41,7 +41,7 @@ pub struct Observed {
     pub pod_groups: bool,
     /// Whether node daemons can be there at all. Without them nobody restarts anything in place but kubelet and upstream's agents.
     pub has_daemons: bool,
-    /// Whether one is connected now: somebody who restarts workers in place, and whose restarts are counted.
+    /// Whether one may be connected, or was: somebody who restarts workers in place, and whose restarts are counted.
     pub is_attended: bool,
     /// How agents get into containers.
     pub agents: Agents,

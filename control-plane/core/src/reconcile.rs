@@ -224,10 +224,10 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether node daemons have started workers of it, or restarted them.
+/// Whether node daemons have started workers of it.
 fn was_attended(status: &JobSetStatus) -> bool {
     let in_place = status.in_place_restart.as_ref();
-    in_place.is_some_and(|in_place| !in_place.started.is_empty() || in_place.generation > 0)
+    in_place.is_some_and(|in_place| !in_place.started.is_empty())
 }
 
 /// The group's coordinator has used up `maxRestarts`: the message of the Failed condition.

@@ -26,12 +26,15 @@ pub use link::GroupLink;
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
 const WORKERS_PER_NODE: usize = 4096;
+/// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
+const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
 /// Containers of one worker that have ended in one pod, kept at most.
 const ENDED: usize = 8;
 
 /// All groups and nodes that this replica knows of.
 pub struct Registry {
     epoch: Epoch,
+    began: Instant,
     rivals: Rivals,
     refusals: Arc<Refusals>,
     groups: DashMap<String, Arc<GroupState>>,
@@ -248,6 +251,7 @@ impl Registry {
     pub fn noting(epoch: Epoch, refusals: Arc<Refusals>) -> Arc<Self> {
         Arc::new(Self {
             epoch,
+            began: Instant::now(),
             rivals: Rivals::new(epoch),
             refusals,
             groups: DashMap::new(),
@@ -269,10 +273,18 @@ impl Registry {
         self.rivals.outbid().await
     }
 
-    /// Whether any node is connected now.
-    #[must_use]
-    pub fn is_attended(&self) -> bool {
-        self.nodes.iter().any(|node| node.session.is_some())
+    /// Whether a node has connected in this term. `Err`: none has, and it takes so long until that says anything.
+    ///
+    /// # Errors
+    /// How long to wait before asking again.
+    pub fn is_attended(&self) -> Result<bool, Duration> {
+        if self.sessions.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
+        }
+        match ATTENDED_WITHIN.checked_sub(self.began.elapsed()) {
+            Some(left) if !left.is_zero() => Err(left),
+            _ => Ok(false),
+        }
     }
 
     /// The highest epoch above the leader's that anybody speaks of, even where nobody else says so.
