@@ -80,16 +80,30 @@ impl Coordinator {
             })
     }
 
+    /// When the last container of an earlier generation ended, as far as anybody can see.
+    pub(super) fn last_stopped(&self, observed: &Observed) -> Option<UnixNanos> {
+        let ended = observed.reports.values().filter(|report| {
+            matches!(report.phase, Phase::Lost(_) | Phase::Done) && report.generation < self.generation
+        });
+        ended.map(|report| report.since).max()
+    }
+
     /// For a new leader: the container that was the worker last, at the present generation. One that has ended was not dealt with yet, unless
-    /// `absorbed`: others are still being stopped.
+    /// `absorbed`: others are still being stopped. The same where it may have ended before the last of those was (`stopped_at`, by another node's
+    /// clock): the leader before has passed over it, and kubelet starts it again.
     pub(super) fn container_before<'a>(
         &self,
         slot: &Slot<'a>,
         absorbed: bool,
+        stopped_at: Option<UnixNanos>,
     ) -> Option<(&'a Incarnation, &'a Report)> {
         let last = match slot.current {
             Some(current) => Some(current).filter(|(_, report)| report.phase == Phase::Running),
-            None => slot.ended.filter(|_| !absorbed),
+            None => slot.ended.filter(|(_, report)| {
+                !absorbed
+                    && stopped_at
+                        .is_none_or(|at| report.since > at.plus_millis(super::evidence::CLOCKS_APART_MS))
+            }),
         };
         last.filter(|(_, report)| report.generation == self.generation)
     }

@@ -7,7 +7,7 @@ use super::super::{Cause, Exit, Identity, Observed, Phase, Reason, Rung, Termina
 use super::Coordinator;
 
 /// How much later than this clock that of the Job controller may be, milliseconds.
-const CLOCKS_APART_MS: u64 = 2_000;
+pub(super) const CLOCKS_APART_MS: u64 = 2_000;
 /// How soon a Job that ends its pods says so, milliseconds.
 const JOB_SAYS_WITHIN_MS: u64 = 30_000;
 /// For so long after its time is over a Job is waited for that has not said so, milliseconds. After that it is this clock that is wrong.

@@ -151,9 +151,10 @@ impl Coordinator {
             || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
         self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
         let absorbed = under_way && !self.all_stopped(view);
+        let stopped_at = self.last_stopped(observed).filter(|_| under_way);
         for (identity, slot) in &view.slots {
             let seat = match slot.worker.rung {
-                Rung::Container => self.container_before(slot, absorbed),
+                Rung::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot
                     .current
                     // Who is parked may never have run.

@@ -75,6 +75,26 @@ fn a_failure_while_the_others_still_stop_is_absorbed() {
 }
 
 #[test]
+fn a_new_leader_absorbs_it_too_once_they_have_stopped() {
+    let mut nodes = Nodes::running(3, 3);
+    nodes.end(0, CRASHED);
+    nodes.look();
+    nodes.daemon(0);
+    nodes.kubelet(0);
+    nodes.look();
+    nodes.end(0, CRASHED);
+    nodes.look();
+    for index in 1..3 {
+        nodes.daemon(index);
+    }
+    nodes.kubelet(1);
+    nodes.new_leader(2);
+    nodes.settle();
+    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.running_at(Generation(1)), 3);
+}
+
+#[test]
 fn a_failure_after_all_were_stopped_is_another_restart() {
     let mut nodes = Nodes::running(2, 3);
     nodes.end(0, CRASHED);
@@ -120,6 +140,7 @@ fn a_new_leader_acts_on_a_failure_after_all_were_stopped() {
         nodes.kubelet(index);
     }
     assert_eq!(nodes.running_at(Generation(1)), 2);
+    nodes.tick(3_000);
     nodes.end(1, CRASHED);
     nodes.new_leader(2);
     nodes.settle();
