@@ -60,6 +60,8 @@ pub struct Coordinator {
     handled_request: Option<String>,
     /// The same of a request that names some workers.
     handled_alone: Option<String>,
+    /// The API server has dropped it from the status: it is kept here alone.
+    handled_is_lost: bool,
     /// The dearest rung that the latest restart has taken.
     rung: Option<Rung>,
     /// Workers that are restarted alone.
@@ -119,6 +121,7 @@ impl Coordinator {
             escalation: Escalation::default(),
             handled_request: durable.handled_request.clone(),
             handled_alone: durable.handled_alone.clone(),
+            handled_is_lost: false,
             rung: durable.rung,
             apart: Apart::recover(durable),
         }

@@ -227,6 +227,16 @@ impl Coordinator {
         let epoch = self.epoch;
         // What was asked for is done once: that it is must be known before anybody is told.
         let is_heard = durable.handled_alone == self.handled_alone;
+        // A CRD of before has no room for it: then nobody is told, the request counts as handled here, and its workers are looked after as ever.
+        let is_lost = !is_heard && durable.handled_alone.is_none() && durable.epoch == epoch;
+        let mut lost = false;
+        self.apart.under_way.retain(|identity, restart| {
+            let is_written = durable.alone.get(identity) == Some(&restart.generation);
+            let never_told = restart.asked && !restart.durable && is_written && is_lost;
+            lost |= never_told;
+            !never_told
+        });
+        self.handled_is_lost |= lost;
         let before = self.apart.under_way.len();
         self.apart.under_way.retain(|identity, restart| {
             let is_written = durable.alone.get(identity) == Some(&restart.generation);

@@ -211,7 +211,7 @@ impl Coordinator {
             phase,
             cause: self.cause.clone(),
             handled_request: self.handled_request.clone(),
-            handled_alone: self.handled_alone.clone(),
+            handled_alone: self.handled_alone.clone().filter(|_| !self.handled_is_lost),
             rung: self.rung,
         };
         // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.

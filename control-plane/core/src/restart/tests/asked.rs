@@ -99,16 +99,32 @@ fn nobody_is_told_before_the_request_is_durable() {
     assert!(first.desired.unwrap().alone.is_empty());
     let written = first.status.unwrap();
     assert_eq!(written.alone.keys().collect::<Vec<_>>(), [&id(2)]);
-    // A definition of JobSets that has no room for the request: it would be acted upon again and again.
-    world.confirm_write(Durable {
-        handled_alone: None,
-        ..written.clone()
-    });
-    assert!(world.step().desired.unwrap().alone.is_empty());
-    world.obey();
-    assert_eq!(generations(&world), [0; 4]);
     world.confirm_write(written);
     assert_eq!(world.step().desired.unwrap().alone.len(), 1);
+}
+
+#[test]
+fn where_there_is_no_room_for_the_request_nobody_is_told_and_nobody_forgotten() {
+    let mut world = running(4);
+    world.confirm = false;
+    ask(&mut world, "worker/js-workers-0/2 t");
+    let written = world.step().status.unwrap();
+    // A definition of JobSets of before: it would be acted upon again and again.
+    world.confirm_write(Durable {
+        handled_alone: None,
+        ..written
+    });
+    let out = world.step();
+    assert!(out.desired.unwrap().alone.is_empty());
+    let again = out.status.unwrap();
+    assert!(
+        again.alone.is_empty() && again.handled_alone.is_none(),
+        "{again:?}"
+    );
+    world.confirm_write(again);
+    assert_eq!(world.step().status, None, "that is written once");
+    world.obey();
+    assert_eq!(generations(&world), [0; 4]);
 }
 
 #[test]
