@@ -35,8 +35,9 @@ const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long after it has asked the daemon for help the agent asks again, where that was not enough: for what was started since.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How much longer than its grace Kubernetes may take to end a container: a `preStop` hook that takes all of it is given 2 s more.
-const GO_MARGIN: Duration = Duration::from_secs(30);
+/// How much longer than the grace of its pod Kubernetes may take to end a container: whoever deletes or drains may give it more, and no order may cut
+/// that short.
+const GO_MARGIN: Duration = Duration::from_secs(3600);
 /// Bounds of the pause between two rounds of SIGKILL.
 const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
