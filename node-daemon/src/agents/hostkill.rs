@@ -96,9 +96,25 @@ impl ProcKiller {
         }
         let killer = self.clone();
         drop(tokio::task::spawn_blocking(move || {
-            killer.kill_all(&ask.container, ask.agent_pid);
-            killer.spare(&ask.container);
+            let mut met = before;
+            loop {
+                killer.kill_all(&ask.container, ask.agent_pid);
+                match killer.done(&ask.container, met) {
+                    Some(later) => met = later,
+                    None => break,
+                }
+            }
         }));
+    }
+
+    /// Ends the work, unless it was asked for another time meanwhile: then gives that.
+    fn done(&self, container: &ContainerId, met: Ticks) -> Option<Ticks> {
+        let mut asked = self.asked();
+        let later = asked.get(container).copied().filter(|before| *before > met);
+        if later.is_none() {
+            asked.remove(container);
+        }
+        later
     }
 
     /// Nothing of this container is to be killed any more.
