@@ -100,7 +100,9 @@ pub(crate) fn progress_of_some(jobset: &JobSet, request: &AloneRequest) -> Progr
     }
     // Which replicatedJob a Job is of stands in its name.
     let named = |job: &str, index: i32, container: &str| match &request.target {
-        Target::ReplicatedJob(name) => job.starts_with(&format!("{}-{name}-", jobset.name())),
+        Target::ReplicatedJob(name) => job
+            .strip_prefix(&format!("{}-{name}-", jobset.name()))
+            .is_some_and(|index| index.parse::<u32>().is_ok()),
         target => target.takes("", job, u32::try_from(index).unwrap_or(u32::MAX), container),
     };
     let left = status
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn some_workers_run_again_once_the_status_does_not_name_them() {
         let request: AloneRequest = "replicatedJob/ps t".parse().unwrap();
-        let other = json!({"job": "ring-loader-0", "index": 0, "container": "w", "generation": 2});
+        let other = json!({"job": "ring-ps-eval-0", "index": 0, "container": "w", "generation": 2});
         let named = json!({"job": "ring-ps-1", "index": 0, "container": "w", "generation": 3});
         for (phase, handled, alone, expected) in [
             ("InSync", "replicatedJob/ps s", vec![], Progress::Asked),
