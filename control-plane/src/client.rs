@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// How long nothing may come on a connection that is being read. Watches bring a bookmark every minute, and end after five.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// How to reach the API server: as the file says, or else the environment. Read as `kubectl` reads it.
+/// How to reach the API server: as the file says, or else the environment.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut config = if let Some(file) = kubeconfig {
@@ -65,8 +65,8 @@ fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     Ok(merged)
 }
 
-/// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a file was written by hand, so it is read once: one
-/// that is renewed has no newline, and is read again and again.
+/// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a file is read once, and that is said: kube trims none
+/// that it reads again. Those that kubelet renews have no newline.
 fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     let auth = &mut config.auth_info;
     let Some(file) = auth.token_file.as_ref().filter(|_| auth.token.is_none()) else {
@@ -75,9 +75,9 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     let token = std::fs::read_to_string(file).with_context(|| format!("tokenFile {file}"))?;
     let trimmed = token.trim();
     if trimmed != token {
-        tracing::info!(
+        tracing::warn!(
             file,
-            "the file with the token ends with white space: it is read once"
+            "the token in the file ends with white space: the file is read this once, and not again when it is renewed"
         );
         auth.token = Some(trimmed.to_owned().into());
     }
