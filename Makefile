@@ -218,3 +218,8 @@ bench-ray: install ## Measure RayJobs of real Ray: until the driver's first line
 bench-scale: NODES = 1000,5000,10000
 bench-scale: deps ## Measure one control plane with thousands of simulated nodes, beside Valkey's design (NODES=1000,5000,10000); writes target/bench/scale.json
 	$(CARGO) run --release --locked -p lockstep-scale -- run --nodes $(NODES)
+
+.PHONY: bench-system
+bench-system: PODS = 10,1000,5000
+bench-system: binaries testbed ## Measure one JobSet of thousands of pods on a real API server, in place and recreated (PODS=10,1000,5000); writes target/bench/system.json
+	$(CARGO) run --release --locked -p lockstep-scale -- system --pods $(PODS)
