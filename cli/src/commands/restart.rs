@@ -1,6 +1,7 @@
 //! `restart`.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -147,26 +148,36 @@ async fn wait(
                 .flatten(),
             None => None,
         };
-        match progress(&jobset, group.as_ref(), &answer.request) {
-            Progress::Done(generation) => {
+        match show(progress(&jobset, group.as_ref(), &answer.request), since, bar) {
+            Break(Some(generation)) => {
                 answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
                 answer.generation = Some(generation);
                 answer.took_ms = took(cluster, &jobset, generation).await;
                 return Ok(DONE);
             }
-            Progress::Ended(why) => {
-                bar.clear();
-                eprintln!("error: {why}");
-                return Ok(FAILED);
-            }
-            Progress::Asked => bar.show(since, "asked for; the control plane has not acted upon it yet"),
-            Progress::UnderWay(how) => bar.show(since, &how),
+            Break(None) => return Ok(FAILED),
+            Continue(()) => {}
         }
         if since.elapsed() >= timeout {
             return Ok(TIMED_OUT);
         }
         bar.wait(since, &mut changes, since + timeout).await;
     }
+}
+
+/// Shows how far a restart has come. It is over at a generation, or, where it was told why, for nothing.
+pub(super) fn show(progress: Progress, since: Instant, bar: &mut Bar) -> ControlFlow<Option<i64>> {
+    match progress {
+        Progress::Done(generation) => return Break(Some(generation)),
+        Progress::Ended(why) => {
+            bar.clear();
+            eprintln!("error: {why}");
+            return Break(None);
+        }
+        Progress::Asked => bar.show(since, "asked for; the control plane has not acted upon it yet"),
+        Progress::UnderWay(how) => bar.show(since, &how),
+    }
+    Continue(())
 }
 
 /// What the control plane has measured, as its event says. It may come a moment later, or never.

@@ -1,5 +1,6 @@
 //! `restart --replicated-job`, `--job` and `--worker`: some workers, each alone.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -8,13 +9,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::restart::Bar;
+use super::restart::{Bar, show};
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::dry_run::dry_run;
-use crate::view::restart::{Progress, progress_of_some};
+use crate::view::restart::progress_of_some;
 
 /// What was done.
 #[derive(Debug, Serialize)]
@@ -117,18 +118,13 @@ async fn wait(
     let mut changes = Changes::of_one(cluster, &answer.name, None).await;
     loop {
         let jobset = cluster.jobset(&answer.name).await?;
-        match progress_of_some(&jobset, request) {
-            Progress::Done(_) => {
+        match show(progress_of_some(&jobset, request), since, bar) {
+            Break(Some(_)) => {
                 answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
                 return Ok(DONE);
             }
-            Progress::Ended(why) => {
-                bar.clear();
-                eprintln!("error: {why}");
-                return Ok(FAILED);
-            }
-            Progress::Asked => bar.show(since, "asked for; the control plane has not acted upon it yet"),
-            Progress::UnderWay(how) => bar.show(since, &how),
+            Break(None) => return Ok(FAILED),
+            Continue(()) => {}
         }
         if since.elapsed() >= timeout {
             return Ok(TIMED_OUT);
