@@ -130,7 +130,7 @@ fn next(
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if pod.metadata.deletion_timestamp.is_some() {
         if !matches!(phase, Some("Failed" | "Succeeded")) {
-            return Some(async move { show(&api, &name, &uid, "Failed").await }.boxed());
+            return Some(async move { show(&api, &name, &uid, "Failed", None).await }.boxed());
         }
         let exactly = Preconditions {
             uid: Some(uid),
@@ -140,13 +140,17 @@ fn next(
         return Some(async move { api.delete(&name, &params).await.map(drop) }.boxed());
     }
     match phase {
-        Some("Pending") => Some(async move { show(&api, &name, &uid, "Running").await }.boxed()),
+        // Of this version alone: a later one may have ended, and has an event of its own.
+        Some("Pending") => {
+            let version = pod.resource_version()?;
+            Some(async move { show(&api, &name, &uid, "Running", Some(&version)).await }.boxed())
+        }
         Some("Running") => {
             let time = Duration::from_millis(pod.annotations().get(RUNS_FOR)?.parse().ok()?);
             timed.insert(Some(uid.clone())).then(|| {
                 async move {
                     tokio::time::sleep(time).await;
-                    show(&api, &name, &uid, "Succeeded").await
+                    show(&api, &name, &uid, "Succeeded", None).await
                 }
                 .boxed()
             })
@@ -155,11 +159,19 @@ fn next(
     }
 }
 
-async fn show(api: &Api<Pod>, name: &str, uid: &str, phase: &str) -> Result<(), kube::Error> {
+/// Writes a phase, where it is given only while the pod is of this `version`.
+async fn show(
+    api: &Api<Pod>,
+    name: &str,
+    uid: &str,
+    phase: &str,
+    version: Option<&str>,
+) -> Result<(), kube::Error> {
     let ready = if phase == "Running" { "True" } else { "False" };
     let conditions =
         ["Ready", "ContainersReady"].map(|kind| json!({"type": kind, "status": ready, "reason": "Hollow"}));
-    let status = json!({"metadata": {"uid": uid}, "status": {"phase": phase, "conditions": conditions}});
+    let metadata = json!({"uid": uid, "resourceVersion": version});
+    let status = json!({"metadata": metadata, "status": {"phase": phase, "conditions": conditions}});
     let params = PatchParams::default();
     api.patch_status(name, &params, &Patch::Strategic(status))
         .await

@@ -208,7 +208,16 @@ impl Pool {
 
     /// Plays kubelet: the pod has failed.
     pub(crate) async fn fail(&self, pod: &Pod) -> Result<()> {
-        let status = json!({"status": {"phase": "Failed"}});
+        self.end(pod, "Failed").await
+    }
+
+    /// Plays kubelet: the pod has done its work.
+    pub(crate) async fn succeed(&self, pod: &Pod) -> Result<()> {
+        self.end(pod, "Succeeded").await
+    }
+
+    async fn end(&self, pod: &Pod, phase: &str) -> Result<()> {
+        let status = json!({"status": {"phase": phase}});
         let api = self.scene.api::<Pod>();
         api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
             .await?;

@@ -210,18 +210,24 @@ async fn volcano_2462_what_is_not_bound_in_time_is_given_back(scene: Scene) -> R
 
 async fn extras_that_never_start_keep_nobody_from_completing(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 2, 1).await?;
-    let set = Set::new("js", "Gates", [part("w", 4, 2, 1)]).runs(Duration::from_secs(4));
-    pool.create(&set).await?;
+    pool.create(&Set::new("js", "Gates", [part("w", 4, 2, 1)]))
+        .await?;
     pool.until_bound("js", &["w-0", "w-1"]).await?;
+    let pods = pool.until_pods("js", 4).await?;
+    pool.until_condition("js", conditions::MIN_AVAILABLE, "Scheduled")
+        .await?;
     // What the minimum leaves behind is not to be had by extras.
     let nodes: Api<Node> = Api::all(pool.scene.client());
     let cordon = json!({"spec": {"unschedulable": true}});
-    for (_, pod) in pool.pods("js").await? {
-        if let Some(node) = node(&pod) {
-            nodes
-                .patch(node, &PatchParams::default(), &Patch::Merge(&cordon))
-                .await?;
-        }
+    let bound: Vec<_> = pods.values().filter(|pod| node(pod).is_some()).collect();
+    for pod in &bound {
+        let node = node(pod).context("bound")?;
+        nodes
+            .patch(node, &PatchParams::default(), &Patch::Merge(&cordon))
+            .await?;
+    }
+    for pod in bound {
+        pool.succeed(pod).await?;
     }
     pool.until_condition("js", "Completed", "AllJobsCompleted")
         .await?;
