@@ -237,7 +237,7 @@ impl Up {
         let failed = self
             .fleet
             .hear(|news| match news {
-                News::Failed { at } => Some(at),
+                News::Failed { at, .. } => Some(at),
                 _ => None,
             })
             .await?;
@@ -249,6 +249,7 @@ impl Up {
                     generation,
                     at,
                     parked_ms,
+                    ..
                 } if generation == wanted => Some((at, parked_ms)),
                 _ => None,
             })
@@ -291,7 +292,7 @@ impl Up {
 
 fn runs(news: News, wanted: u64) -> Option<u64> {
     match news {
-        News::Runs { generation, at } if generation == wanted => Some(at),
+        News::Runs { generation, at, .. } if generation == wanted => Some(at),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid};
 use tokio::sync::Notify;
 
-use crate::message::{News, fail_as_told, say};
+use crate::message::{News, Order, orders, say};
 use crate::tally::Tally;
 use crate::worker::{Seat, Worker};
 use crate::{names, token};
@@ -30,6 +30,11 @@ pub(crate) struct Args {
     /// Workers of each node
     #[arg(long)]
     each: usize,
+    #[arg(long, default_value_t = 1)]
+    groups: usize,
+    /// Workers of each group [default: all that there are]
+    #[arg(long)]
+    group_size: Option<usize>,
 }
 
 /// Nobody has to be killed, and no agent has a socket.
@@ -44,19 +49,36 @@ impl Host for NoHost {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let tally = Arc::new(Tally::new(args.nodes * args.each, say));
+    let size = args.group_size.unwrap_or(args.nodes * args.each);
+    let tallies: Vec<_> = (0..args.groups)
+        .map(|group| Arc::new(Tally::new(group, size, say)))
+        .collect();
     let mut failures = Vec::new();
     for node in 0..args.nodes {
         let (driver, handle) = Driver::new(Table::new(1));
         tokio::spawn(driver.run(NoHost));
         for worker in node * args.each..(node + 1) * args.each {
-            failures.push(start(&handle, worker, &tally).await?);
+            // What does not fill a group has no place.
+            if let Some(tally) = tallies.get(worker / size) {
+                failures.push(start(&handle, worker, worker % size, tally).await?);
+            }
         }
         let hub = hub(&args.dir, args.port, node);
         tokio::spawn(async move { Box::pin(link::serve(&hub, &handle)).await });
     }
     say(News::Ready);
-    fail_as_told(&failures).await;
+    let mut orders = orders();
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Fail { worker } => {
+                if let Some(failure) = failures.get(worker) {
+                    failure.notify_one();
+                }
+            }
+            Order::Count => tallies.iter().for_each(|tally| tally.say_told()),
+            _ => {}
+        }
+    }
     Ok(())
 }
 
@@ -71,14 +93,14 @@ fn hub(dir: &Path, port: u16, node: usize) -> Hub {
 }
 
 /// Puts a worker on the node. Gives what makes it fail.
-async fn start(handle: &Handle, worker: usize, tally: &Arc<Tally>) -> Result<Arc<Notify>> {
+async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>) -> Result<Arc<Notify>> {
     let pod = Pod {
         uid: names::pod_uid(worker).into(),
         namespace: names::NAMESPACE.to_owned(),
-        name: names::pod(worker),
-        group: names::GROUP.into(),
-        job: names::JOB.to_owned(),
-        index: u32::try_from(worker)?,
+        name: names::pod(tally.group(), index),
+        group: names::group(tally.group()).into(),
+        job: names::job(tally.group()),
+        index: u32::try_from(index)?,
         supervised: [names::CONTAINER.to_owned()].into(),
     };
     let sandbox = names::container_id(worker).into();

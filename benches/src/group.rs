@@ -1,8 +1,9 @@
-//! The only group: driven by hand to measure pushes, then by the control plane's own coordinator.
+//! A group: driven by hand to measure pushes, then by the control plane's own coordinator.
 //!
 //! What is around the coordinator is what the control plane's task of a group does: gather, step, publish, make durable. Jobs and pods are as the
 //! API server would show them, and a write is durable after a time that is given.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,17 +21,23 @@ use tokio::sync::mpsc;
 use crate::message::{News, Order, now, say};
 use crate::names;
 
-/// How large the group is.
+/// Which group it is, and how large. Groups fill nodes one after another, so two of them may share one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    pub(crate) nodes: usize,
-    /// Workers of each node.
+    pub(crate) group: usize,
+    pub(crate) workers: usize,
+    /// Workers of each node, whichever groups they belong to.
     pub(crate) each: usize,
 }
 
 impl Shape {
-    fn workers(self) -> usize {
-        self.nodes * self.each
+    /// Its workers, by their numbers among those of all groups.
+    fn members(self) -> Range<usize> {
+        self.group * self.workers..(self.group + 1) * self.workers
+    }
+
+    fn node(self, worker: usize) -> String {
+        names::node(worker / self.each)
     }
 }
 
@@ -47,14 +54,14 @@ impl Group {
         let published = Published {
             desired: Desired {
                 release: true,
-                fresh: (0..shape.workers()).map(names::incarnation).collect(),
+                fresh: shape.members().map(names::incarnation).collect(),
                 ..Desired::default()
             },
             policy: GroupPolicy::default(),
-            nodes: Arc::new((0..shape.nodes).map(names::node).collect()),
+            nodes: Arc::new(shape.members().map(|worker| shape.node(worker)).collect()),
         };
         Self {
-            link: registry.claim(names::GROUP),
+            link: registry.claim(&names::group(shape.group)),
             shape,
             write,
             published,
@@ -62,14 +69,9 @@ impl Group {
     }
 
     /// Does as it is told, until nobody tells any more.
-    pub(crate) async fn run(
-        mut self,
-        mut orders: mpsc::Receiver<Order>,
-        connected: impl AsyncFn(usize),
-    ) -> Result<()> {
+    pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Order>) -> Result<()> {
         while let Some(order) = orders.recv().await {
             match order {
-                Order::Await { connected: count } => connected(count).await,
                 Order::Start => {
                     self.publish();
                     self.published.desired.fresh.clear();
@@ -84,7 +86,7 @@ impl Group {
                     self.publish();
                 }
                 Order::Coordinate => return self.coordinate(orders).await,
-                Order::Fail { .. } => {}
+                Order::Await { .. } | Order::Fail { .. } | Order::Count => {}
             }
         }
         Ok(())
@@ -99,7 +101,9 @@ impl Group {
     async fn coordinate(self, mut orders: mpsc::Receiver<Order>) -> Result<()> {
         let jobset = jobset(self.shape)?;
         let jobs = [Arc::new(job(self.shape)?)];
-        let pods: Vec<PodSummary> = (0..self.shape.workers())
+        let pods: Vec<PodSummary> = self
+            .shape
+            .members()
             .map(|worker| pod(self.shape, worker))
             .collect();
         let pods: Vec<&PodSummary> = pods.iter().collect();
@@ -134,7 +138,7 @@ impl Group {
                 self.link.publish(published(sight.view(), desired));
             }
             for announcement in out.announcements {
-                announce(&announcement);
+                announce(self.shape.group, &announcement);
             }
             if !in_sync && coordinator.state_name() == "InSync" {
                 in_sync = true;
@@ -159,12 +163,13 @@ impl Group {
     }
 }
 
-fn announce(announcement: &Announcement) {
+fn announce(group: usize, announcement: &Announcement) {
     let Announcement::Restarted { timeline, .. } = announcement else {
         return;
     };
     let since = |later: UnixNanos| later.0.saturating_sub(timeline.detected_at.0) as f64 / 1e6;
     say(News::Synced {
+        group,
         generation: timeline.generation.0,
         at: now(),
         parked_ms: since(timeline.parked_at),
@@ -180,8 +185,8 @@ async fn until(at: Option<Instant>) {
 
 fn jobset(shape: Shape) -> Result<JobSet> {
     let template = json!({"spec": {
-        "parallelism": shape.workers(),
-        "completions": shape.workers(),
+        "parallelism": shape.workers,
+        "completions": shape.workers,
         "completionMode": "Indexed",
         "template": {"spec": {
             "restartPolicy": "OnFailure",
@@ -193,9 +198,9 @@ fn jobset(shape: Shape) -> Result<JobSet> {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {
-            "name": names::JOBSET,
+            "name": names::jobset(shape.group),
             "namespace": names::NAMESPACE,
-            "uid": names::GROUP,
+            "uid": names::group(shape.group),
             // The same worker may fail soon again.
             "annotations": {(annotations::MAX_BACKOFF): "0s"},
         },
@@ -209,13 +214,13 @@ fn jobset(shape: Shape) -> Result<JobSet> {
 fn job(shape: Shape) -> Result<Job> {
     Ok(serde_json::from_value(json!({
         "metadata": {
-            "name": names::JOB,
-            "uid": names::GROUP,
-            "labels": {(labels::JOBSET_UID): names::GROUP, (labels::RESTART_ATTEMPT): "0"},
+            "name": names::job(shape.group),
+            "uid": names::group(shape.group),
+            "labels": {(labels::JOBSET_UID): names::group(shape.group), (labels::RESTART_ATTEMPT): "0"},
         },
         "spec": {
-            "parallelism": shape.workers(),
-            "completions": shape.workers(),
+            "parallelism": shape.workers,
+            "completions": shape.workers,
             "completionMode": "Indexed",
             "template": {},
         },
@@ -223,15 +228,16 @@ fn job(shape: Shape) -> Result<Job> {
 }
 
 fn pod(shape: Shape, worker: usize) -> PodSummary {
+    let index = worker % shape.workers;
     PodSummary {
-        name: names::pod(worker),
+        name: names::pod(shape.group, index),
         uid: names::pod_uid(worker),
-        jobset_uid: Some(names::GROUP.to_owned()),
+        jobset_uid: Some(names::group(shape.group)),
         recreation: Some(0),
-        job: Some(names::JOB.to_owned()),
-        job_uid: Some(names::GROUP.to_owned()),
-        index: u32::try_from(worker).ok(),
-        node: Some(names::node(worker / shape.each)),
+        job: Some(names::job(shape.group)),
+        job_uid: Some(names::group(shape.group)),
+        index: u32::try_from(index).ok(),
+        node: Some(shape.node(worker)),
         running: true,
         node_lost: false,
         in_gang: false,

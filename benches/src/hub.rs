@@ -1,4 +1,4 @@
-//! The control plane's side, in a process of its own: the real hub over TLS, and for restarts the real coordinator ([`crate::group`]). What is left
+//! The control plane's side, in a process of its own: the real hub over TLS, and for restarts the real coordinator of each group ([`crate::group`]). What is left
 //! out of a control plane is everything about the API server.
 
 use std::net::Ipv4Addr;
@@ -11,12 +11,16 @@ use lockstep_control_plane::hub::{Authenticator, Gate, Refusals, Registry, Role,
 use lockstep_control_plane::lease::Whereabouts;
 use lockstep_core::restart::Epoch;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::group::{Group, Shape};
-use crate::message::{News, now, orders, say};
+use crate::message::{News, Order, now, orders, say};
 use crate::token::{self, Cluster};
 
+/// Orders that wait for a group.
+const ORDERS: usize = 64;
 /// How often it is looked whether all are connected.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -32,6 +36,11 @@ pub(crate) struct Args {
     /// Workers of each node
     #[arg(long)]
     each: usize,
+    #[arg(long, default_value_t = 1)]
+    groups: usize,
+    /// Workers of each group [default: all that there are]
+    #[arg(long)]
+    group_size: Option<usize>,
     /// Milliseconds that a write to the API server takes
     #[arg(long)]
     write_ms: u64,
@@ -56,22 +65,42 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let end = CancellationToken::new();
     let (leading, term, terms) = (Arc::clone(&role), end.clone(), Arc::clone(&registry));
     tokio::spawn(async move { leading.lead(terms, term).await });
-    let shape = Shape {
-        nodes: args.nodes,
-        each: args.each,
-    };
-    let write = Duration::from_millis(args.write_ms);
-    let group = Group::new(Arc::clone(&registry), shape, write);
-    let connected = async |count: usize| {
-        while registry.connected() < count {
-            tokio::time::sleep(LOOK).await;
-        }
-        say(News::Connected { at: now() });
-    };
+    let mut groups = JoinSet::new();
+    let mut told = Vec::new();
+    for group in 0..args.groups {
+        let shape = Shape {
+            group,
+            workers: args.group_size.unwrap_or(args.nodes * args.each),
+            each: args.each,
+        };
+        let (tell, orders) = mpsc::channel(ORDERS);
+        told.push(tell);
+        let group = Group::new(Arc::clone(&registry), shape, Duration::from_millis(args.write_ms));
+        groups.spawn(group.run(orders));
+    }
     let serve = serve_from_dir(listener, &args.dir, role, gate, end.clone());
     say(News::Ready);
     tokio::select! {
         served = serve => served,
-        ended = group.run(orders(), connected) => ended,
+        ended = pass_on(&registry, &told) => ended,
+        Some(ended) = groups.join_next() => ended?,
     }
+}
+
+/// Hands what it is told to all groups, until nobody tells any more.
+async fn pass_on(registry: &Registry, groups: &[mpsc::Sender<Order>]) -> Result<()> {
+    let mut orders = orders();
+    while let Some(order) = orders.recv().await {
+        if let Order::Await { connected } = order {
+            while registry.connected() < connected {
+                tokio::time::sleep(LOOK).await;
+            }
+            say(News::Connected { at: now() });
+            continue;
+        }
+        for group in groups {
+            group.send(order).await.context("a group has ended")?;
+        }
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ mod child;
 mod design;
 mod fleet;
 mod group;
+mod groups;
 mod hub;
 mod message;
 mod names;
@@ -36,6 +37,8 @@ struct Args {
 enum Action {
     /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json
     Run(bench::Args),
+    /// Many groups, some of which fail at the same time. Writes target/bench/groups.json
+    Groups(groups::Args),
     /// One JobSet on a real API server, its pods on nodes without machines: restarts in place, and recreations. Writes target/bench/system.json
     System(system::Args),
     /// The control plane of the benchmark
@@ -66,6 +69,7 @@ fn main() -> Result<()> {
 async fn run(action: Action) -> Result<()> {
     match action {
         Action::Run(args) => bench::run(args).await,
+        Action::Groups(args) => groups::run(args).await,
         Action::System(args) => Box::pin(system::run(args)).await,
         Action::Hub(args) => Box::pin(hub::run(args)).await,
         Action::Fleet(args) => fleet::run(args).await,

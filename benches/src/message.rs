@@ -36,6 +36,8 @@ pub(crate) enum Order {
         /// Which.
         worker: usize,
     },
+    /// Say how often workers were told anything, of each group.
+    Count,
 }
 
 /// From a process of the benchmark.
@@ -63,11 +65,15 @@ pub(crate) enum News {
     },
     /// The worker is about to report its failure.
     Failed {
+        /// Which group's.
+        group: usize,
         /// When.
         at: u64,
     },
-    /// The last worker runs the generation.
+    /// The last worker of a group runs the generation.
     Runs {
+        /// Whose.
+        group: usize,
         /// Which.
         generation: u64,
         /// When.
@@ -77,12 +83,21 @@ pub(crate) enum News {
     Coordinating,
     /// Whoever decides knows that all run the generation.
     Synced {
+        /// Which group's.
+        group: usize,
         /// Which.
         generation: u64,
         /// When.
         at: u64,
         /// Milliseconds from the decision until all were known to be parked, where there is a barrier.
         parked_ms: f64,
+    },
+    /// So often were the workers of a group told anything.
+    Told {
+        /// Whose.
+        group: usize,
+        /// How often.
+        times: u64,
     },
 }
 

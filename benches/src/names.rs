@@ -2,18 +2,29 @@
 
 use lockstep_core::restart::Incarnation;
 
-/// UID of the only group.
-pub(crate) const GROUP: &str = "5f0c0f5e-8d3a-4d6b-9c55-3f6f0c1d2e4a";
-/// Its JobSet.
-pub(crate) const JOBSET: &str = "bench";
-/// Its replicatedJob.
+/// The replicatedJob of each JobSet.
 pub(crate) const STAGE: &str = "workers";
-/// Its child Job.
-pub(crate) const JOB: &str = "bench-workers-0";
+/// UID of the daemons' ServiceAccount.
+pub(crate) const ACCOUNT: &str = "5f0c0f5e-8d3a-4d6b-9c55-3f6f0c1d2e4a";
 /// The container of each pod.
 pub(crate) const CONTAINER: &str = "worker";
 /// Namespace of the pods.
 pub(crate) const NAMESPACE: &str = "default";
+
+/// UID of a group.
+pub(crate) fn group(group: usize) -> String {
+    format!("5f0c0f5e-8d3a-4d6b-9c55-{group:012x}")
+}
+
+/// Name of its JobSet.
+pub(crate) fn jobset(group: usize) -> String {
+    format!("bench-{group}")
+}
+
+/// Name of its child Job.
+pub(crate) fn job(group: usize) -> String {
+    format!("bench-{group}-{STAGE}-0")
+}
 
 /// Name of a node.
 pub(crate) fn node(node: usize) -> String {
@@ -25,9 +36,9 @@ pub(crate) fn pod_uid(worker: usize) -> String {
     format!("7c9e6679-7425-40de-944b-{worker:012x}")
 }
 
-/// Name of a worker's pod.
-pub(crate) fn pod(worker: usize) -> String {
-    format!("{JOB}-{worker}-x7k2p")
+/// Name of a pod: by its group and completion index.
+pub(crate) fn pod(group: usize, index: usize) -> String {
+    format!("{}-{index}-x7k2p", job(group))
 }
 
 /// Id of a worker's container.
@@ -45,5 +56,5 @@ pub(crate) fn incarnation(worker: usize) -> Incarnation {
 
 /// Name of a worker in the design with Valkey: `<JobSet>-<replicatedJob>-<job index>-<completion index>`.
 pub(crate) fn worker(worker: usize) -> String {
-    format!("{JOB}-{worker}")
+    format!("{}-{worker}", job(0))
 }

@@ -68,7 +68,7 @@ fn claims(node: usize, now: u64) -> Value {
             "namespace": "lockstep-system",
             "node": {"name": names::node(node), "uid": names::pod_uid(node)},
             "pod": {"name": format!("lockstep-node-daemon-{node:05}"), "uid": names::pod_uid(node)},
-            "serviceaccount": {"name": "lockstep-node-daemon", "uid": names::GROUP},
+            "serviceaccount": {"name": "lockstep-node-daemon", "uid": names::ACCOUNT},
         },
     })
 }

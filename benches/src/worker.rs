@@ -104,6 +104,7 @@ impl Worker {
     }
 
     async fn obey(&mut self, target: &Target) -> Result<(), Closed> {
+        self.tally.told();
         if target.grace_ms != self.told {
             self.told = target.grace_ms;
             self.tally.has(self.told);

@@ -1,4 +1,4 @@
-//! The benchmark itself, with a small fleet: both designs restart all of their workers, and come back after their server was killed.
+//! The benchmarks themselves, with small fleets: both designs restart all of their workers, and come back after their server was killed.
 
 use std::fs;
 use std::process::Command;
@@ -52,4 +52,27 @@ fn both_designs_push_restart_and_reconnect() {
     let parked = |name: &str| designs[name]["ms"]["parked"]["median"].as_f64().unwrap();
     assert!(parked("Lockstep, 8 workers per node") > 0.0);
     assert!(parked("Valkey's design") == 0.0);
+}
+
+#[test]
+fn groups_that_fail_at_once_leave_the_others_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("groups.json");
+    let ended = Command::new(env!("CARGO_BIN_EXE_lockstep-scale"))
+        .args(["groups", "--groups", "12", "--workers", "3", "--failing", "1,4"])
+        .args(["--rounds", "2", "--out"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    let results: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    for (measured, restarts) in results["failing"].as_array().unwrap().iter().zip([2, 8]) {
+        assert_eq!(measured["known"]["rounds"], restarts);
+        assert!(measured["known"]["median"].as_f64().unwrap() > 0.0);
+        assert_eq!(measured["others_told"], 0);
+    }
 }

@@ -64,8 +64,8 @@ impl Crew {
         let play = Play {
             daemons,
             members: Arc::clone(&members),
-            made: Tally::new(count, say.clone()),
-            tally: Arc::new(Tally::new(count, say)),
+            made: Tally::new(0, count, say.clone()),
+            tally: Arc::new(Tally::new(0, count, say)),
         };
         let task = tokio::spawn(async move {
             if let Err(error) = play.run(pods).await {

@@ -286,7 +286,7 @@ impl Scene {
 
     async fn failure(&mut self) -> Result<u64> {
         self.hear("a worker fails", |news| match news {
-            News::Failed { at } => Some(*at),
+            News::Failed { at, .. } => Some(*at),
             _ => None,
         })
         .await
@@ -300,7 +300,7 @@ impl Scene {
     /// The same of this generation, or of one after it; and which it was.
     async fn all_run_from(&mut self, wanted: u64) -> Result<(u64, u64)> {
         self.hear(&format!("all run {wanted}"), |news| match news {
-            News::Runs { generation, at } if *generation >= wanted => Some((*generation, *at)),
+            News::Runs { generation, at, .. } if *generation >= wanted => Some((*generation, *at)),
             _ => None,
         })
         .await

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let tally = Arc::new(Tally::new(args.agents, say));
+    let tally = Arc::new(Tally::new(0, args.agents, say));
     let mut failures = Vec::new();
     for worker in 0..args.agents {
         let failure = Arc::new(Notify::new());

@@ -62,7 +62,7 @@ async fn live(
                     tell(connection, counts.desired, *value).await?;
                 }
                 if counts.all_have_it() {
-                    say(News::Synced { generation: counts.desired, at: now(), parked_ms: 0.0 });
+                    say(News::Synced { group: 0, generation: counts.desired, at: now(), parked_ms: 0.0 });
                 }
             }
             order = orders.recv() => match order {
