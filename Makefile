@@ -219,6 +219,10 @@ bench-scale: NODES = 1000,5000,10000
 bench-scale: deps ## Measure one control plane with thousands of simulated nodes, beside Valkey's design (NODES=1000,5000,10000); writes target/bench/scale.json
 	$(CARGO) run --release --locked -p lockstep-scale -- run --nodes $(NODES)
 
+.PHONY: bench-groups
+bench-groups: deps ## Measure 1,000 JobSets on one control plane, 100 of which fail at once; writes target/bench/groups.json
+	$(CARGO) run --release --locked -p lockstep-scale -- groups
+
 .PHONY: bench-system
 bench-system: PODS = 10,1000,5000
 bench-system: binaries testbed ## Measure one JobSet of thousands of pods on a real API server, in place and recreated (PODS=10,1000,5000); writes target/bench/system.json
