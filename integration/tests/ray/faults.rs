@@ -24,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(leftovers_of_a_former_cluster_are_waited_for),
         case!(a_service_of_the_name_that_is_somebody_elses_is_named),
         case!(what_a_quota_refuses_is_told),
+        case!(what_a_quota_refuses_in_part_is_told),
         case!(what_keeps_the_head_from_being_ready_is_shown),
         case!(a_job_that_kuberay_has_begun_is_left_to_it alone),
     ]
@@ -205,6 +206,49 @@ async fn what_a_quota_refuses_is_told(scene: Scene) -> Result<()> {
         "{status:?}"
     );
     quotas.delete("none", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn what_a_quota_refuses_in_part_is_told(scene: Scene) -> Result<()> {
+    let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}});
+    let quotas = scene.api::<ResourceQuota>();
+    quotas
+        .create(&PostParams::default(), &serde_json::from_value(quota)?)
+        .await?;
+    eventually("the quota is in force", PATIENCE, async || {
+        let status = quotas.get("few").await?.status.unwrap_or_default();
+        ensure!(status.used.is_some(), "not yet");
+        Ok(())
+    })
+    .await?;
+    scene.create_cluster(cluster(2, json!({}))).await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.ray_pods_run("worker", 1).await?;
+    let seen = eventually("what is missing is shown", PATIENCE * 2, async || {
+        let seen = scene.cluster_status().await?;
+        ensure!(seen.is_true(conditions::REPLICA_FAILURE), "{seen:?}");
+        Ok(seen)
+    })
+    .await?;
+    let failure = seen.condition(conditions::REPLICA_FAILURE).cloned();
+    let expected = "the Job rc-small-0 has 1 of its 2 pods: its events say what is against the others";
+    ensure!(
+        failure
+            .is_some_and(|failure| failure.reason == "FailedCreateWorkerPod" && failure.message == expected),
+        "{seen:?}"
+    );
+    let note = scene
+        .until_event_of("RayCluster", conditions::REPLICA_FAILURE)
+        .await?;
+    ensure!(note == expected, "{note}");
+    // The limit goes, and what was said of it.
+    quotas.delete("few", &DeleteParams::default()).await?;
+    scene.scale(1).await?;
+    scene
+        .until_cluster("that is over", |status| {
+            status.condition(conditions::REPLICA_FAILURE).is_none()
+        })
+        .await?;
     Ok(())
 }
 

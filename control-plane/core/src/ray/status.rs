@@ -4,13 +4,14 @@ mod pods;
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::ray::conditions::{self, reasons};
 use lockstep_api::ray::{HeadInfo, RayClusterState, RayClusterStatus};
 use lockstep_api::{JobSet, conditions as jobset_conditions};
 
-use self::pods::{Said, head_is_ready, missing, ready};
+use self::pods::{CREATED_WITHIN, Said, head_is_ready, missing, ready};
 use super::cluster::{ClusterPlan, ObservedCluster, Refusal, event};
 use super::validation::unsupported_annotation;
 use super::{names, service};
@@ -264,17 +265,15 @@ impl Draft<'_> {
     fn failure(&mut self, observed: &ObservedCluster, facts: &Facts<'_>, jobset: Option<&JobSet>) -> String {
         let missing = missing(observed);
         if let Some(after) = missing.look_again {
-            let sooner = self.plan.requeue_after.map_or(after, |before| before.min(after));
-            self.plan.requeue_after = Some(sooner);
+            self.look_again(after);
         }
         let refused = facts.refused.as_ref();
         let found = refused.map(|refused| (reasons::VALIDATION_FAILED, refused.message.clone()));
         let found = found
             .or_else(|| failure(facts.ended, jobset?))
             .or_else(|| missing.said.filter(|_| !observed.cluster.spec.is_suspended()));
-        let Some((reason, message)) = found else {
-            let conditions = &mut self.status.conditions;
-            conditions.retain(|condition| condition.type_ != conditions::REPLICA_FAILURE);
+        let some = missing.some.filter(|_| !observed.cluster.spec.is_suspended());
+        let Some((reason, message)) = found.or_else(|| self.lasts(some)) else {
             return String::new();
         };
         if self.set(
@@ -287,6 +286,37 @@ impl Draft<'_> {
                 .push(event(Severity::Warning, told, message.clone()));
         }
         message
+    }
+
+    /// What is not so for a moment only. The condition is there, and not true, until it has lasted; it goes with what it says.
+    fn lasts(&mut self, found: Option<(&'static str, String)>) -> Option<(&'static str, String)> {
+        let Some((reason, message)) = found else {
+            let conditions = &mut self.status.conditions;
+            conditions.retain(|condition| condition.type_ != conditions::REPLICA_FAILURE);
+            return None;
+        };
+        let before = self.status.condition(conditions::REPLICA_FAILURE);
+        let left = match before {
+            Some(before) if before.status == "True" => SignedDuration::ZERO,
+            Some(before) => {
+                CREATED_WITHIN.saturating_sub(self.now.0.duration_since(before.last_transition_time.0))
+            }
+            None => {
+                let said = Said::new(false, reason, message.clone());
+                self.set(conditions::REPLICA_FAILURE, said);
+                CREATED_WITHIN
+            }
+        };
+        if left.is_positive() {
+            self.look_again(left.min(CREATED_WITHIN));
+            return None;
+        }
+        Some((reason, message))
+    }
+
+    fn look_again(&mut self, after: SignedDuration) {
+        let sooner = self.plan.requeue_after.map_or(after, |before| before.min(after));
+        self.plan.requeue_after = Some(sooner);
     }
 
     /// Sets a condition. True: it is another now.

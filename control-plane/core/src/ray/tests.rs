@@ -9,7 +9,7 @@ mod shown;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{HeadInfo, RayCluster};
@@ -74,6 +74,8 @@ struct World {
     head_pod: Option<Pod>,
     /// When its Jobs began to make pods, where they have none.
     without_pods: Option<i64>,
+    /// Pods that each of its Jobs has, of how many.
+    pods: Option<(i32, i32)>,
     /// Whether its Jobs are being deleted.
     jobs_go: bool,
     kuberay: bool,
@@ -89,6 +91,7 @@ impl World {
             ready: [0, 0],
             head_pod: None,
             without_pods: None,
+            pods: None,
             jobs_go: false,
             kuberay: false,
             seconds: 0,
@@ -138,9 +141,14 @@ impl World {
             job.metadata.labels = Some([(labels::REPLICATED_JOB_NAME.to_owned(), name.to_owned())].into());
             job.metadata.owner_references = serde_json::from_value(owner.clone()).unwrap();
             job.metadata.deletion_timestamp = self.jobs_go.then(|| Time(at(0)));
+            job.spec = self.pods.map(|(_, wanted)| JobSpec {
+                parallelism: Some(wanted),
+                ..JobSpec::default()
+            });
             job.status = Some(JobStatus {
                 ready: Some(ready),
                 start_time: self.without_pods.map(|since| Time(at(since))),
+                active: self.pods.map(|(active, _)| active),
                 ..JobStatus::default()
             });
             Arc::new(job)

@@ -11,7 +11,7 @@ use crate::ray::cluster::ObservedCluster;
 use crate::ray::names;
 
 /// How long a Job may be without pods before they are said not to be created.
-const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+pub(super) const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// What a pod's `Ready` condition says while a container is not ready: that one knows why.
 const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
 
@@ -129,11 +129,14 @@ fn own(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &Job)> {
 pub(super) struct Missing {
     /// Reason and message, as KubeRay has the reason.
     pub(super) said: Option<(&'static str, String)>,
+    /// The same of a Job that has some of its pods: that may be so for a moment, whenever pods come and go.
+    pub(super) some: Option<(&'static str, String)>,
     /// When another Job will have been without pods for too long.
     pub(super) look_again: Option<SignedDuration>,
 }
 
-/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended: their events say what is against it.
+/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended, and which have fewer than they ask for: their events
+/// say what is against it.
 pub(super) fn missing(observed: &ObservedCluster) -> Missing {
     let mut missing = Missing::default();
     // One that is being deleted is to have none.
@@ -145,21 +148,35 @@ pub(super) fn missing(observed: &ObservedCluster) -> Missing {
         let Some(since) = status
             .start_time
             .as_ref()
-            .filter(|_| counts.iter().all(|count| count.unwrap_or(0) == 0))
+            .filter(|_| status.failed.unwrap_or(0) == 0)
         else {
             continue;
         };
+        let there = counts
+            .iter()
+            .fold(0, |sum: i32, count| sum.saturating_add(count.unwrap_or(0)));
+        let wanted = job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1);
+        if there >= wanted {
+            continue;
+        }
         let left = CREATED_WITHIN.saturating_sub(observed.now.duration_since(since.0));
         if left.is_positive() {
             missing.look_again = Some(missing.look_again.map_or(left, |before| before.min(left)));
-        } else if missing.said.is_none() {
-            let reason = match name {
-                names::HEAD => reasons::FAILED_CREATE_HEAD,
-                _ => reasons::FAILED_CREATE_WORKER,
-            };
-            let job = job.metadata.name.as_deref().unwrap_or_default();
+            continue;
+        }
+        let reason = match name {
+            names::HEAD => reasons::FAILED_CREATE_HEAD,
+            _ => reasons::FAILED_CREATE_WORKER,
+        };
+        let job = job.metadata.name.as_deref().unwrap_or_default();
+        if there == 0 {
             let message = format!("no pod of the Job {job} can be created: its events say why");
-            missing.said = Some((reason, message));
+            missing.said.get_or_insert((reason, message));
+        } else {
+            let message = format!(
+                "the Job {job} has {there} of its {wanted} pods: its events say what is against the others"
+            );
+            missing.some.get_or_insert((reason, message));
         }
     }
     missing

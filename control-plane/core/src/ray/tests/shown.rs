@@ -1,5 +1,6 @@
 //! What the status of a cluster shows, in KubeRay's words.
 
+use jiff::SignedDuration;
 use lockstep_api::ray::conditions;
 
 use super::*;
@@ -128,6 +129,47 @@ fn pods_that_cannot_be_created_are_a_failure_as_long_as_there_are_none() {
     assert_eq!(world.cluster.status.as_ref().unwrap().reason, found.message);
     assert_eq!(world.state(), "");
     world.without_pods = None;
+    world.settle();
+    assert_eq!(failure(&world), None);
+}
+
+#[test]
+fn pods_of_which_some_cannot_be_created_are_a_failure_once_that_lasts() {
+    let mut world = World::new(cluster(json!({})));
+    world.settle();
+    (world.without_pods, world.pods, world.seconds) = (Some(0), Some((2, 2)), 100);
+    world.settle();
+    let failure = |world: &World| {
+        let status = world.cluster.status.as_ref().unwrap();
+        let found = status.condition(conditions::REPLICA_FAILURE);
+        found.map(|found| (found.status.clone(), found.message.clone()))
+    };
+    assert_eq!(failure(&world), None);
+    // One that comes in a moment.
+    world.pods = Some((1, 2));
+    assert!(world.plan().events.is_empty());
+    assert_eq!(world.plan().requeue_after, Some(SignedDuration::from_secs(30)));
+    world.settle();
+    assert_eq!(failure(&world).unwrap().0, "False");
+    assert_eq!(world.cluster.status.as_ref().unwrap().reason, "");
+    world.pods = Some((2, 2));
+    world.settle();
+    assert_eq!(failure(&world), None);
+    // One that does not.
+    world.pods = Some((1, 2));
+    world.settle();
+    world.seconds = 140;
+    assert_eq!(world.plan().events[0].reason, conditions::REPLICA_FAILURE);
+    world.settle();
+    let (status, message) = failure(&world).unwrap();
+    assert!(
+        status == "True" && message.contains("has 1 of its 2 pods"),
+        "{message}"
+    );
+    assert_eq!(world.cluster.status.as_ref().unwrap().reason, message);
+    assert_eq!(world.plan().requeue_after, None);
+    // A group without workers wants for none.
+    world.pods = Some((0, 0));
     world.settle();
     assert_eq!(failure(&world), None);
 }
