@@ -1,6 +1,7 @@
 //! Ray's dashboard over HTTP: its Jobs REST API, and which run of Ray it belongs to.
 //!
-//! Promises: a question is answered within [`TIME_OUT`]; whatever goes wrong counts as "not reached", and an answer is not read beyond 1 MiB.
+//! Promises: a question is answered within [`TIME_OUT`], however many requests it takes; whatever goes wrong counts as "not reached"; an answer
+//! is not read beyond 1 MiB, and what is kept of it is not longer than a status bears.
 
 use std::time::Duration;
 
@@ -16,8 +17,12 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
-/// How long one request may take.
+/// How long one question may take.
 const TIME_OUT: Duration = Duration::from_secs(5);
+/// The most characters that are kept of a message: Ray's own have 20,000 of the driver's last words.
+const LONGEST_MESSAGE: usize = 32_000;
+/// The most characters that are kept of a word, such as a status or the name of a session.
+const LONGEST_WORD: usize = 256;
 /// The longest answer that is read.
 const LONGEST: usize = 1 << 20;
 
@@ -78,7 +83,8 @@ struct Info {
 impl Dashboards {
     /// What the dashboard at `address` says of a job.
     pub(super) async fn ask(&self, address: &str, id: &str) -> Ray {
-        match self.look(address, id).await {
+        let looked = tokio::time::timeout(TIME_OUT, self.look(address, id)).await;
+        match looked.unwrap_or(Err(DashboardError::Late)) {
             Ok(ray) => ray,
             Err(error) => {
                 tracing::debug!(address, id, %error, "the dashboard is out of reach");
@@ -94,7 +100,10 @@ impl Dashboards {
         };
         // After the job: a head that is started anew in between is noticed, and its ignorance of the job is not taken for the former's.
         let session = match self.get(address, "/api/version").await? {
-            Some(version) => serde_json::from_slice::<Version>(&version)?.session_name,
+            Some(version) => cut(
+                serde_json::from_slice::<Version>(&version)?.session_name,
+                LONGEST_WORD,
+            ),
             // KubeRay never asks for it, and what stands in for a dashboard may not have it: its sessions cannot be told apart.
             None => String::new(),
         };
@@ -184,9 +193,17 @@ fn read(text: &[u8]) -> Result<RayInfo, DashboardError> {
     let info: Info = serde_json::from_slice(text)?;
     let time = |millis: Option<i64>| Timestamp::from_millisecond(millis.filter(|millis| *millis > 0)?).ok();
     Ok(RayInfo {
-        status: info.status,
-        message: info.message.unwrap_or_default(),
+        status: cut(info.status, LONGEST_WORD),
+        message: cut(info.message.unwrap_or_default(), LONGEST_MESSAGE),
         start: time(info.start_time),
         end: time(info.end_time),
     })
+}
+
+/// Ends a text that is too long.
+fn cut(mut text: String, most: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+    }
+    text
 }

@@ -13,7 +13,7 @@ use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, is_begun, plan, questio
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
-use super::CONCURRENCY;
+use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError};
 use super::dashboard::Dashboards;
 use super::kuberay::KubeRay;
@@ -40,7 +40,7 @@ impl Reconciler {
     /// Reconciles the jobs that `changes` names until `shutdown`; then finishes what is under way.
     pub(super) async fn run(self, changes: Notified<ObjectRef<RayJob>>, shutdown: CancellationToken) {
         let jobs = self.jobs.clone();
-        work::run(Arc::new(self), jobs, changes, CONCURRENCY, shutdown).await;
+        work::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
     async fn observe(&self, job: &Arc<RayJob>) -> Result<ObservedJob, RayError> {

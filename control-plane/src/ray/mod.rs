@@ -50,6 +50,8 @@ use ledger::Ledger;
 const CONTROLLER: &str = "lockstep-ray";
 /// Objects of each kind that are worked on at the same time.
 const CONCURRENCY: u16 = 16;
+/// RayJobs that are worked on at the same time: most of that is waiting for dashboards, and those that do not answer are not to hold up the rest.
+const CONCURRENT_JOBS: u16 = 128;
 
 /// Brings Ray's resources closer to what they ask for.
 pub(crate) struct Controller {

@@ -6,7 +6,7 @@ use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
 
 use super::follow::Submitter;
 use super::names::{job_id, last_id};
-use super::{Draft, POLL, Ray, has_ended, question};
+use super::{Draft, POLL, Ray, has_ended, pace, question};
 use crate::plan::Severity;
 
 /// How long a job that is to be stopped is waited for when its RayJob is deleted.
@@ -143,7 +143,7 @@ impl Draft<'_> {
             }
         }
         if question(self.job).is_some() && !has_ended(&self.status.job_status) && over < STOP_AT_DEADLINE {
-            self.look_again(POLL);
+            self.look_again(pace(over));
         }
         if !self.job.spec.shuts_down() {
             return;

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobSubmissionMode};
 
 use super::initialize::{failed, is_old};
-use super::{Draft, POLL, Ray, RayInfo};
+use super::{Draft, Ray, RayInfo};
 use crate::ray::submitter;
 
 /// How long Ray may be out of reach before the attempt is given up.
@@ -31,7 +31,7 @@ pub(super) enum Submitter {
 
 impl Draft<'_> {
     pub(super) fn follow(&mut self) {
-        self.look_again(POLL);
+        self.poll();
         self.has_been_submitted();
         let submitter = self.submitter();
         match self.ray.clone() {

@@ -58,7 +58,7 @@ impl Draft<'_> {
             // That it is out of reach says nothing then.
             return self.reached();
         }
-        self.look_again(POLL);
+        self.poll();
         self.status.dashboard_url = dashboard(cluster);
         let (session, job) = match self.ray {
             Ray::Reached { session, job } => (session, job),

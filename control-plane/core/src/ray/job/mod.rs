@@ -48,6 +48,8 @@ use crate::plan::{Event, JobRef, Severity};
 pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
 /// Between two looks at the dashboard.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// Between two looks at a dashboard that has not answered for long: each takes its time, which is others' too.
+const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 
 /// A RayJob, what stands around it, and the time.
 #[derive(Clone, Debug)]
@@ -108,6 +110,11 @@ impl RayInfo {
     fn has_ended(&self) -> bool {
         has_ended(&self.status)
     }
+}
+
+/// When to look again at a dashboard that has not said for so long what is waited for.
+fn pace(waited: SignedDuration) -> SignedDuration {
+    (waited / 10).clamp(POLL, SLOWEST)
 }
 
 fn has_ended(status: &str) -> bool {
@@ -308,6 +315,11 @@ impl<'a> Draft<'a> {
     fn look_again(&mut self, after: SignedDuration) {
         let soonest = self.plan.requeue_after.map_or(after, |before| before.min(after));
         self.plan.requeue_after = Some(soonest.max(SignedDuration::from_millis(100)));
+    }
+
+    /// Looks at the dashboard again.
+    fn poll(&mut self) {
+        self.look_again(pace(self.since(self.status.unreachable_since.as_ref())));
     }
 
     fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {

@@ -115,6 +115,19 @@ fn kuberay_1489_ray_that_stays_out_of_reach_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn ray_that_does_not_answer_is_asked_ever_less_often() {
+    let mut stage = running(json!({}));
+    stage.ray = Ray::Unreachable;
+    for (waits, seconds) in [(0, 2), (20, 2), (80, 10), (100, 15)] {
+        stage.wait(waits);
+        let after = stage.plan().requeue_after;
+        assert_eq!(after, Some(SignedDuration::from_secs(seconds)), "{waits}");
+    }
+    stage.session("s0").says("RUNNING");
+    assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(2)));
+}
+
+#[test]
 fn a_moment_out_of_reach_is_forgotten() {
     let mut stage = running(json!({}));
     for _ in 0..3 {
