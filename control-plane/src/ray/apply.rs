@@ -10,6 +10,7 @@ use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_api::annotations::RESTART_REQUEST;
 use lockstep_api::ray::RayJob;
+use lockstep_api::ray::keys::JOB_STATUS;
 use lockstep_core::plan::{self, JobRef};
 use lockstep_core::ray::job::{FINALIZER, Pods};
 use serde::Serialize;
@@ -154,8 +155,8 @@ where
     Ok(())
 }
 
-/// Writes a status on top of exactly the version that `object` was made from, and gives what was kept of it. What is gone needs none.
-pub(super) async fn write_status<K>(client: &Client, object: &K) -> Result<Option<K>, RayError>
+/// Writes a status on top of exactly the version that `object` was made from. What is gone needs none.
+pub(super) async fn write_status<K>(client: &Client, object: &K) -> Result<(), RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Serialize
@@ -168,9 +169,10 @@ where
         .replace_status(&name, &PostParams::default(), object)
         .await
     {
-        Ok(kept) => Ok(Some(kept)),
-        Err(error) if is_status(&error, 404) => Ok(None),
-        Err(error) => Err(RayError::of(format!("status of {}", described(object)))(error)),
+        Err(error) if is_status(&error, 404) => Ok(()),
+        written => written
+            .map(drop)
+            .map_err(RayError::of(format!("status of {}", described(object)))),
     }
 }
 
@@ -236,6 +238,30 @@ pub(super) async fn request_restart(
     patched.map_err(RayError::of(format!("JobSet {}", jobset.name)))?;
     tracing::info!(jobset = jobset.name, word, "asked for a restart in place");
     Ok(())
+}
+
+/// Writes the annotation that stands for what the definition of RayJobs drops of the status, on top of exactly this version.
+/// Gives the version that it makes.
+pub(super) async fn remember(
+    client: &Client,
+    job: &RayJob,
+    memory: &str,
+) -> Result<Option<String>, RayError> {
+    let patch = json!({"metadata": {
+        "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version,
+        "annotations": {JOB_STATUS: memory},
+    }});
+    let patched = api(client, job)
+        .patch_metadata(job.name(), &PatchParams::default(), &Patch::Merge(patch))
+        .await;
+    match patched {
+        Err(error) if is_status(&error, 404) => Ok(None),
+        patched => {
+            let patched = patched.map_err(RayError::of(described(job)))?;
+            Ok(patched.metadata.resource_version)
+        }
+    }
 }
 
 /// Puts the finalizer on a RayJob, or takes it away, on top of exactly this version.

@@ -8,8 +8,7 @@ use kube::Client;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
-use lockstep_core::plan::{self, Severity};
-use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, is_begun, plan, question};
+use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, Recalled, is_begun, plan, question, recall};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +42,9 @@ impl Reconciler {
         work::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
-    async fn observe(&self, job: &Arc<RayJob>) -> Result<ObservedJob, RayError> {
+    async fn observe(&self, recalled: Recalled) -> Result<ObservedJob, RayError> {
+        let Recalled { job, is_behind } = recalled;
+        let job = &job;
         let namespace = job.ns();
         let name = job
             .status
@@ -76,6 +77,7 @@ impl Reconciler {
         Ok(ObservedJob {
             submitter,
             job: Arc::clone(job),
+            is_behind,
             cluster,
             jobset,
             ray,
@@ -124,7 +126,7 @@ impl Reconciler {
             apply::create(client, &**submitter).await?;
         }
         if let Some(status) = plan.status {
-            self.write(job, *status).await?;
+            self.write(job, plan.memory, *status).await?;
         }
         for event in plan.events {
             self.ledger.tell(job, event);
@@ -138,26 +140,20 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn write(&self, job: &RayJob, status: RayJobStatus) -> Result<(), RayError> {
-        let update = RayJob {
+    async fn write(
+        &self,
+        job: &RayJob,
+        memory: Option<String>,
+        status: RayJobStatus,
+    ) -> Result<(), RayError> {
+        let mut update = RayJob {
             status: Some(status),
             ..job.clone()
         };
-        let session = |job: &RayJob| job.status.as_ref().map(|status| status.session.clone());
-        let kept = apply::write_status(&self.client, &update).await?;
-        if kept.is_some_and(|kept| session(&kept) != session(&update)) {
-            self.ledger.tell_once(
-                job,
-                plan::Event {
-                    severity: Severity::Warning,
-                    reason: "StatusDropped".to_owned(),
-                    message: "the CustomResourceDefinition rayjobs.ray.io is not Lockstep's, and drops status.session: the job cannot be \
-                              submitted; put Lockstep's in its place"
-                        .to_owned(),
-                },
-            );
+        if let Some(memory) = memory {
+            update.metadata.resource_version = apply::remember(&self.client, job, &memory).await?;
         }
-        Ok(())
+        apply::write_status(&self.client, &update).await
     }
 }
 
@@ -168,7 +164,8 @@ impl Reconcile for Reconciler {
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
     async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
         self.ledger.begins(job);
-        let mut observed = self.observe(job).await?;
+        let mut observed = self.observe(recall(job)).await?;
+        let job = &Arc::clone(&observed.job);
         let mut decided = plan(&observed);
         self.ledger.decided(job, decided.deadline);
         let said = match self.apply(job, decided.clone()).await {

@@ -8,6 +8,7 @@ mod cluster;
 mod control_plane;
 mod cron;
 mod dashboard;
+mod definitions;
 mod faults;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         cluster::cases(),
         job::cases(),
         faults::cases(),
+        definitions::cases(),
         cron::cases(),
         admission::cases(),
         permissions::cases(),

@@ -198,8 +198,9 @@ pub struct RayJobStatus {
     /// Since when the submitter has had no pod but one that does not go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submitter_lost_since: Option<Time>,
-    /// Restarts of the cluster's pods before this attempt.
-    pub restarts_before: i32,
+    /// Restarts of the cluster's pods before this attempt. It is always stated: where it is not there the definition of RayJobs has dropped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts_before: Option<i32>,
     /// Status of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ray_cluster_status: Option<RayClusterStatus>,

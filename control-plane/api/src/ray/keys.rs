@@ -35,6 +35,8 @@ pub const CRON_JOB_NAME: &str = "ray.io/cronjob-name";
 pub const CRON_JOB_TIMESTAMP: &str = "ray.io/cronjob-scheduled-timestamp";
 /// On the submitter of a RayJob, written by the controller: id of the attempt that it submits.
 pub const JOB_ID: &str = "lockstep.dev/ray-job-id";
+/// On a RayJob whose definition drops a part of the status, written by the controller: the whole status, as JSON.
+pub const JOB_STATUS: &str = "lockstep.dev/ray-job-status";
 
 /// Value of [`NODE_TYPE`] of the head.
 pub const HEAD: &str = "head";

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobSubmissionMode};
 
-use super::initialize::{failed, is_old};
+use super::initialize::{dashboard, failed, is_old};
 use super::{Draft, Ray, RayInfo};
 use crate::ray::submitter;
 
@@ -33,6 +33,12 @@ impl Draft<'_> {
     pub(super) fn follow(&mut self) {
         self.poll();
         self.has_been_submitted();
+        if let Some(cluster) = &self.observed.cluster
+            && self.status.dashboard_url.is_empty()
+        {
+            // The status was lost. It is asked from the next look on.
+            self.status.dashboard_url = dashboard(cluster);
+        }
         let submitter = self.submitter();
         match self.ray.clone() {
             // Its id is the attempt's, so it was submitted to this Ray: what is not known is which one that was.

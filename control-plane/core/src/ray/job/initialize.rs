@@ -124,7 +124,9 @@ impl Draft<'_> {
         {
             return None;
         }
-        let restarts = self.restarts().saturating_sub(self.status.restarts_before);
+        let restarts = self
+            .restarts()
+            .saturating_sub(self.status.restarts_before.unwrap_or(0));
         (restarts > FORGIVEN)
             .then(|| format!("the cluster was restarted {restarts} times before the job could be submitted"))
     }
@@ -171,7 +173,7 @@ pub(super) fn is_old(job: &Job, id: &str) -> bool {
 }
 
 /// Host and port of a cluster's dashboard.
-fn dashboard(cluster: &RayCluster) -> String {
+pub(super) fn dashboard(cluster: &RayCluster) -> String {
     let endpoints = cluster.status.as_ref().map(|status| &status.endpoints);
     let port = endpoints
         .and_then(|endpoints| endpoints.get("dashboard"))
@@ -195,6 +197,7 @@ pub(super) fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
             labels: Some(labels),
             annotations: job.metadata.annotations.clone().map(|mut annotations| {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+                annotations.remove(keys::JOB_STATUS);
                 annotations
             }),
             owner_references: Some(vec![owner(job)]),

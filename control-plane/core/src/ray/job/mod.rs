@@ -20,6 +20,7 @@ mod end;
 mod follow;
 mod gone;
 mod initialize;
+mod memory;
 mod names;
 mod retry;
 
@@ -35,6 +36,7 @@ use serde_json::Value;
 
 pub use gone::Pods;
 pub(super) use initialize::owner;
+pub use memory::{Recalled, recall};
 pub(super) use names::first_cluster;
 pub use names::is_begun;
 
@@ -54,8 +56,10 @@ const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 /// A RayJob, what stands around it, and the time.
 #[derive(Clone, Debug)]
 pub struct ObservedJob {
-    /// The RayJob itself.
+    /// The RayJob itself, as it was recalled.
     pub job: Arc<RayJob>,
+    /// Whether the status that users see is older than the job's.
+    pub is_behind: bool,
     /// The RayCluster that the status names.
     pub cluster: Option<Arc<RayCluster>>,
     /// The JobSet of that cluster.
@@ -140,6 +144,8 @@ pub struct JobPlan {
     pub submit: Option<Value>,
     /// The submitter to create.
     pub create_submitter: Option<Box<Job>>,
+    /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the status.
+    pub memory: Option<String>,
     /// The whole status to write, if it differs from the present one.
     pub status: Option<Box<RayJobStatus>>,
     /// To publish once all is written.
@@ -384,7 +390,12 @@ impl<'a> Draft<'a> {
         if let Some(cluster) = &self.observed.cluster {
             self.status.ray_cluster_status.clone_from(&cluster.status);
         }
-        if self.job.status.as_ref() != Some(&self.status) {
+        self.status.restarts_before.get_or_insert(0);
+        let is_news = self.job.status.as_ref() != Some(&self.status);
+        if is_news {
+            self.plan.memory = memory::memory(self.job, &self.status);
+        }
+        if is_news || self.observed.is_behind {
             self.plan.status = Some(Box::new(self.status));
         }
         self.plan

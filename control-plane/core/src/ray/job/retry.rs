@@ -71,7 +71,7 @@ impl Draft<'_> {
 
     fn again(&mut self) {
         self.status.retrying_since = None;
-        self.status.restarts_before = self.restarts();
+        self.status.restarts_before = Some(self.restarts());
         self.forget_what_did_not_go();
         self.enter(Phase::Initializing);
     }

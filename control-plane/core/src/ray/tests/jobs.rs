@@ -4,15 +4,18 @@ mod attempts;
 mod deadlines;
 mod gone;
 mod last_words;
+mod memory;
 mod refused;
 mod submission;
 
 use jiff::SignedDuration;
 use lockstep_api::annotations::RESTART_REQUEST;
-use lockstep_api::ray::{RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, conditions};
+use lockstep_api::ray::{
+    RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, conditions, keys,
+};
 
 use super::*;
-use crate::ray::job::{FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, plan, question};
+use crate::ray::job::{FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, plan, question, recall};
 
 /// A RayJob `ns/rj` on the cluster of the other tests, changed by a merge of its spec.
 pub(super) fn rayjob(spec: Value) -> RayJob {
@@ -37,6 +40,8 @@ struct Stage {
     seconds: i64,
     kuberay: bool,
     watched_since: i64,
+    /// The definition of RayJobs is KubeRay's.
+    is_kuberays: bool,
     /// Ids of all jobs that were submitted, or given to a submitter.
     submitted: Vec<String>,
     stopped: Vec<String>,
@@ -56,6 +61,7 @@ impl Stage {
             seconds: 0,
             kuberay: false,
             watched_since: 0,
+            is_kuberays: false,
             submitted: Vec::new(),
             stopped: Vec::new(),
             clusters: Vec::new(),
@@ -64,12 +70,14 @@ impl Stage {
     }
 
     fn plan(&self) -> JobPlan {
+        let Recalled { job, is_behind } = recall(&Arc::new(self.job.clone()));
         plan(&ObservedJob {
-            job: Arc::new(self.job.clone()),
+            ray: question(&job).map_or(Ray::Unasked, |_| self.ray.clone()),
+            job,
+            is_behind,
             cluster: self.cluster.clone().map(Arc::new),
             jobset: self.jobset.clone().map(Arc::new),
             submitter: self.submitter.clone().map(Arc::new),
-            ray: question(&self.job).map_or(Ray::Unasked, |_| self.ray.clone()),
             kuberay: self.kuberay,
             watched_since: at(self.watched_since),
             now: at(self.seconds),
@@ -121,8 +129,15 @@ impl Stage {
                 .push(submitter.metadata.annotations.as_ref().unwrap()["lockstep.dev/ray-job-id"].clone());
             self.submitter = Some(*submitter);
         }
+        if let Some(memory) = plan.memory {
+            let annotations = self.job.metadata.annotations.get_or_insert_default();
+            annotations.insert(keys::JOB_STATUS.to_owned(), memory);
+        }
         if let Some(status) = plan.status {
-            self.job.status = Some(*status);
+            self.job.status = Some(match self.is_kuberays {
+                true => memory::pruned(&status),
+                false => *status,
+            });
         }
         if plan.remove_finalizer {
             self.job.metadata.finalizers = None;

@@ -1,0 +1,129 @@
+//! The status of a RayJob where its definition does not keep all of it.
+//!
+//! The definition of RayJobs that is installed may be KubeRay's: the API server then drops the parts of the status that KubeRay does not have.
+//! The whole status is written to an annotation in that case, before it is written as the status: whoever dies in between, what is decided
+//! next follows from the annotation. What is shown is brought up to it.
+//!
+//! Where the definition keeps the whole status the annotation is not made, and not believed. Where the dashboard is never stands in it: who
+//! may write annotations, but no status, is not to choose whom the control plane talks to.
+
+use std::sync::Arc;
+
+use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, keys};
+use serde_json::{Value, json};
+
+/// The longest text of a message that is kept: annotations have little room.
+const LONGEST: usize = 4096;
+
+/// A RayJob, as the last decision left it.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// The RayJob with its whole status.
+    pub job: Arc<RayJob>,
+    /// Whether the status that users see is older than that.
+    pub is_behind: bool,
+}
+
+/// The RayJob with what its definition has dropped of its status.
+#[must_use]
+pub fn recall(job: &Arc<RayJob>) -> Recalled {
+    let shown = job.status.clone().unwrap_or_default();
+    let as_it_is = |job: Arc<RayJob>| Recalled {
+        job,
+        is_behind: false,
+    };
+    if shown.restarts_before.is_some() {
+        return as_it_is(Arc::clone(job));
+    }
+    let Some(mut status) = read(job) else {
+        return as_it_is(without(job, shown));
+    };
+    // What does not stand in the annotation, or is cut short there.
+    status.dashboard_url.clone_from(&shown.dashboard_url);
+    status.ray_cluster_status.clone_from(&shown.ray_cluster_status);
+    if shown.message.starts_with(&status.message) {
+        status.message.clone_from(&shown.message);
+    }
+    let is_behind = kept(&status) != kept(&shown);
+    let job = RayJob {
+        status: Some(status),
+        ..(**job).clone()
+    };
+    Recalled {
+        job: Arc::new(job),
+        is_behind,
+    }
+}
+
+/// What is known of a job that has no annotation: KubeRay's definition keeps how many attempts have failed.
+fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
+    let is_live = matches!(
+        shown.job_deployment_status,
+        Some(Phase::Initializing | Phase::Running | Phase::Retrying)
+    );
+    if !is_live || shown.num_retries >= shown.failed {
+        return Arc::clone(job);
+    }
+    let status = RayJobStatus {
+        num_retries: shown.failed,
+        ..shown
+    };
+    Arc::new(RayJob {
+        status: Some(status),
+        ..(**job).clone()
+    })
+}
+
+/// The value of the annotation that is to be written before this status. `None`: the definition keeps all of it.
+pub(super) fn memory(job: &RayJob, status: &RayJobStatus) -> Option<String> {
+    let is_begun = |status: &&RayJobStatus| status.job_deployment_status.is_some();
+    let is_dropped = job
+        .status
+        .as_ref()
+        .filter(is_begun)
+        .is_some_and(|status| status.restarts_before.is_none());
+    if !is_dropped && job.annotation(keys::JOB_STATUS).is_none() {
+        return None;
+    }
+    let mut status = RayJobStatus {
+        dashboard_url: String::new(),
+        ray_cluster_status: None,
+        ..status.clone()
+    };
+    cut(&mut status.message);
+    for condition in &mut status.conditions {
+        cut(&mut condition.message);
+    }
+    Some(json!({"uid": job.uid_str(), "status": status}).to_string())
+}
+
+/// The status in the annotation, if that is about this RayJob: a manifest may be made from another one, with its annotations.
+fn read(job: &RayJob) -> Option<RayJobStatus> {
+    let mut memory: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
+    if memory["uid"] != job.uid_str() {
+        return None;
+    }
+    serde_json::from_value(memory["status"].take()).ok()
+}
+
+fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(LONGEST));
+}
+
+/// The parts of a status that KubeRay's definition keeps, but for the cluster's status.
+fn kept(status: &RayJobStatus) -> RayJobStatus {
+    RayJobStatus {
+        num_retries: 0,
+        deadline_exceeded: false,
+        session: String::new(),
+        previous_session: String::new(),
+        unreachable_since: None,
+        retrying_since: None,
+        first_submission_time: None,
+        submitter_lost_since: None,
+        restarts_before: None,
+        ray_cluster_status: None,
+        conditions: Vec::new(),
+        ..status.clone()
+    }
+}

@@ -1,0 +1,168 @@
+//! Where the definition of RayJobs is KubeRay's, and drops what is ours of the status.
+
+use super::*;
+
+/// What KubeRay's definition keeps of a status.
+pub(super) fn pruned(status: &RayJobStatus) -> RayJobStatus {
+    let mut status = serde_json::to_value(status).unwrap();
+    for field in [
+        "numRetries",
+        "deadlineExceeded",
+        "session",
+        "previousSession",
+        "unreachableSince",
+        "retryingSince",
+        "firstSubmissionTime",
+        "submitterLostSince",
+        "restartsBefore",
+        "conditions",
+    ] {
+        status.as_object_mut().unwrap().remove(field);
+    }
+    serde_json::from_value(status).unwrap()
+}
+
+/// A job on KubeRay's definition that Ray runs.
+fn runs(spec: Value) -> Stage {
+    let mut stage = Stage::new(spec);
+    stage.is_kuberays = true;
+    stage
+        .settle()
+        .head_is_ready()
+        .settle()
+        .session("s0")
+        .says("RUNNING");
+    assert_eq!(stage.phase(), Phase::Running);
+    stage
+}
+
+fn recalled(stage: &Stage) -> RayJobStatus {
+    recall(&Arc::new(stage.job.clone())).job.status.clone().unwrap()
+}
+
+#[test]
+fn a_job_is_submitted_and_tried_again_once_each() {
+    let mut stage = runs(json!({"backoffLimit": 1}));
+    assert!(stage.status().session.is_empty() && recalled(&stage).session == "s0");
+    stage.says("FAILED");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
+    stage.session("s0").wait(60);
+    assert_eq!(stage.submitted.len(), 1);
+    stage.session("s1").says("FAILED");
+    assert_eq!((stage.phase(), stage.status().failed), (Phase::Failed, 2));
+    assert_eq!((stage.submitted.len(), stage.clusters.len()), (2, 1));
+    assert_eq!(recalled(&stage).num_retries, 1);
+}
+
+#[test]
+fn a_head_that_was_started_anew_is_noticed() {
+    let mut stage = runs(json!({}));
+    stage.session("s1");
+    assert_eq!(stage.status().reason, "HeadRestarted");
+}
+
+#[test]
+fn whoever_dies_before_the_status_is_written_has_decided() {
+    let mut stage = runs(json!({"backoffLimit": 1}));
+    let Ray::Reached { job: Some(info), .. } = &mut stage.ray else {
+        panic!("out of reach");
+    };
+    info.status = "FAILED".to_owned();
+    let before = stage.job.status.clone();
+    stage.step();
+    stage.job.status = before;
+    assert_eq!((stage.phase(), stage.status().failed), (Phase::Running, 0));
+    stage.settle();
+    assert_eq!((stage.phase(), stage.status().failed), (Phase::Retrying, 1));
+    assert_eq!(recalled(&stage).num_retries, 1);
+    // What was decided is shown also where nothing else is to be done.
+    stage.session("s1").says("SUCCEEDED");
+    let shown = stage.job.status.clone();
+    stage.job.status.as_mut().unwrap().job_deployment_status = Some(Phase::Running);
+    stage.settle();
+    assert_eq!(stage.job.status, shown);
+    assert_eq!(stage.step(), JobPlan::default());
+}
+
+#[test]
+fn a_status_and_an_annotation_that_are_lost_fail_no_job_that_runs() {
+    // As where a manifest was put in its place.
+    let mut stage = runs(json!({"backoffLimit": 1}));
+    stage.says("FAILED").session("s1").says("RUNNING");
+    stage.job.metadata.annotations = None;
+    stage.says("RUNNING");
+    let seen = recalled(&stage);
+    assert_eq!((stage.phase(), stage.status().failed), (Phase::Running, 1));
+    assert_eq!((seen.num_retries, seen.session.as_str()), (1, "s1"));
+    // As from a backup.
+    let mut stage = runs(json!({}));
+    stage.job.status = None;
+    stage.says("RUNNING").wait(400);
+    assert_eq!((stage.phase(), stage.status().failed), (Phase::Running, 0));
+    let mut stage = running(json!({}));
+    stage.job.status = None;
+    stage.settle().wait(400);
+    stage.says("SUCCEEDED");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Complete, 1));
+}
+
+#[test]
+fn what_is_not_this_jobs_is_not_believed() {
+    let mut former = runs(json!({}));
+    former.says("SUCCEEDED");
+    let annotations = former.job.metadata.annotations.clone();
+    // A manifest that was made from it, with another UID.
+    let mut stage = Stage::new(json!({}));
+    stage.is_kuberays = true;
+    stage.job.metadata.annotations.clone_from(&annotations);
+    stage.job.metadata.uid = Some("uid-of-another".to_owned());
+    stage.settle();
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 1));
+    let copied = stage.cluster.as_ref().unwrap().metadata.annotations.clone();
+    assert!(!copied.unwrap_or_default().contains_key(keys::JOB_STATUS));
+    // Where the definition keeps the whole status that is what counts.
+    let mut stage = running(json!({}));
+    stage.job.metadata.annotations = annotations;
+    stage.says("RUNNING");
+    assert_eq!(stage.phase(), Phase::Running);
+    // And no text is an error.
+    for text in [
+        "",
+        "null",
+        "{",
+        "{\"uid\": \"uid-rj\", \"status\": {\"failed\": \"many\"}}",
+    ] {
+        let mut stage = runs(json!({}));
+        let annotations = stage.job.metadata.annotations.as_mut().unwrap();
+        annotations.insert(keys::JOB_STATUS.to_owned(), text.to_owned());
+        stage.says("SUCCEEDED");
+        assert_eq!(stage.phase(), Phase::Complete);
+    }
+}
+
+#[test]
+fn the_annotation_says_nothing_of_whom_to_talk_to_and_has_an_end() {
+    let mut stage = runs(json!({}));
+    let Ray::Reached { job: Some(info), .. } = &mut stage.ray else {
+        panic!("out of reach");
+    };
+    info.message = "\u{1f4a5}".repeat(100_000);
+    stage.settle();
+    let text = stage.job.annotation(keys::JOB_STATUS).unwrap();
+    assert!(
+        text.len() < 10_000 && !text.contains("dashboardURL"),
+        "{}",
+        text.len()
+    );
+    assert_eq!(stage.status().message.len(), 400_000);
+    // It is not taken for another message.
+    assert_eq!(stage.plan().status, None);
+}
+
+#[test]
+fn a_definition_that_keeps_the_status_has_no_annotation() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.says("FAILED").session("s1").says("SUCCEEDED");
+    assert_eq!(stage.phase(), Phase::Complete);
+    assert!(stage.job.metadata.annotations.is_none());
+}
