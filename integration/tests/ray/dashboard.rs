@@ -21,6 +21,8 @@ pub(crate) const NO_SESSION: &str = "";
 pub(crate) struct Head {
     /// Another one is another run; none: it does not answer.
     pub(crate) session: Option<String>,
+    /// How often it was asked for its session.
+    pub(crate) asked: usize,
     /// It answers submissions with an error of its own.
     pub(crate) fails_to_submit: bool,
     /// Status by id.
@@ -78,9 +80,12 @@ fn json(value: &Value) -> Response {
 }
 
 async fn version(headers: HeaderMap) -> Response {
-    answer(&headers, |head| match head.session.as_deref() {
-        Some(NO_SESSION) => StatusCode::NOT_FOUND.into_response(),
-        session => json(&json!({"version": "4", "session_name": session})),
+    answer(&headers, |head| {
+        head.asked += 1;
+        match head.session.as_deref() {
+            Some(NO_SESSION) => StatusCode::NOT_FOUND.into_response(),
+            session => json(&json!({"version": "4", "session_name": session})),
+        }
     })
 }
 

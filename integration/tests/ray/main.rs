@@ -3,6 +3,7 @@
 
 mod admission;
 mod cluster;
+mod complaints;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/control_plane.rs"]
 mod control_plane;
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
     let cases = [
         cluster::cases(),
         job::cases(),
+        complaints::cases(),
         faults::cases(),
         definitions::cases(),
         cron::cases(),

@@ -1,0 +1,165 @@
+//! What KubeRay's users complained of, by the number of the issue, where `job.rs` has no test of it.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobStatus, conditions};
+use lockstep_api::{JobSet, annotations};
+use lockstep_integration::harness::eventually;
+use serde_json::json;
+
+use crate::dashboard;
+use crate::fixture::{Case, case};
+use crate::job::{create, head_runs, ray_is, ray_says, running, status, submits, until, until_phase};
+use crate::ray::rayjob;
+use crate::scene::{PATIENCE, Scene};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(kuberay_2317_a_submitter_that_fails_is_not_the_job),
+        case!(kuberay_3903_a_head_that_was_away_and_is_another_ends_the_attempt),
+        case!(kuberay_4199_the_head_is_enough),
+        case!(kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for),
+        case!(kuberay_4971_each_retry_keeps_the_pods),
+        case!(kuberay_5211_the_next_attempt_waits_for_another_ray),
+    ]
+}
+
+async fn kuberay_2317_a_submitter_that_fails_is_not_the_job(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({"submitterConfig": {"backoffLimit": 0}})).await?;
+    let before = scene.api::<Job>().get("rj").await?.uid();
+    scene.pods_exit("rj", 75).await?;
+    eventually("another submitter of the same job", PATIENCE, async || {
+        let job = scene.api::<Job>().get("rj").await?;
+        ensure!(job.uid() != before, "it is the same");
+        ensure!(job.annotations().get("lockstep.dev/ray-job-id") == Some(&seen.job_id));
+        Ok(())
+    })
+    .await?;
+    let now = status(&scene).await?;
+    ensure!(
+        (now.job_status.as_str(), now.failed, now.num_retries) == ("RUNNING", 0, 0),
+        "{now:?}"
+    );
+    ray_says(&seen, "SUCCEEDED");
+    until_phase(&scene, Phase::Complete).await?;
+    let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
+    ensure!(stopped.is_empty(), "{stopped:?}");
+    Ok(())
+}
+
+async fn kuberay_3903_a_head_that_was_away_and_is_another_ends_the_attempt(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    dashboard::with(&seen.dashboard_url, |head| head.session = None);
+    until(&scene, "that it is away is noticed", |status| {
+        status.unreachable_since.is_some()
+    })
+    .await?;
+    ray_is(&seen, "s1");
+    let ended = until_phase(&scene, Phase::Failed).await?;
+    ensure!(ended.reason == "HeadRestarted", "{ended:?}");
+    Ok(())
+}
+
+async fn kuberay_4199_the_head_is_enough(scene: Scene) -> Result<()> {
+    create(&scene, rayjob(1, json!({}))).await?;
+    head_runs(&scene, "s0").await?;
+    submits(&scene).await?;
+    let cluster = cluster_of(&scene).await?.status.unwrap_or_default();
+    ensure!(cluster.ready_worker_replicas == 0, "{cluster:?}");
+    Ok(())
+}
+
+async fn kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for(scene: Scene) -> Result<()> {
+    create(&scene, rayjob(2, json!({"waitForAllPodsHealthy": true}))).await?;
+    scene.ray_pods_run("head", 1).await?;
+    eventually("the head is known to be ready", PATIENCE, async || {
+        let cluster = cluster_of(&scene).await?.status.unwrap_or_default();
+        ensure!(cluster.is_true(conditions::HEAD_POD_READY), "{cluster:?}");
+        Ok(())
+    })
+    .await?;
+    let seen = status(&scene).await?;
+    ensure!(
+        seen.job_deployment_status == Some(Phase::Initializing) && seen.dashboard_url.is_empty(),
+        "{seen:?}"
+    );
+    scene.ray_pods_run("worker", 2).await?;
+    let seen = until(&scene, "the dashboard is known", |status| {
+        !status.dashboard_url.is_empty()
+    })
+    .await?;
+    ray_is(&seen, "s0");
+    submits(&scene).await?;
+    Ok(())
+}
+
+async fn kuberay_4971_each_retry_keeps_the_pods(scene: Scene) -> Result<()> {
+    let first = running(&scene, json!({"backoffLimit": 2})).await?;
+    let before = pods(&scene).await?;
+    for session in ["s1", "s2"] {
+        fails(&scene).await?;
+        ray_is(&first, session);
+        submits(&scene).await?;
+    }
+    let seen = status(&scene).await?;
+    ensure!(
+        (seen.num_retries, &seen.ray_cluster_name) == (2, &first.ray_cluster_name),
+        "{seen:?}"
+    );
+    let after = pods(&scene).await?;
+    ensure!(
+        before.len() == 1 && after == before,
+        "{before:?} became {after:?}"
+    );
+    Ok(())
+}
+
+async fn kuberay_5211_the_next_attempt_waits_for_another_ray(scene: Scene) -> Result<()> {
+    let first = running(&scene, json!({"backoffLimit": 1})).await?;
+    let second = fails(&scene).await?;
+    eventually("a restart in place is asked for", PATIENCE, async || {
+        let jobset = scene.api::<JobSet>().get(&first.ray_cluster_name).await?;
+        ensure!(jobset.annotation(annotations::RESTART_REQUEST) == Some(second.job_id.as_str()));
+        Ok(())
+    })
+    .await?;
+    // Ray that has not been started anew answers, however often it is asked.
+    let asked = || dashboard::with(&first.dashboard_url, |head| head.asked);
+    let before = asked();
+    eventually("it is asked again and again", PATIENCE, async || {
+        ensure!(asked() >= before + 3, "{} times", asked() - before);
+        Ok(())
+    })
+    .await?;
+    let seen = status(&scene).await?;
+    ensure!(seen.job_deployment_status == Some(Phase::Retrying), "{seen:?}");
+    ensure!(scene.api::<Job>().get_opt("rj").await?.is_none());
+    ray_is(&first, "s1");
+    submits(&scene).await?;
+    Ok(())
+}
+
+/// Ray says that the attempt has failed; the one that is prepared.
+async fn fails(scene: &Scene) -> Result<RayJobStatus> {
+    let seen = status(scene).await?;
+    ray_says(&seen, "FAILED");
+    until(scene, "the next attempt is prepared", |status| {
+        status.job_deployment_status == Some(Phase::Retrying) && status.job_id != seen.job_id
+    })
+    .await
+}
+
+async fn cluster_of(scene: &Scene) -> Result<RayCluster> {
+    let name = status(scene).await?.ray_cluster_name;
+    Ok(scene.api::<RayCluster>().get(&name).await?)
+}
+
+/// UIDs of Ray's pods.
+async fn pods(scene: &Scene) -> Result<Vec<Option<String>>> {
+    let of_ray = ListParams::default().labels("ray.io/is-ray-node=yes");
+    let pods = scene.api::<Pod>().list(&of_ray).await?.items;
+    Ok(pods.iter().map(ResourceExt::uid).collect())
+}
