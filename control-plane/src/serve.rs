@@ -7,6 +7,10 @@ mod connection;
 mod connections;
 mod listen;
 mod metrics;
+mod plain_text;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -20,10 +24,18 @@ use crate::webhook;
 
 pub(crate) use access::{Access, Verdict, Wish};
 pub(crate) use activity::Activity;
-pub(crate) use connection::{HANDSHAKE_RECORD, TLS_ONLY, http};
+pub(crate) use connection::http;
 pub(crate) use connections::Connections;
 pub(crate) use listen::listen;
 pub use metrics::metrics;
+pub(crate) use plain_text::{HANDSHAKE_RECORD, turn_down};
+
+/// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from the others.
+const HEALTH: Connections = Connections {
+    to: "the health endpoint",
+    most: 128,
+    grace: Duration::from_secs(1),
+};
 
 /// Serves whether the process runs (`/healthz`) and whether the caches are filled and the webhooks served
 /// (`/readyz`), in plain HTTP, until `shutdown`.
@@ -62,8 +74,10 @@ pub async fn health(
         .await
         .with_context(|| format!("health endpoint: {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "health endpoint listens");
-    axum::serve(listener, router)
-        .with_graceful_shutdown(shutdown.cancelled_owned())
-        .await?;
+    let serve = |stream, _, activity: Arc<Activity>| {
+        let (router, shutdown) = (router.clone(), shutdown.clone());
+        async move { http(stream, router, &activity, shutdown).await }
+    };
+    HEALTH.accept(listener, serve, &shutdown).await;
     Ok(())
 }

@@ -10,22 +10,17 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::certificate::Certificate;
+use super::plain_text::{HANDSHAKE_RECORD, turn_down};
 
-/// First byte of a TLS connection: a handshake record.
-pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 /// How long a connection may be idle after a request: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
-/// What is said in plain text to another machine, in Go's words.
-pub(crate) const TLS_ONLY: &[u8] =
-    b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-
 /// What is served to whom.
 pub(super) struct Server {
     pub(super) certificate: Certificate,
@@ -39,7 +34,7 @@ impl Server {
     /// Serves one connection until its end, or until it has answered what is under way at the shutdown.
     pub(super) async fn serve(
         self: Arc<Self>,
-        mut stream: TcpStream,
+        stream: TcpStream,
         trusted: bool,
         activity: Arc<Activity>,
         shutdown: CancellationToken,
@@ -66,9 +61,7 @@ impl Server {
         } else if trusted {
             http(stream, self.plain.clone(), &activity, shutdown).await;
         } else {
-            // Whether it arrives is no concern of ours.
-            let _ = stream.write_all(TLS_ONLY).await;
-            let _ = stream.shutdown().await;
+            turn_down(stream).await;
         }
     }
 }

@@ -9,7 +9,6 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,13 +16,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::door::{Door, TurnedAway, Visitor};
-use crate::serve::{HANDSHAKE_RECORD, TLS_ONLY};
+use crate::serve::{HANDSHAKE_RECORD, turn_down};
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long one who speaks plain text may take to hear that, and bytes of his that are read meanwhile.
-const FAREWELL: Duration = Duration::from_secs(1);
-const LEFT: u64 = 64 * 1024;
 
 /// The certificate to serve with, once there is one.
 pub(crate) type Certificate = Option<Arc<CertifiedKey>>;
@@ -128,16 +124,4 @@ async fn handshake(
         let error = error.into_inner()?.downcast::<rustls::Error>().ok()?;
         Some((*error).into())
     })
-}
-
-/// Says in plain text that it is not spoken here. Whether that arrives is no concern of ours.
-async fn turn_down(mut stream: TcpStream) {
-    let said = async {
-        stream.write_all(TLS_ONLY).await?;
-        stream.shutdown().await?;
-        // What is left unread would have the kernel take the answer back.
-        let mut rest = stream.take(LEFT);
-        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
-    };
-    let _: Result<io::Result<u64>, _> = tokio::time::timeout(FAREWELL, said).await;
 }
