@@ -1,4 +1,13 @@
-//! A serving certificate with its key and its CA, in PEM, as a Secret holds it.
+//! A serving certificate with its key and its CA, in PEM, as a Secret holds it; and how another CA takes the place of that.
+//!
+//! Promises: whoever trusts what is published trusts whatever is served, at each moment and after each step, whichever replica has seen it:
+//!
+//! ```text
+//!            signs       published            next step
+//! steady     current     current              90 days before the certificate ends: another CA is made
+//! announced  current     current and next     after a day, when the API server has heard of it: it signs
+//! replaced   next        next and previous    after a month: the one before is forgotten
+//! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,15 +35,23 @@ pub(super) const CERT: &str = "tls.crt";
 pub(super) const KEY: &str = "tls.key";
 const CA_CERT: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
+const NEXT: (&str, &str, &str) = ("next.crt", "next.key", "next.since");
+const PREVIOUS: (&str, &str) = ("previous.crt", "previous.since");
 
 /// Name of the CA that is made here.
 const CA_NAME: &str = "lockstep-webhook-ca";
-/// Days for which a CA certificate is made. It is renewed together with each serving certificate.
+/// Days for which a CA certificate is made. Another CA takes its place long before.
 const CA_DAYS: i32 = 10 * 365;
 /// Days for which a serving certificate is made.
 const DAYS: i32 = 365;
-/// A certificate that has less time left than this is renewed.
+/// A certificate that has less time left than this is replaced.
 const RENEW: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// How long another CA is published before it signs.
+const ANNOUNCED: SignedDuration = SignedDuration::from_hours(24);
+/// A certificate that has less time left than this cannot wait for another CA.
+const HURRY: SignedDuration = SignedDuration::from_hours(2 * 24);
+/// How long the CA before is published after that.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Why a pair cannot be had or served.
 #[derive(Debug, Error)]
@@ -70,6 +87,10 @@ pub(in crate::webhook) struct Pair {
     pub(in crate::webhook) ca: Ca,
     pub(super) cert: String,
     pub(super) key: String,
+    /// The CA that will sign, and since when it is published.
+    next: Option<(Ca, Timestamp)>,
+    /// The certificate of the CA before, and since when it signs no more.
+    previous: Option<(String, Timestamp)>,
 }
 
 impl Pair {
@@ -82,7 +103,53 @@ impl Pair {
     /// A new certificate for a Service, by the same CA.
     pub(super) fn renewed(&self, service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
         let ca = self.ca.renewed(Validity::days(now, CA_DAYS))?;
-        Self::issue(ca, service, now)
+        Ok(Self {
+            next: self.next.clone(),
+            previous: self.previous.clone(),
+            ..Self::issue(ca, service, now)?
+        })
+    }
+
+    /// What comes after this, and why; nothing while there is nothing to do.
+    pub(super) fn step(
+        &self,
+        service: Service<'_>,
+        now: Timestamp,
+    ) -> Result<Option<(Self, &'static str)>, PairError> {
+        let since = |at: &Timestamp| now.duration_since(*at);
+        match (&self.next, &self.previous) {
+            (Some((next, at)), _) if since(at) >= ANNOUNCED => {
+                let mut after = Self::issue(next.clone(), service, now)?;
+                after.previous = Some((self.ca.cert.clone(), now));
+                Ok(Some((after, "the next CA signs")))
+            }
+            (None, _) if self.check(service, now, RENEW).is_err() => {
+                let next = Ca::generate(CA_NAME, Some(Validity::days(now, CA_DAYS)))?;
+                let mut after = self.clone();
+                after.next = Some((next, now));
+                Ok(Some((after, "the next CA is published")))
+            }
+            (_, Some((_, at))) if since(at) >= REMEMBERED => {
+                let mut after = self.clone();
+                after.previous = None;
+                Ok(Some((after, "the CA before is forgotten")))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What is to be trusted, in PEM.
+    pub(super) fn trusted(&self) -> String {
+        let mut all = self.ca.cert.clone();
+        let next = self.next.iter().map(|(ca, _)| &ca.cert);
+        let previous = self.previous.iter().map(|(cert, _)| cert);
+        for cert in next.chain(previous) {
+            if !all.ends_with('\n') {
+                all.push('\n');
+            }
+            all.push_str(cert);
+        }
+        all
     }
 
     fn issue(ca: Ca, service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
@@ -100,6 +167,8 @@ impl Pair {
             ca,
             cert: issued.cert,
             key: issued.key,
+            next: None,
+            previous: None,
         })
     }
 
@@ -110,28 +179,61 @@ impl Pair {
             let text = text.filter(|text| !text.is_empty());
             text.map(str::to_owned).ok_or(PairError::Missing(key))
         };
-        Ok(Self {
-            ca: Ca {
+        let time = |key| part(key)?.parse().map_err(|_| PairError::Missing(key));
+        let ca = |cert, key| {
+            Ok::<_, PairError>(Ca {
                 name: CA_NAME,
-                cert: part(CA_CERT)?,
-                key: part(CA_KEY)?,
-            },
+                cert: part(cert)?,
+                key: part(key)?,
+            })
+        };
+        let (next_cert, next_key, next_since) = NEXT;
+        let (previous_cert, previous_since) = PREVIOUS;
+        let has = |key| data.get(key);
+        Ok(Self {
+            ca: ca(CA_CERT, CA_KEY)?,
             cert: part(CERT)?,
             key: part(KEY)?,
+            next: has(next_cert)
+                .map(|_| Ok::<_, PairError>((ca(next_cert, next_key)?, time(next_since)?)))
+                .transpose()?,
+            previous: has(previous_cert)
+                .map(|_| Ok::<_, PairError>((part(previous_cert)?, time(previous_since)?)))
+                .transpose()?,
         })
+    }
+
+    /// Puts it into a Secret's data, in the place of another one. What is not ours there stays.
+    pub(super) fn put(&self, data: &mut BTreeMap<String, ByteString>) {
+        for key in [NEXT.0, NEXT.1, NEXT.2, PREVIOUS.0, PREVIOUS.1] {
+            data.remove(key);
+        }
+        data.extend(self.to_data());
     }
 
     /// In the form of a Secret's data.
     pub(super) fn to_data(&self) -> BTreeMap<String, ByteString> {
-        let parts = [
-            (CA_CERT, &self.ca.cert),
-            (CA_KEY, &self.ca.key),
-            (CERT, &self.cert),
-            (KEY, &self.key),
+        let mut parts = vec![
+            (CA_CERT, self.ca.cert.clone()),
+            (CA_KEY, self.ca.key.clone()),
+            (CERT, self.cert.clone()),
+            (KEY, self.key.clone()),
         ];
+        if let Some((ca, since)) = &self.next {
+            let (cert, key, at) = NEXT;
+            parts.extend([
+                (cert, ca.cert.clone()),
+                (key, ca.key.clone()),
+                (at, since.to_string()),
+            ]);
+        }
+        if let Some((cert, since)) = &self.previous {
+            let (key, at) = PREVIOUS;
+            parts.extend([(key, cert.clone()), (at, since.to_string())]);
+        }
         parts
             .into_iter()
-            .map(|(key, pem)| (key.to_owned(), ByteString(pem.clone().into_bytes())))
+            .map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())))
             .collect()
     }
 
@@ -140,19 +242,31 @@ impl Pair {
         certified(self.cert.as_bytes(), self.key.as_bytes())
     }
 
-    /// Whether who trusts this CA may talk to that Service with it, now and for long enough.
-    pub(super) fn check(&self, service: Service<'_>, now: Timestamp) -> Result<(), PairError> {
+    /// Whether who trusts this CA may talk to that Service with it, now and until there is time for another one.
+    pub(super) fn fits(&self, service: Service<'_>, now: Timestamp) -> Result<(), PairError> {
+        self.check(service, now, HURRY)
+    }
+
+    fn check(&self, service: Service<'_>, now: Timestamp, ahead: SignedDuration) -> Result<(), PairError> {
+        for at in [now, now.saturating_add(ahead).unwrap_or(now)] {
+            self.is_trusted(&self.ca.cert, service, at)?;
+        }
+        Ok(())
+    }
+
+    /// Whether who trusts these certificates may talk to that Service with it at that time.
+    fn is_trusted(&self, trusted: &str, service: Service<'_>, at: Timestamp) -> Result<(), PairError> {
         let own = self.certified()?;
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.ca.cert.as_bytes())?)?;
+        for root in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+            roots.add(root?)?;
+        }
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
         let (end, between) = own.cert.split_first().ok_or(PairError::Missing(CERT))?;
         let name = ServerName::try_from(service.host())?;
-        for at in [now, now.saturating_add(RENEW).unwrap_or(now)] {
-            let at = UnixTime::since_unix_epoch(at.duration_since(Timestamp::UNIX_EPOCH).unsigned_abs());
-            verifier.verify_server_cert(end, between, &name, &[], at)?;
-        }
+        let at = UnixTime::since_unix_epoch(at.duration_since(Timestamp::UNIX_EPOCH).unsigned_abs());
+        verifier.verify_server_cert(end, between, &name, &[], at)?;
         Ok(())
     }
 }

@@ -3,6 +3,8 @@
 //! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it missing, damaged or near its end makes it
 //! anew; of several at the same time one wins, and the others take that one.
 //!
+//! How another CA takes the place of one is in [`super::pair`].
+//!
 //! ```text
 //! seen ──> fits ──────────────────────────> serve it, publish its CA
 //!   ^  └─> missing, damaged, near its end ─> write ──> conflict: wait to see the other's
@@ -111,7 +113,7 @@ async fn settle(
     let written = match seen {
         Some(secret) => {
             let mut secret = secret.clone();
-            secret.data.get_or_insert_default().extend(pair.to_data());
+            pair.put(secret.data.get_or_insert_default());
             secrets.replace(name, &PostParams::default(), &secret).await
         }
         None => {
@@ -129,7 +131,7 @@ async fn settle(
     };
     match written {
         Ok(_) => {
-            tracing::info!(secret = name, why, "a certificate was made for the webhooks");
+            tracing::info!(secret = name, why, "the certificate of the webhooks was written");
             Ok(Some(pair))
         }
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
@@ -146,8 +148,9 @@ fn decide(secret: Option<&Secret>, service: Service<'_>, now: Timestamp) -> Resu
         Ok(pair) => pair,
         Err(error) => return generate(&error.to_string()),
     };
-    let Err(error) = pair.check(service, now) else {
-        return Ok(Step::Use(pair));
+    let Err(error) = pair.fits(service, now) else {
+        let step = pair.step(service, now)?;
+        return Ok(step.map_or(Step::Use(pair), |(after, why)| Step::Write(after, why.to_owned())));
     };
     // A CA that can still sign is kept: who trusts it needs no news.
     match pair.renewed(service, now) {
@@ -163,8 +166,9 @@ fn publish(
 ) -> Result<(), PairError> {
     // The CA first: who is told of it in time trusts the certificate when it comes.
     ca.send_if_modified(|known| {
-        let news = known.as_ref() != Some(&pair.ca.cert);
-        *known = Some(pair.ca.cert.clone());
+        let trusted = pair.trusted();
+        let news = known.as_ref() != Some(&trusted);
+        *known = Some(trusted);
         news
     });
     certificate.send_replace(Some(pair.certified()?));

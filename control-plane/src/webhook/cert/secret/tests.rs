@@ -53,16 +53,24 @@ fn what_is_missing_empty_or_damaged_is_made_anew() {
         Some(secret(nonsense.collect())),
     ] {
         let made = written(secret.as_ref(), now());
-        made.check(SERVICE, now()).unwrap();
+        made.fits(SERVICE, now()).unwrap();
     }
 }
 
 #[test]
-fn what_nears_its_end_is_renewed_by_the_same_ca() {
+fn what_nears_its_end_is_replaced_in_steps_and_in_a_hurry_renewed_by_the_same_ca() {
     let pair = Pair::generate(SERVICE, now()).unwrap();
-    let later = now() + SignedDuration::from_hours(24 * 300);
-    let renewed = written(Some(&secret(pair.to_data())), later);
-    renewed.check(SERVICE, later).unwrap();
+    let secret_of = |pair: &Pair| secret(pair.to_data());
+    let day = |days: i64| now() + SignedDuration::from_hours(24 * days);
+    let announced = written(Some(&secret_of(&pair)), day(300));
+    assert_eq!(announced.cert, pair.cert);
+    let step = decide(Some(&secret_of(&announced)), SERVICE, day(300)).unwrap();
+    assert_eq!(step, Step::Use(announced.clone()));
+    let replaced = written(Some(&secret_of(&announced)), day(301));
+    assert_ne!(replaced.ca.key, pair.ca.key);
+
+    let renewed = written(Some(&secret_of(&pair)), day(364));
+    renewed.fits(SERVICE, day(364)).unwrap();
     assert_eq!(renewed.ca.key, pair.ca.key);
 }
 
@@ -77,5 +85,5 @@ fn another_service_needs_another_certificate() {
     )
     .unwrap();
     let made = written(Some(&secret(pair.to_data())), now());
-    made.check(SERVICE, now()).unwrap();
+    made.fits(SERVICE, now()).unwrap();
 }
