@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
-const REASONS: [&str; 33] = [
+const REASONS: [&str; 35] = [
     "silent",
     "ended",
     "no_hello",
@@ -50,6 +50,8 @@ const REASONS: [&str; 33] = [
     "certificate",
     "tls",
     "slow_handshake",
+    "not_http2",
+    "http2",
     "unknown_client",
 ];
 

@@ -25,7 +25,7 @@ use super::role::{Role, Term};
 use super::session::Outbox;
 use super::stream::NodeStream;
 use crate::serve::listen;
-use crate::tls::{self, Door, HubIdentity, Stranger, Visit};
+use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
 
 /// What the hub checks daemons with.
 #[derive(Clone)]
@@ -78,12 +78,10 @@ impl NodeHub for HubService {
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
-        if let Some(visit) = visit {
-            visit.admit();
-        }
+        let stay = visit.as_ref().map(Visit::admit);
         let accepted = self
             .role
-            .within(|term| self.accept(term, credentials, hello, protocol, inbound));
+            .within(|term| self.accept(term, credentials, (hello, protocol), inbound, stay));
         let messages = accepted.unwrap_or_else(|address| {
             let kind = hub_message::Kind::NotLeader(pb::NotLeader { address });
             let message = pb::HubMessage { kind: Some(kind) };
@@ -99,9 +97,9 @@ impl HubService {
         &self,
         term: &Term,
         credentials: Credentials,
-        hello: pb::Hello,
-        protocol: u32,
+        (hello, protocol): (pb::Hello, u32),
         inbound: Streaming<pb::NodeMessage>,
+        stay: Option<Stay>,
     ) -> Messages {
         let node = credentials.node.as_str();
         let registry = &term.registry;
@@ -129,6 +127,11 @@ impl HubService {
             protocol,
         };
         let stream = stream.run(session, inbound, term.end.clone());
+        let stream = async move {
+            stream.await;
+            // The connection is kept for streams that stand.
+            drop(stay);
+        };
         term.tasks.spawn(stream.instrument(span));
         Box::pin(futures::stream::unfold(outbox, |outbox| async move {
             let message = outbox.next().await?;
@@ -196,12 +199,12 @@ pub(super) async fn serve_on(
 ) -> anyhow::Result<()> {
     let refusals = Arc::clone(&gate.refusals);
     let door = Door::new(gate.strangers, move |peer, why| {
-        refusals.note(&peer.to_string(), why.reason(), why);
+        refusals.note(peer, why.reason(), why);
     });
     let service = HubService { role, gate, grace };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
-    let connections =
-        tls::accept(listener, tls, door).map(|accepted| accepted.map(|guest| Stranger::of(guest, STRANGERS)));
+    let connections = tls::accept(listener, tls, door)
+        .map(|accepted| accepted.map(|guest| Stranger::of(guest, Some(STRANGERS))));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))

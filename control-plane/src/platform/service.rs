@@ -33,13 +33,13 @@ use super::suspend::{self, Done};
 use super::watching::Watching;
 use super::{convert, dry_run, fields, only, open};
 use crate::group;
-use crate::tls::{self, Door, Guest, HubIdentity};
+use crate::tls::{self, Door, HubIdentity, Stranger};
 use crate::watch::{self, PackedJobSet};
 
 /// Watches at the same time, over all callers.
 const MAX_WATCHES: usize = 256;
-/// TLS handshakes with one address at the same time; more of it wait.
-const HANDSHAKES: usize = 256;
+/// Connections of one address, with a token or without; more of it wait, and are then turned away.
+const CONNECTIONS: usize = 256;
 /// Calls and watches at the same time on one connection.
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
@@ -414,11 +414,11 @@ pub(super) async fn serve_on(
     let shutdown = service.shutdown.clone();
     let health = open::Health::new(Arc::clone(&service.board), shutdown.clone());
     let (reflection, reflection_alpha) = open::reflection(&shutdown)?;
-    let door = Door::new(HANDSHAKES, |peer, why| {
-        tracing::debug!(%peer, reason = why.reason(), error = %why, "a caller was turned away");
+    let door = Door::new(CONNECTIONS, |peer, why| {
+        tracing::debug!(peer, reason = why.reason(), error = %why, "a caller was turned away");
     });
     let connections =
-        tls::accept(listener, tls, door).map(|accepted| accepted.map(|Guest { stream, .. }| stream));
+        tls::accept(listener, tls, door).map(|accepted| accepted.map(|guest| Stranger::of(guest, None)));
     let served = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))

@@ -1,107 +1,194 @@
-//! Connections on which nobody has made himself known are not kept: they would hold a socket each, at no cost to who opens them.
+//! Connections on which nobody has made himself known, or from which all who had are gone, are not kept: they would hold a socket each, at no cost to
+//! who opens them.
+//!
+//! ```text
+//! stranger ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
+//!    │ the server's patience, if it ends                                      │ LINGER
+//!    └──────────────────────────── cut off <──────────────────────────────────┘
+//! ```
+//!
+//! Promises: a connection counts for its address at all times but while it is admitted; who has one stream at a time, as a node has, keeps one connection.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::door::{TurnedAway, Visitor};
+use super::door::{Door, TurnedAway, Visitor};
+use super::frames::{Answers, Preface};
 use super::serving::Guest;
 
 #[cfg(test)]
 mod tests;
 
-/// A connection that ends by itself unless it is admitted in time.
+/// How long a connection stands after its last stream: what was said at the end of that arrives meanwhile.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// A connection that ends by itself unless somebody is admitted on it in time.
 pub(crate) struct Stranger<S> {
     stream: S,
     visit: Visit,
-    /// Nothing once it is admitted.
+    /// Until when it is borne with, where that ends.
     patience: Option<Pin<Box<Sleep>>>,
+    preface: Preface,
+    answers: Answers,
 }
 
 /// What requests know of the connection that they come on.
 #[derive(Clone)]
 pub(crate) struct Visit {
+    door: Arc<Door>,
     peer: IpAddr,
-    presence: Arc<Mutex<Presence>>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    presence: Presence,
+    /// Until when it may go on without a stream.
+    until: Option<Instant>,
+    /// The task that reads from the connection.
+    task: Option<Waker>,
 }
 
 /// Whether it is known who is there.
 enum Presence {
     Unknown(Visitor),
-    Admitted,
+    /// On so many streams.
+    Admitted(usize),
+    /// The last of them has ended. It counts for as long as this is kept.
+    Left {
+        _visitor: Visitor,
+    },
     TurnedAway,
 }
 
 impl Visit {
-    fn of(visitor: Visitor) -> Self {
+    fn of(visitor: Visitor, patience: Option<Duration>) -> Self {
         Self {
+            door: visitor.door(),
             peer: visitor.peer(),
-            presence: Arc::new(Mutex::new(Presence::Unknown(visitor))),
+            state: Arc::new(Mutex::new(State {
+                presence: Presence::Unknown(visitor),
+                until: patience.map(|patience| Instant::now() + patience),
+                task: None,
+            })),
         }
     }
 
-    /// Somebody who may be here has made himself known: the connection is kept, and counts as nobody's any more.
-    pub(crate) fn admit(&self) {
-        let mut presence = self.presence();
-        if matches!(*presence, Presence::Unknown(_)) {
-            *presence = Presence::Admitted;
+    /// Somebody who may be here has made himself known: for as long as he stays the connection is kept, and counts as nobody's.
+    pub(crate) fn admit(&self) -> Stay {
+        let mut state = self.state();
+        match &mut state.presence {
+            Presence::Unknown(_) | Presence::Left { .. } => state.presence = Presence::Admitted(1),
+            Presence::Admitted(streams) => *streams = streams.saturating_add(1),
+            Presence::TurnedAway => {}
         }
+        drop(state);
+        Stay(self.clone())
     }
 
-    /// The address of the peer, without its port.
+    /// The address of the peer, as far as clients are told apart by it.
     pub(crate) fn address(&self) -> String {
-        self.peer.to_string()
+        Door::name(self.peer)
     }
 
-    fn presence(&self) -> MutexGuard<'_, Presence> {
-        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leave(&self) {
+        let mut state = self.state();
+        match &mut state.presence {
+            Presence::Admitted(1) => {
+                // One that finds no place any more is over at once.
+                let back = self.door.readmit(self.peer);
+                state.presence = match back {
+                    Some(_visitor) => Presence::Left { _visitor },
+                    None => Presence::TurnedAway,
+                };
+                state.until = Some(Instant::now() + LINGER);
+            }
+            Presence::Admitted(streams) => *streams = streams.saturating_sub(1),
+            _ => {}
+        }
+        let task = state.task.take();
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream of somebody who was admitted, until it is dropped.
+pub(crate) struct Stay(Visit);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 
 impl<S> Stranger<S> {
-    fn new(stream: S, visitor: Visitor, patience: Duration) -> Self {
+    fn new(stream: S, visitor: Visitor, patience: Option<Duration>) -> Self {
         Self {
             stream,
-            visit: Visit::of(visitor),
-            patience: Some(Box::pin(sleep(patience))),
+            visit: Visit::of(visitor, patience),
+            patience: None,
+            preface: Preface::default(),
+            answers: Answers::default(),
         }
     }
 
     /// Whether its time is over. Wakes the task when it is.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(patience) = &mut self.patience else {
+        let state = &mut *self.visit.state();
+        match &state.task {
+            Some(task) if task.will_wake(cx.waker()) => {}
+            _ => state.task = Some(cx.waker().clone()),
+        }
+        match &state.presence {
+            Presence::TurnedAway => return true,
+            Presence::Admitted(_) => {
+                self.patience = None;
+                return false;
+            }
+            Presence::Unknown(_) | Presence::Left { .. } => {}
+        }
+        let Some(until) = state.until else {
             return false;
         };
-        let mut presence = self.visit.presence();
-        match &*presence {
-            Presence::Unknown(_) if patience.as_mut().poll(cx).is_pending() => false,
-            Presence::Unknown(visitor) => {
-                visitor.turn_away(&TurnedAway::Unknown);
-                *presence = Presence::TurnedAway;
-                true
-            }
-            Presence::TurnedAway => true,
-            Presence::Admitted => {
-                drop(presence);
-                self.patience = None;
-                false
-            }
+        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if patience.deadline() != until {
+            patience.as_mut().reset(until);
+        }
+        if patience.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        if let Presence::Unknown(visitor) = &state.presence {
+            visitor.turn_away(&TurnedAway::Unknown);
+        }
+        state.presence = Presence::TurnedAway;
+        true
+    }
+
+    fn note(&self, why: Option<TurnedAway>) {
+        if let Some(why) = why {
+            self.visit.door.turn_away(self.visit.peer, &why);
         }
     }
 }
 
 impl Stranger<TlsStream<TcpStream>> {
-    /// Gives a connection this long to be admitted.
-    pub(crate) fn of(guest: Guest, patience: Duration) -> Self {
+    /// Gives a connection this long to have somebody admitted; for ever, where nothing is said.
+    pub(crate) fn of(guest: Guest, patience: Option<Duration>) -> Self {
         Self::new(guest.stream, guest.visitor, patience)
     }
 }
@@ -123,21 +210,41 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stranger<S> {
         if self.poll_overdue(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_ready() {
+            let why = self.preface.read(buf.filled().get(before..).unwrap_or_default());
+            self.note(why);
+        }
+        read
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Stranger<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = written {
+            let why = self.answers.wrote(buf.get(..written).unwrap_or_default());
+            self.note(why);
+        }
+        written
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
+        bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(mut left)) = written {
+            for buf in bufs {
+                let part = left.min(buf.len());
+                let why = self.answers.wrote(buf.get(..part).unwrap_or_default());
+                self.note(why);
+                left -= part;
+            }
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

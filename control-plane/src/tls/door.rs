@@ -1,7 +1,7 @@
 //! Who may come in: connections on which nobody has made himself known yet, so many of each address.
 //!
 //! ```text
-//! accepted ──> waits for a place of its address ──> TLS handshake ──> stranger ──> admitted: counts no more
+//! accepted ──> waits for a place of its address ──> TLS handshake ──> stranger ──> admitted: counts no more, until it has no stream
 //!    │                 │ 10 s                          │ 5 s             │ the server's patience
 //!    └─ too many ──────┴───────────── turned away ─────┴─────────────────┘
 //! ```
@@ -51,6 +51,12 @@ pub(crate) enum TurnedAway {
     /// The handshake has taken too long.
     #[error("the client has not finished its TLS handshake in time")]
     Slow,
+    /// It does not speak HTTP/2.
+    #[error("the client does not speak HTTP/2")]
+    NotHttp2,
+    /// It speaks it in a way that no client does.
+    #[error("the client's HTTP/2 is malformed: {0}")]
+    Http2(&'static str),
     /// TLS, and then nobody.
     #[error("nobody has made himself known on the connection in time")]
     Unknown,
@@ -65,6 +71,8 @@ impl TurnedAway {
             Self::Certificate(_) => "certificate",
             Self::Tls(_) => "tls",
             Self::Slow => "slow_handshake",
+            Self::NotHttp2 => "not_http2",
+            Self::Http2(_) => "http2",
             Self::Unknown => "unknown_client",
         }
     }
@@ -88,8 +96,8 @@ impl From<rustls::Error> for TurnedAway {
     }
 }
 
-/// Who hears of those that are turned away.
-type Told = Box<dyn Fn(IpAddr, &TurnedAway) + Send + Sync>;
+/// Who hears of those that are turned away: whom [`Door::name`] names.
+type Told = Box<dyn Fn(&str, &TurnedAway) + Send + Sync>;
 
 /// The door of one port.
 pub(crate) struct Door {
@@ -113,10 +121,7 @@ struct Network {
 
 impl Door {
     /// One with so many places for each address.
-    pub(crate) fn new(
-        places: usize,
-        told: impl Fn(IpAddr, &TurnedAway) + Send + Sync + 'static,
-    ) -> Arc<Self> {
+    pub(crate) fn new(places: usize, told: impl Fn(&str, &TurnedAway) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             places: places.clamp(1, WAITING),
             told: Box::new(told),
@@ -124,8 +129,25 @@ impl Door {
         })
     }
 
+    /// What clients of this address are called: all that one client may have are one.
+    pub(super) fn name(peer: IpAddr) -> String {
+        match network(peer) {
+            IpAddr::V6(network) => format!("{network}/64"),
+            address @ IpAddr::V4(_) => address.to_string(),
+        }
+    }
+
     /// A connection has come from there. Nothing where it is one too many.
     pub(super) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<Visitor> {
+        let visitor = self.readmit(peer);
+        if visitor.is_none() {
+            self.turn_away(peer, &TurnedAway::TooMany);
+        }
+        visitor
+    }
+
+    /// The same of one that counted for nobody, and does again: nobody is told where there are too many.
+    pub(super) fn readmit(self: &Arc<Self>, peer: IpAddr) -> Option<Visitor> {
         let network = network(peer);
         let mut waiting = self.lock();
         let of_network = waiting.by_network.get(&network);
@@ -133,8 +155,6 @@ impl Door {
         let most = self.places.saturating_mul(WAITING_PER_PLACE).min(WAITING / 2);
         let is_full = waiting.all >= WAITING && connections >= ALWAYS;
         if is_full || connections >= most {
-            drop(waiting);
-            self.turn_away(peer, &TurnedAway::TooMany);
             return None;
         }
         waiting.all += 1;
@@ -151,8 +171,9 @@ impl Door {
         })
     }
 
-    fn turn_away(&self, peer: IpAddr, why: &TurnedAway) {
-        (self.told)(peer, why);
+    /// Says why somebody may not stay.
+    pub(super) fn turn_away(&self, peer: IpAddr, why: &TurnedAway) {
+        (self.told)(&Self::name(peer), why);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -170,6 +191,11 @@ pub(crate) struct Visitor {
 }
 
 impl Visitor {
+    /// The door that it has come to.
+    pub(super) fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
+    }
+
     /// Where it comes from.
     pub(super) fn peer(&self) -> IpAddr {
         self.peer

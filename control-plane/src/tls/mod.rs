@@ -5,14 +5,15 @@ mod authority;
 mod ca;
 mod door;
 pub(crate) mod expiry;
+mod frames;
 mod hub;
 mod serving;
 mod shared;
 
-pub(crate) use admission::{Stranger, Visit};
+pub(crate) use admission::{Stay, Stranger, Visit};
 pub(crate) use ca::{Ca, Validity};
 pub(crate) use door::Door;
 pub(crate) use hub::from_dir;
 pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};
-pub(crate) use serving::{Certificate, Current, Guest, accept, grpc};
+pub(crate) use serving::{Certificate, Current, accept, grpc};
 pub(crate) use shared::HubIdentity;

@@ -90,7 +90,34 @@ async fn nonsense_in_the_place_of_tls_and_of_http_ends_the_connection() {
     let _ = tokio::time::timeout(SOON, client.read_to_end(&mut rest))
         .await
         .unwrap();
+    hub.has_refused("not_http2", 1).await;
     welcomed(&hub, "n1", 3).await;
+}
+
+#[tokio::test]
+async fn frames_that_no_client_sends_end_the_connection_and_are_counted() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let other = welcomed(&hub, "n1", 3).await;
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    // Settings of a stream; data on none; headers that are no headers.
+    let frames: [&[u8]; 3] = [
+        &[0, 0, 0, 4, 0, 0, 0, 0, 1],
+        &[0, 0, 1, 0, 0, 0, 0, 0, 0, b'x'],
+        &[0, 0, 4, 1, 5, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff],
+    ];
+    for (number, frame) in frames.into_iter().enumerate() {
+        let mut client = hub.silent().await;
+        let said = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], frame].concat();
+        client.write_all(&said).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = tokio::time::timeout(SOON, client.read_to_end(&mut rest))
+            .await
+            .unwrap();
+        hub.has_refused("http2", number as u64 + 1).await;
+    }
+    other.is_served(&link, 1).await;
+    assert_eq!(hub.refusals.count("not_http2"), 0);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Two streams of one node: the later one speaks for it.
 
+use tokio::net::TcpStream;
+
 use super::*;
 
 /// What the registry believes of the one worker.
@@ -55,5 +57,47 @@ async fn a_stream_that_was_replaced_ends() {
     assert!(former.rx.message().await.unwrap().is_none());
     // Its task too, whatever its daemon does: nothing more is taken from it.
     former.tx.closed().await;
+    assert_eq!(hub.registry.connected(), 1);
+}
+
+/// A way to the hub for one connection, and the task that has carried all of it.
+async fn relay(hub: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let carried = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut server = TcpStream::connect(hub).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    });
+    (address, carried)
+}
+
+#[tokio::test]
+async fn a_node_keeps_one_connection_whatever_it_opens() {
+    let mut hub = Hub::start().await;
+    let direct = hub.address;
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let (way, carried) = relay(direct).await;
+        hub.address = way;
+        // The client stays, and would keep its connection.
+        let mut client = hub.client().await;
+        let (tx, messages) = mpsc::channel(4);
+        let kind = Some(node_message::Kind::Hello(hello(vec![])));
+        tx.send(pb::NodeMessage { kind }).await.unwrap();
+        let mut request = Request::new(ReceiverStream::new(messages));
+        let authorization = format!("Bearer {}", hub.cluster.token("n1"));
+        let metadata = request.metadata_mut();
+        metadata.insert("authorization", authorization.parse().unwrap());
+        let mut rx = client.connect(request).await.unwrap().into_inner();
+        assert!(rx.message().await.unwrap().is_some());
+        kept.push((client, tx, rx, carried));
+    }
+    let (_client, _tx, _rx, last) = kept.pop().unwrap();
+    for (_client, _tx, _rx, carried) in &mut kept {
+        let ended = tokio::time::timeout(Duration::from_secs(30), carried).await;
+        ended.expect("its connection ends, with its stream").unwrap();
+    }
+    assert!(!last.is_finished(), "the present one stands");
     assert_eq!(hub.registry.connected(), 1);
 }

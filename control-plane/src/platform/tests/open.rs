@@ -174,3 +174,24 @@ async fn nobody_who_holds_a_stream_open_keeps_the_server_from_ending() {
         .unwrap();
     drop((api.channel, reflection));
 }
+
+#[tokio::test]
+async fn one_client_keeps_so_many_connections_and_no_more() {
+    let api = Api::leading().await;
+    // The test's own is one of them.
+    let mut kept = Vec::new();
+    for _ in 1..256 {
+        kept.push(api.endpoint.connect().await.unwrap());
+    }
+    let mut one_too_many = Box::pin(api.endpoint.connect());
+    let waited = tokio::time::timeout(Duration::from_secs(1), &mut one_too_many).await;
+    assert!(waited.is_err(), "it waits for its place: {waited:?}");
+    // Those that stand are served meanwhile, with a token or without, and one that ends makes room.
+    let mut health = HealthClient::new(kept[0].clone());
+    health.check(of("")).await.unwrap();
+    drop(kept.pop());
+    tokio::time::timeout(PATIENCE, one_too_many)
+        .await
+        .unwrap()
+        .unwrap();
+}

@@ -1,6 +1,6 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::sleep;
 
-use super::super::door::Door;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,17 +19,17 @@ fn visitor() -> (Visitor, Arc<Mutex<Vec<&'static str>>>) {
 async fn who_does_not_make_himself_known_is_cut_off() {
     let (mut client, server) = duplex(64);
     let (visitor, turned_away) = visitor();
-    let mut stranger = Stranger::new(server, visitor, PATIENCE);
+    let mut stranger = Stranger::new(server, visitor, Some(PATIENCE));
     // It may talk for as long as it likes.
-    client.write_all(b"x").await.unwrap();
+    client.write_all(b"P").await.unwrap();
     let mut byte = [0];
     stranger.read_exact(&mut byte).await.unwrap();
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let error = stranger.read(&mut byte).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
     // It stays away, and is counted once.
-    stranger.connect_info().admit();
+    drop(stranger.connect_info().admit());
     assert!(stranger.read(&mut byte).await.is_err());
     assert_eq!(*turned_away.lock().unwrap(), ["unknown_client"]);
 }
@@ -38,15 +38,85 @@ async fn who_does_not_make_himself_known_is_cut_off() {
 async fn who_is_admitted_is_kept() {
     let (mut client, server) = duplex(64);
     let (visitor, turned_away) = visitor();
-    let mut stranger = Stranger::new(server, visitor, PATIENCE);
-    stranger.connect_info().admit();
+    let mut stranger = Stranger::new(server, visitor, Some(PATIENCE));
+    let stay = stranger.connect_info().admit();
     let sent = async {
         sleep(100 * PATIENCE).await;
-        client.write_all(b"x").await.unwrap();
+        client.write_all(b"P").await.unwrap();
     };
     let mut byte = [0];
     let (read, ()) = tokio::join!(stranger.read_exact(&mut byte), sent);
     read.unwrap();
-    assert_eq!(&byte, b"x");
+    assert_eq!(&byte, b"P");
+    drop(stay);
     assert!(turned_away.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
+    let (_client, server) = duplex(64);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = Stranger::new(server, visitor, Some(PATIENCE));
+    let visit = stranger.connect_info();
+    let (first, second) = (visit.admit(), visit.admit());
+    let began = Instant::now();
+    let leave = async {
+        sleep(10 * PATIENCE).await;
+        drop(first);
+        sleep(PATIENCE).await;
+        drop(second);
+        // Another one comes in time, and stays for a while.
+        sleep(LINGER / 2).await;
+        let third = visit.admit();
+        sleep(PATIENCE).await;
+        drop(third);
+    };
+    let mut byte = [0];
+    let (read, ()) = tokio::join!(stranger.read(&mut byte), leave);
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), 12 * PATIENCE + LINGER / 2 + LINGER);
+    assert!(turned_away.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_stream_counts_for_its_address() {
+    let (visitor, turned_away) = visitor();
+    let door = visitor.door();
+    let knock = |most: usize| -> Vec<_> {
+        (0..most)
+            .filter_map(|_| door.knock([10, 0, 0, 1].into()))
+            .collect()
+    };
+    let (_client, server) = duplex(64);
+    let mut stranger = Stranger::new(server, visitor, Some(PATIENCE));
+    let stay = stranger.connect_info().admit();
+    // As many as there may be wait; then one that comes back is over at once.
+    let waiting = knock(16);
+    assert_eq!(waiting.len(), 16);
+    drop(waiting);
+    drop(stay);
+    assert_eq!(knock(16).len(), 15);
+    let stay = stranger.connect_info().admit();
+    let waiting = knock(16);
+    assert_eq!(waiting.len(), 16);
+    drop(stay);
+    let read = stranger.read(&mut [0]).await;
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(*turned_away.lock().unwrap(), ["too_many_connections"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
+    let (mut visitor, turned_away) = visitor();
+    let door = visitor.door();
+    assert!(visitor.enter().await);
+    let (_client, server) = duplex(64);
+    let mut stranger = Stranger::new(server, visitor, None);
+    let read = tokio::time::timeout(1000 * PATIENCE, stranger.read(&mut [0])).await;
+    assert!(read.is_err(), "it is still open: {read:?}");
+    let mut next = door.knock([10, 0, 0, 1].into()).unwrap();
+    assert!(!next.enter().await);
+    drop(stranger);
+    assert!(next.enter().await);
+    assert_eq!(*turned_away.lock().unwrap(), ["too_many_connections"]);
 }

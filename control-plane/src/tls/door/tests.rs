@@ -78,4 +78,9 @@ fn one_client_of_many_addresses_is_one() {
     assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
     assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
     assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+
+    // Nor is he many to those who note who was turned away.
+    let name = |text: &str| Door::name(text.parse().unwrap());
+    assert_eq!(name("2001:db8::ffff:1"), "2001:db8::/64");
+    assert_eq!(name("::ffff:10.0.0.1"), "10.0.0.1");
 }

@@ -1,0 +1,70 @@
+use super::*;
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, 0, 0, 0, 0, 1], payload].concat()
+}
+
+fn goaway(code: u32) -> Vec<u8> {
+    let payload = [&[0; 4], code.to_be_bytes().as_slice(), b"too_many_pings"].concat();
+    frame(GOAWAY, &payload)
+}
+
+/// What is found where the bytes are written so many at a time.
+fn found(bytes: &[u8], at_once: usize) -> Vec<String> {
+    let mut answers = Answers::default();
+    let found = bytes.chunks(at_once).filter_map(|part| answers.wrote(part));
+    found.map(|why| why.to_string()).collect()
+}
+
+#[test]
+fn an_error_of_the_clients_is_found_however_it_is_written() {
+    // Settings, data that look like an end, a stream that the client has cancelled, and the end.
+    let bytes = [
+        frame(4, &[0; 6]),
+        frame(0, &goaway(1)),
+        frame(4, &[]),
+        frame(RST_STREAM, &8u32.to_be_bytes()),
+        goaway(11),
+    ]
+    .concat();
+    for at_once in 1..=bytes.len() {
+        assert_eq!(
+            found(&bytes, at_once),
+            ["the client's HTTP/2 is malformed: ENHANCE_YOUR_CALM"],
+            "{at_once}"
+        );
+    }
+}
+
+#[test]
+fn an_end_as_between_honest_peers_is_none() {
+    let ends = [
+        goaway(0),
+        goaway(2),
+        goaway(7),
+        frame(RST_STREAM, &5u32.to_be_bytes()),
+    ]
+    .concat();
+    for at_once in 1..=ends.len() {
+        assert_eq!(found(&ends, at_once), [""; 0], "{at_once}");
+    }
+    assert_eq!(found(&frame(RST_STREAM, &1u32.to_be_bytes()), 64).len(), 1);
+    // Cut short, which no server does.
+    assert_eq!(
+        found(&[frame(GOAWAY, &[]), frame(RST_STREAM, &[1])].concat(), 64),
+        [""; 0]
+    );
+}
+
+#[test]
+fn the_preface_may_come_in_parts_and_anything_else_is_noticed_once() {
+    let mut preface = Preface::default();
+    for byte in [PREFACE, &goaway(1)].concat() {
+        assert!(preface.read(&[byte]).is_none());
+    }
+    let mut preface = Preface::default();
+    assert!(preface.read(b"PRI * HT").is_none());
+    assert!(matches!(preface.read(b"XP/2.0"), Some(TurnedAway::NotHttp2)));
+    assert!(preface.read(b"GET /").is_none());
+}
