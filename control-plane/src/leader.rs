@@ -179,9 +179,21 @@ impl Leader {
             placement.await;
             Ok(())
         });
+        // Pods of one Job on both sides of the minimum need the webhook for pods.
+        let pod_groups = gang::PodGroups::unknown();
+        let asks = self.settings.webhooks.is_some();
+        if asks {
+            let follow = pod_groups.clone().follow(self.client.clone());
+            let end = end.clone();
+            parts.spawn(async move {
+                end.run_until_cancelled(follow).await;
+                Ok(())
+            });
+        }
         let gangs = gang::Controller::new(
             self.client.clone(),
             self.stores.clone(),
+            pod_groups.clone(),
             Arc::clone(&self.metrics),
         );
         let gangs = gangs.run(self.gang_changes, end.clone());
@@ -204,29 +216,21 @@ impl Leader {
         }
         let (registry, end) = (Arc::clone(registry), end.clone());
         parts.spawn(async move {
-            // Pods of one Job on both sides of the minimum need the webhook for pods. Restarts do not wait for the answer.
-            let pod_groups = self.settings.webhooks.is_some()
-                && end
-                    .run_until_cancelled(gang::serves_pod_groups(&self.client))
-                    .await
-                    .unwrap_or_default();
-            let setting = Setting {
-                features: self.settings.features,
-                has_daemons,
+            // Restarts do not wait for the answer.
+            if asks && end.run_until_cancelled(pod_groups.known()).await.is_none() {
+                return Ok(());
+            }
+            let means = reconcile::Means {
+                setting: Setting {
+                    features: self.settings.features,
+                    has_daemons,
+                    agents: self.settings.agents,
+                },
                 pod_groups,
-                agents: self.settings.agents,
+                registry,
             };
             let changes = self.reconciler_changes;
-            reconcile::run(
-                self.client,
-                self.stores,
-                self.metrics,
-                setting,
-                registry,
-                changes,
-                end,
-            )
-            .await;
+            reconcile::run(self.client, self.stores, self.metrics, means, changes, end).await;
             Ok(())
         });
     }

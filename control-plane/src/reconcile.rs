@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, ApplyError, Told};
+use crate::gang::PodGroups;
 use crate::hub::Registry;
 use crate::metrics::{Metrics, Outcome};
 use crate::retry::{Failures, delay};
@@ -37,13 +38,20 @@ const CONCURRENCY: u16 = 32;
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
+/// What there is to work with.
+pub(crate) struct Means {
+    pub(crate) setting: Setting,
+    pub(crate) pod_groups: PodGroups,
+    /// Knows which node daemons are connected.
+    pub(crate) registry: Arc<Registry>,
+}
+
 /// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
-pub async fn run(
+pub(crate) async fn run(
     client: Client,
     stores: Stores,
     metrics: Arc<Metrics>,
-    setting: Setting,
-    registry: Arc<Registry>,
+    means: Means,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -53,8 +61,7 @@ pub async fn run(
         stores,
         applier,
         metrics,
-        setting,
-        registry,
+        means,
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
@@ -69,9 +76,7 @@ struct Reconciler {
     stores: Stores,
     applier: Applier,
     metrics: Arc<Metrics>,
-    setting: Setting,
-    /// Knows which node daemons are connected.
-    registry: Arc<Registry>,
+    means: Means,
     failures: Failures<ObjectRef<JobSet>>,
     complaints: Told<JobSet>,
     counts: Counts,
@@ -86,12 +91,14 @@ impl Reconcile for Reconciler {
         let key = &jobset.key();
         let started = std::time::Instant::now();
         let Some((mut observed, unconfirmed)) =
-            self.stores.observe(key, &self.setting, jiff::Timestamp::now())
+            self.stores
+                .observe(key, &self.means.setting, jiff::Timestamp::now())
         else {
             self.forget(key);
             return Ok(Action::await_change());
         };
-        let attended = self.registry.is_attended();
+        observed.pod_groups = self.means.pod_groups.are_served();
+        let attended = self.means.registry.is_attended();
         observed.is_attended = attended.unwrap_or(true);
         // Whether anybody but kubelet restarts its containers matters to those that restart in place alone.
         let ask_again = attended.err().filter(|_| observed.jobset.in_place());

@@ -58,8 +58,6 @@ pub struct Setting {
     pub features: Features,
     /// See [`Observed::has_daemons`].
     pub has_daemons: bool,
-    /// See [`Observed::pod_groups`].
-    pub pod_groups: bool,
     /// See [`Observed::agents`].
     pub agents: Agents,
 }

@@ -330,8 +330,7 @@ fn create_jobs(
     if waits_for_all {
         return;
     }
-    let mut jobs =
-        Jobs::new(jobset, observed.features, &observed.agents).with_pod_groups(observed.pod_groups);
+    let mut jobs = Jobs::new(jobset, observed.features, &observed.agents);
     if !observed.has_daemons {
         jobs = jobs.without_daemons();
     }
@@ -342,6 +341,7 @@ fn create_jobs(
     {
         let backs_off =
             gang::phase(jobset, draft, &stage.replicated_job.name) == Some(&GangPhase::BackingOff);
+        jobs = jobs.with_pod_groups(pod_groups(observed, children, stage.replicated_job));
         for index in 0..stage.replicated_job.replicas() {
             let name = jobset.job_name(&stage.replicated_job.name, i64::from(index));
             if !children.taken.contains(name.as_str()) {
@@ -353,6 +353,12 @@ fn create_jobs(
             }
         }
     }
+}
+
+/// Whether a PodGroup starts the gang that a replicatedJob belongs to, where it can.
+fn pod_groups(observed: &Observed, children: &Children<'_>, replicated_job: &ReplicatedJob) -> bool {
+    let gang = gang::gang_name(&observed.jobset, &replicated_job.name);
+    gang::goes_by_pod_group(children.active.iter().copied(), gang, observed.pod_groups)
 }
 
 fn suspend(children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
@@ -398,8 +404,9 @@ fn resume(
         if stopped.contains(gang::gang_name(jobset, &replicated_job.name)) {
             continue;
         }
+        let pod_groups = pod_groups(observed, children, replicated_job);
         for job in own().filter(|job| !is_deleting(job) && status::is_suspended(job)) {
-            if Marks::differ(jobset, replicated_job, job, observed.pod_groups) {
+            if Marks::differ(jobset, replicated_job, job, pod_groups) {
                 plan.delete_jobs.push(JobRef::of(job));
                 continue;
             }

@@ -12,6 +12,7 @@ use lockstep_core::plan;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::PodGroups;
 use super::groups;
 use super::metrics::GangMetrics;
 use super::seen::SeenPod;
@@ -48,6 +49,7 @@ pub(super) struct Hand {
     pub(super) client: Client,
     pub(super) stores: Stores,
     pub(super) watched: Watched,
+    pub(super) pod_groups: PodGroups,
     pub(super) metrics: Arc<Metrics>,
     pub(super) gangs: GangMetrics,
     pub(super) news: Queue,
@@ -123,9 +125,12 @@ impl Hand {
     /// Has kube-scheduler know of a gang.
     ///
     /// # Errors
-    /// What the API server says, but that it is known.
+    /// What the API server says, but that it is known. Where it knows no PodGroups it is asked whether it has any.
     pub(super) async fn make(&self, jobset: &JobSet, group: &PodGroupRef) -> Result<(), ActError> {
         let made = groups::create(&self.client, &self.metrics, jobset, group).await;
+        if made.as_ref().is_err_and(|error| is_status(error, 404)) {
+            self.pod_groups.doubt();
+        }
         made.map_err(|error| ActError::Api {
             what: format!("PodGroup {}/{}", jobset.ns(), group.name),
             error,
@@ -142,7 +147,7 @@ impl Hand {
         match word {
             Word::Scheduled(took) => self.gangs.bound((*took).try_into().unwrap_or_default()),
             Word::TimedOut => self.gangs.timed_out(),
-            Word::Waiting | Word::Scheduling | Word::NotUnderstood | Word::Ungrouped => {}
+            Word::Waiting | Word::Scheduling | Word::NotUnderstood | Word::Ungrouped | Word::GroupLost => {}
         }
         let (reason, severity) = word.reason();
         tracing::info!(

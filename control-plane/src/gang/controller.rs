@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::PodGroups;
 use super::act::{ActError, Hand};
 use super::metrics::GangMetrics;
 use super::watch::Watched;
@@ -68,7 +69,7 @@ struct Known {
 }
 
 impl Controller {
-    pub(crate) fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(client: Client, stores: Stores, pod_groups: PodGroups, metrics: Arc<Metrics>) -> Self {
         let (news, publisher) = events::queue(client.clone());
         let gangs = GangMetrics::register(&metrics);
         Self {
@@ -83,6 +84,7 @@ impl Controller {
                 client,
                 stores,
                 watched: Watched::default(),
+                pod_groups,
                 metrics,
                 gangs,
                 news,
@@ -117,6 +119,7 @@ async fn follow(
     end: &CancellationToken,
 ) {
     let mut wake: Option<Instant> = None;
+    let mut served = hand.pod_groups.changes().fuse();
     loop {
         let timer = async {
             match wake {
@@ -131,6 +134,7 @@ async fn follow(
                 None => return,
             },
             () = hand.watched.changed.notified() => {}
+            Some(()) = served.next() => {}
             () = timer => {}
         }
         while let Some(Some(key)) = changes.next().now_or_never() {
@@ -196,6 +200,7 @@ impl Sight {
                 World {
                     nodes: cluster.nodes().clone(),
                     jobsets: self.jobsets.values().filter_map(members).collect(),
+                    pod_groups_gone: hand.pod_groups.are_gone(),
                 }
             })
         })?;

@@ -20,4 +20,4 @@ mod seen;
 mod watch;
 
 pub(crate) use controller::Controller;
-pub(crate) use discovery::serves_pod_groups;
+pub(crate) use discovery::PodGroups;

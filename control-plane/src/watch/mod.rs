@@ -146,7 +146,6 @@ impl Stores {
         observed.features = setting.features;
         observed.has_daemons = setting.has_daemons;
         observed.agents = setting.agents.clone();
-        observed.pod_groups = setting.pod_groups;
         if observed.jobset.spec.gang.is_some() {
             let restarts = observed.jobset.restarts();
             let uid = observed.jobset.uid_str();

@@ -45,9 +45,9 @@ objectSelector:
 has(object.metadata.annotations) && 'alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.annotations
 {{- end }}
 
-{{/* Whether a pod of a gang is to be put into its PodGroup, if it is below the minimum, or held back. */}}
+{{/* Whether a pod of a gang is to be put into its PodGroup, if it is below the minimum, or held back, or is in another group than that. */}}
 {{- define "lockstep.toBeGrouped" -}}
-has(object.metadata.annotations) && 'lockstep.dev/gang-pod-group' in object.metadata.annotations && !has(object.spec.schedulingGroup)
+has(object.metadata.annotations) && 'lockstep.dev/gang' in object.metadata.annotations && ('lockstep.dev/gang-pod-group' in object.metadata.annotations ? !has(object.spec.schedulingGroup) || !has(object.spec.schedulingGroup.podGroupName) || object.spec.schedulingGroup.podGroupName != object.metadata.annotations['lockstep.dev/gang-pod-group'] : has(object.spec.schedulingGroup))
 {{- end }}
 
 {{/* Whether a JobSet is new, or its spec changes. */}}

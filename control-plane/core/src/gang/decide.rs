@@ -49,6 +49,9 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
     let mut settling = entries.iter().any(Entry::is_settling);
     for entry in &mut entries {
         entry.follow(now);
+        if world.pod_groups_gone {
+            entry.lose_group(now);
+        }
     }
     for (index, entry) in entries.iter_mut().enumerate() {
         if entry.gang.pod_group.is_some() {
@@ -217,10 +220,43 @@ impl<'a> Entry<'a> {
             let is_gated = |seat: &Seat<'_>| seat.pod.is_some_and(|pod| pod.gated);
             let is_ungrouped = self.below().any(is_gated);
             self.progress.ungrouped(is_ungrouped);
+            if self.group.is_some() && !is_ungrouped {
+                self.explain(queue, &groups);
+            }
         }
         let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
         if is_on_its_way && queue.empty.fits(&groups).is_ok() {
             queue.goes_before(self.place(), &groups);
+        }
+    }
+
+    /// Says why kube-scheduler does not start the gang, as far as that is known here.
+    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Group<'a>]) {
+        let uncreated = self.below().filter(|seat| is_awaited(self.gang, seat)).count();
+        if uncreated > 0 {
+            return;
+        }
+        match queue.room.fits(groups) {
+            Ok(_) => self.progress.fits(),
+            Err(shortfall) => {
+                let never = queue.empty.fits(groups).err();
+                let never = never.map(|never| message::never(groups, &never));
+                self.progress
+                    .lacks(never.unwrap_or_else(|| message::short(groups, &shortfall)));
+            }
+        }
+    }
+
+    /// The API server serves no PodGroups any more. Who waits for one is given back, and its Jobs are made anew for the gates.
+    fn lose_group(&mut self, now: Timestamp) {
+        let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
+        // Jobs that do not run have been given back already.
+        let waits = self.gang.asked.is_some()
+            && self.gang.backend() == Backend::PodGroup
+            && *self.progress.phase() == GangPhase::Waiting
+            && pods.all(|pod| pod.node.is_none());
+        if waits {
+            self.progress.lose_group(self.jobset, now);
         }
     }
 

@@ -12,6 +12,7 @@ use lockstep_api::{Gang, GangBackend, JobSet, ReplicatedJob, annotations, labels
 use super::members::{is_indexed, topology};
 use super::{Backend, gang_name};
 use crate::children::job_index;
+use crate::status::is_suspended;
 
 /// The marks of one Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +79,10 @@ impl Marks {
             target.remove(key);
         }
         let Some(marks) = marks else { return };
+        // A pod can be in one group only, and that is the gang's.
+        template.spec.get_or_insert_default().scheduling_group = None;
+        let target = template.metadata.get_or_insert_default();
+        let target = target.annotations.get_or_insert_default();
         target.extend(
             marks
                 .annotations()
@@ -136,25 +141,47 @@ const KEYS: [&str; 3] = [
 ];
 
 /// A pod that is being created, with the marks that the template of its Job could not give it; `None`: nothing is to be added.
+///
+/// Where the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it has put the pod into one by now, which would wait for
+/// the Job's extras too: the pod is taken out of it.
 #[must_use]
 pub fn mutate(pod: &Pod) -> Option<Pod> {
     let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);
-    let name = annotation(annotations::GANG_POD_GROUP)?;
-    let minimum: u32 = annotation(annotations::GANG_MINIMUM)?.parse().ok()?;
+    annotation(annotations::GANG)?;
+    let name = annotation(annotations::GANG_POD_GROUP);
+    let minimum = annotation(annotations::GANG_MINIMUM).and_then(|minimum| minimum.parse::<u32>().ok());
+    if name.is_some() && minimum.is_none() {
+        return None;
+    }
     let index = annotation(labels::BATCH_JOB_COMPLETION_INDEX);
     let index: Option<u32> = index.and_then(|index| index.parse().ok());
     let mut changed = pod.clone();
     let spec = changed.spec.get_or_insert_default();
-    if spec.scheduling_group.is_none() {
-        match index {
-            Some(index) if index < minimum => {
-                ungate(spec);
-                group(spec, name);
-            }
-            _ => gate(spec),
+    let in_group = spec.scheduling_group.take();
+    let in_group = in_group.and_then(|group| group.pod_group_name);
+    match name {
+        None => {}
+        Some(name) if in_group.as_ref() == Some(name) => group(spec, name),
+        Some(name) if index.zip(minimum).is_some_and(|(index, minimum)| index < minimum) => {
+            ungate(spec);
+            group(spec, name);
         }
+        Some(_) => gate(spec),
     }
     (changed != *pod).then_some(changed)
+}
+
+/// Whether a gang that has begun is started by a PodGroup; one that has not is where PodGroups are `served`. Jobs that are made later go with those
+/// that run: a part of a gang would wait for ever for the other.
+pub(crate) fn goes_by_pod_group<'a>(jobs: impl Iterator<Item = &'a Job>, gang: &str, served: bool) -> bool {
+    let runs = |job: &&Job| !is_suspended(job) && job.metadata.deletion_timestamp.is_none();
+    let marks = jobs.filter(runs).filter_map(|job| {
+        let template = job.spec.as_ref()?.template.metadata.as_ref()?;
+        template.annotations.as_ref()
+    });
+    let mut own = marks.filter(|marks| marks.get(annotations::GANG).is_some_and(|name| name == gang));
+    own.next()
+        .map_or(served, |marks| marks.contains_key(annotations::GANG_POD_GROUP))
 }
 
 fn gate(spec: &mut PodSpec) {

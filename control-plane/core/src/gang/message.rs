@@ -18,6 +18,14 @@ pub(super) fn ungrouped() -> String {
         .to_owned()
 }
 
+pub(super) fn fits() -> String {
+    "there is room by what the fit check understands: kube-scheduler is to bind the pods".to_owned()
+}
+
+pub(super) fn group_lost() -> String {
+    "PodGroups are not served any more: the Jobs are made anew, to be started by gates".to_owned()
+}
+
 pub(super) fn settling() -> String {
     "waits until the pods of other gangs are bound".to_owned()
 }

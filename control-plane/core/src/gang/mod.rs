@@ -33,7 +33,7 @@ mod table;
 mod world;
 
 pub use decide::decide;
-pub(crate) use marks::Marks;
+pub(crate) use marks::{Marks, goes_by_pod_group};
 pub use marks::{backend, mutate};
 pub use members::members;
 pub use needs::{Exclusive, Needs};

@@ -100,6 +100,15 @@ impl<'a> Progress<'a> {
         self.announce(Word::TimedOut, message);
     }
 
+    /// Nobody can start the gang as it is: its Jobs are to be made anew.
+    pub(super) fn lose_group(&mut self, jobset: &JobSetGangs, now: Timestamp) {
+        let wait = back_off(jobset, &self.after.name, self.after.attempt);
+        let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
+        let message = message::group_lost();
+        self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
+        self.announce(Word::GroupLost, message);
+    }
+
     /// The back-off is over.
     pub(super) fn wait(&mut self, now: Timestamp) {
         self.enter(GangPhase::Waiting, None, None, now);
@@ -112,6 +121,13 @@ impl<'a> Progress<'a> {
             self.announce(Word::Waiting, message.clone());
         }
         self.after.message = Some(message);
+    }
+
+    /// Nothing is missing that is known here.
+    pub(super) fn fits(&mut self) {
+        if self.after.message.is_some() {
+            self.after.message = Some(message::fits());
+        }
     }
 
     /// Whether pods of the gang can never be bound as they are. It is told of each time that it becomes so.

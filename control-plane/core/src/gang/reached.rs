@@ -179,7 +179,8 @@ pub(crate) fn report(jobset: &JobSet, children: &Children<'_>, pods: &[GangPod],
         .status
         .gangs
         .iter()
-        .any(|gang| gang.phase == GangPhase::BackingOff && gang.restart_attempt == draft.status.restarts);
+        .filter(|gang| gang.phase == GangPhase::BackingOff && gang.restart_attempt == draft.status.restarts)
+        .any(|gang| gang.message != Some(message::group_lost()));
     let (status, reason, message) = if all_run && minimum > 0 {
         (
             true,

@@ -19,6 +19,8 @@ pub struct World {
     pub nodes: BTreeMap<String, Node>,
     /// The JobSets that have gangs, run, and have not finished, in any order.
     pub jobsets: Vec<JobSetGangs>,
+    /// The API server serves no PodGroups: gangs that wait for theirs would wait for ever.
+    pub pod_groups_gone: bool,
 }
 
 /// A node, with what its pods take.
@@ -249,6 +251,8 @@ pub enum Word {
     Scheduled(SignedDuration),
     /// Its minimum was not bound in time.
     TimedOut,
+    /// PodGroups are not served any more: its Jobs are made anew.
+    GroupLost,
 }
 
 impl Gang {
@@ -273,6 +277,7 @@ impl Word {
             Self::NotUnderstood => ("GangFitUnknown", Severity::Warning),
             Self::Scheduled(_) => ("GangScheduled", Severity::Normal),
             Self::TimedOut => ("GangTimeout", Severity::Warning),
+            Self::GroupLost => ("GangPodGroupLost", Severity::Warning),
         }
     }
 }

@@ -75,6 +75,14 @@ impl Cluster {
         plan
     }
 
+    /// The same by a controller that dies after so many writes. Returns whether it came to its end.
+    pub(crate) fn reconcile_until_killed(&mut self, writes: usize) -> bool {
+        let plan = plan(&self.observe());
+        let cut = first_writes(&plan, writes);
+        self.apply(&cut);
+        cut == plan
+    }
+
     /// Decides until nothing is left to do, deleting what is being deleted in between.
     pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
@@ -155,4 +163,26 @@ impl Cluster {
     pub(crate) fn job_names(&self) -> Vec<&str> {
         self.jobs.keys().map(String::as_str).collect()
     }
+}
+
+/// What of a plan has been done after so many writes.
+fn first_writes(plan: &Plan, writes: usize) -> Plan {
+    fn keep<T>(all: &mut Vec<T>, left: &mut usize) {
+        all.truncate(*left);
+        *left -= all.len();
+    }
+    let (mut cut, mut left) = (plan.clone(), writes);
+    keep(&mut cut.delete_jobs, &mut left);
+    cut.create_service = cut.create_service.filter(|_| left > 0);
+    left -= usize::from(cut.create_service.is_some());
+    keep(&mut cut.create_claims, &mut left);
+    keep(&mut cut.create_jobs, &mut left);
+    keep(&mut cut.change_jobs, &mut left);
+    cut.delete_jobset &= left > 0;
+    left -= usize::from(cut.delete_jobset);
+    cut.status = cut.status.filter(|_| left > 0);
+    if cut.status != plan.status {
+        cut.events.clear();
+    }
+    cut
 }

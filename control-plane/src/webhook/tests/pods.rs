@@ -143,6 +143,7 @@ async fn a_pod_below_the_minimum_joins_its_pod_group_and_one_above_waits_behind_
         let mut pod = pod(index);
         let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
         annotations.remove(annotations::EXCLUSIVE_TOPOLOGY);
+        annotations.insert(annotations::GANG.to_owned(), json!("w"));
         annotations.insert(annotations::GANG_MINIMUM.to_owned(), json!("2"));
         annotations.insert(annotations::GANG_POD_GROUP.to_owned(), json!("group"));
         pod

@@ -1,5 +1,7 @@
 //! Gangs that compete, with writes that get lost: as when the controller dies between any two of them, since it keeps nothing between two decisions.
 
+use std::collections::BTreeMap;
+
 use lockstep_api::GangPhase;
 use proptest::prelude::*;
 
@@ -81,6 +83,90 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// What happens to clusters: pods and nodes are lost, JobSets are recreated, suspended and resumed, PodGroups are switched on and off, and the
+/// controllers are killed between any two writes.
+fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
+    fn pick(names: Vec<String>, chance: &mut Chance) -> Option<String> {
+        let index = chance.below(names.len());
+        names.into_iter().nth(index)
+    }
+    let runs = |model: &Model| -> Vec<String> {
+        let clusters = model.clusters.iter();
+        let runs =
+            clusters.filter(|(_, cluster)| !cluster.jobset.is_finished() && cluster.jobset.status.is_some());
+        runs.map(|(name, _)| name.clone()).collect()
+    };
+    let mut suspended: Vec<String> = Vec::new();
+    for _ in 0..8 {
+        let seconds = u32::try_from(1 + model.chance.below(8)).unwrap();
+        model.run(seconds);
+        let (what, jobset) = (model.chance.below(6), pick(runs(model), &mut model.chance));
+        match (what, jobset) {
+            (0, Some(name)) => model.status_of(&name).restarts += 1,
+            (1, Some(name)) => {
+                model.spec_of(&name).suspend = Some(true);
+                suspended.push(name);
+            }
+            (2, Some(name)) => {
+                let bound = model.pods_of(&name).into_iter().filter(|pod| pod.node.is_some());
+                let uids = bound.map(|pod| pod.uid.clone()).collect();
+                if let Some(uid) = pick(uids, &mut model.chance) {
+                    model.lose(&uid);
+                }
+            }
+            (3, _) => {
+                let node = pick(cores.keys().cloned().collect(), &mut model.chance).unwrap();
+                model.lose_node(&node);
+            }
+            (4, _) => model.serve_pod_groups(!model.serves_pod_groups),
+            _ => {
+                for name in suspended.drain(..) {
+                    model.spec_of(&name).suspend = Some(false);
+                }
+                model.nodes.clone_from(cores);
+            }
+        }
+    }
+    for name in suspended {
+        model.spec_of(&name).suspend = Some(false);
+    }
+    model.nodes.clone_from(cores);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    /// Whatever happens, no part of a gang holds nodes for longer than it may, no extra goes before its gang, no gate is left on a pod that should run,
+    /// and all finish in the end.
+    #[test]
+    fn gangs_survive_what_happens_to_clusters(seed in any::<u64>(), pod_groups in any::<bool>()) {
+        let mut model = random(seed, pod_groups, 30);
+        model.kills = 30;
+        let cores = model.nodes.clone();
+        disturb(&mut model, &cores);
+        model.finish(3000);
+    }
+}
+
+/// Extras that find room later start, and nobody else is touched.
+#[test]
+fn extras_that_start_late_join_those_that_run() {
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[3]);
+        model.run_time = 1000;
+        model.create(gang("a", vec![part("w", 1, 5, 1)], &[("w", 3)]), 0, pod_groups);
+        model.run(30);
+        let before: Vec<String> = model.pods_of("a").iter().map(|pod| pod.uid.clone()).collect();
+        assert_eq!((model.bound("a"), before.len()), (3, 5));
+        *model.nodes.get_mut("n0").unwrap() = 5;
+        model.run(3);
+        let after: Vec<String> = model.pods_of("a").iter().map(|pod| pod.uid.clone()).collect();
+        assert_eq!((model.bound("a"), after), (5, before));
+        assert_eq!(model.clusters["a"].jobset.restarts(), 0);
+        assert_eq!(model.phase("a", "w"), Some(GangPhase::Scheduled));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A model of a cluster with gangs: the reconciler and the gang controller as they are, around them an API server, a Job controller, a scheduler that
 //! chooses nodes at random, and kubelets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,6 +21,9 @@ use crate::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, repli
 mod kubernetes;
 
 use kubernetes::label;
+
+/// How long writes that get lost may keep anything from being as it should, seconds.
+const SLACK: i64 = 15;
 
 /// A source of chance that gives the same each time.
 pub(super) struct Chance(pub(super) u64);
@@ -87,12 +90,18 @@ pub(super) struct Model {
     pub(super) run_times: BTreeMap<String, i64>,
     /// How many of the writes of the gang controller get lost, percent.
     pub(super) loss: usize,
+    /// How often the reconciler is killed between two of its writes, percent.
+    pub(super) kills: usize,
+    /// Whether the API server serves PodGroups.
+    pub(super) serves_pod_groups: bool,
     /// Whether pods that are created pass the webhook.
     pub(super) has_webhook: bool,
     pub(super) now: Timestamp,
     pub(super) chance: Chance,
     ends: BTreeMap<String, Timestamp>,
     partial_since: BTreeMap<(String, String), Timestamp>,
+    /// Pods that should run and have a gate, by UID.
+    held_since: BTreeMap<String, Timestamp>,
     serial: u32,
 }
 
@@ -113,11 +122,14 @@ impl Model {
             run_time: 10,
             run_times: BTreeMap::new(),
             loss: 0,
+            kills: 0,
+            serves_pod_groups: true,
             has_webhook: true,
             now: at(0),
             chance: Chance(0x1234_5678_9abc_def1),
             ends: BTreeMap::new(),
             partial_since: BTreeMap::new(),
+            held_since: BTreeMap::new(),
             serial: 0,
         }
     }
@@ -197,7 +209,11 @@ impl Model {
             let cluster = self.clusters.get_mut(&name).unwrap();
             cluster.now = now;
             cluster.gang_pods = gang_pods;
-            cluster.reconcile();
+            if self.chance.percent(self.kills) {
+                cluster.reconcile_until_killed(self.chance.below(4));
+            } else {
+                cluster.reconcile();
+            }
             cluster.now = now;
         }
     }
@@ -269,6 +285,7 @@ impl Model {
         World {
             jobsets: jobsets.collect(),
             nodes: self.nodes_now(),
+            pod_groups_gone: !self.serves_pod_groups,
         }
     }
 
@@ -276,7 +293,7 @@ impl Model {
     pub(super) fn act(&mut self, decisions: &Decisions) {
         for decision in &decisions.jobsets {
             for group in &decision.groups {
-                if !self.chance.percent(self.loss) {
+                if self.serves_pod_groups && !self.chance.percent(self.loss) {
                     self.groups.insert(group.name.clone(), group.clone());
                 }
             }
@@ -305,6 +322,24 @@ impl Model {
         }
     }
 
+    /// PodGroups are served from now on, or no longer.
+    pub(super) fn serve_pod_groups(&mut self, serves: bool) {
+        self.serves_pod_groups = serves;
+        self.groups.clear();
+        for cluster in self.clusters.values_mut() {
+            cluster.pod_groups = serves;
+        }
+    }
+
+    /// A node is gone with its pods. Its name is known, so that it may come back.
+    pub(super) fn lose_node(&mut self, name: &str) {
+        self.nodes.insert(name.to_owned(), 0);
+        self.pods.retain(|_, pod| {
+            let pod = Pod::of(pod).unwrap();
+            pod.is_terminal() || pod.node.as_deref() != Some(name)
+        });
+    }
+
     /// A pod is gone, as with its node.
     pub(super) fn lose(&mut self, uid: &str) {
         self.pods.remove(uid);
@@ -312,9 +347,12 @@ impl Model {
 
     /// What must hold at all times.
     fn watch(&mut self) {
+        let mut looked_at = BTreeSet::new();
+        let mut held = BTreeSet::new();
         for jobset in self.world().jobsets {
             for gang in &jobset.gangs {
                 let key = (jobset.name.clone(), gang.name.clone());
+                looked_at.insert(key.clone());
                 let phase = self.phase(&jobset.name, &gang.name);
                 let minimum: u32 = gang.parts.iter().map(|part| part.minimum).sum();
                 let mut bound = 0;
@@ -328,6 +366,9 @@ impl Model {
                             continue;
                         }
                         bound += u32::from(pod.node.is_some() && !is_extra);
+                        if phase == Some(GangPhase::Scheduled) && pod.gated && !is_extra {
+                            held.insert(pod.uid.clone());
+                        }
                         assert!(
                             phase == Some(GangPhase::Scheduled) || !is_extra || pod.gated,
                             "extra {} may go before its gang is bound: {}",
@@ -346,13 +387,23 @@ impl Model {
                 }
                 let since = *self.partial_since.entry(key).or_insert(self.now);
                 // The time-out, the lost writes, and the time until the pods are gone.
-                let longest = gang.timeout + SignedDuration::from_secs(15);
+                let longest = gang.timeout + SignedDuration::from_secs(SLACK);
                 assert!(
                     self.now.duration_since(since) <= longest,
                     "part of a gang holds nodes: {}",
                     self.describe()
                 );
             }
+        }
+        self.partial_since.retain(|key, _| looked_at.contains(key));
+        self.held_since.retain(|uid, _| held.contains(uid));
+        for uid in held {
+            let since = *self.held_since.entry(uid).or_insert(self.now);
+            assert!(
+                self.now.duration_since(since) <= SignedDuration::from_secs(SLACK),
+                "a pod that should run has a gate: {}",
+                self.describe()
+            );
         }
     }
 }

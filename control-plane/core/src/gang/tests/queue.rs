@@ -3,6 +3,7 @@
 use lockstep_api::ReplicatedJob;
 
 use super::model::{Chance, Model, gang, part};
+use crate::gang::Word;
 use crate::testing::ReplicatedJobBuild;
 
 /// What would leave too little for a gang that waits does not pass it. What can never start is passed.
@@ -200,4 +201,31 @@ fn nodes_are_used_as_well_as_in_order_of_arrival() {
         plain += in_order;
     }
     assert!(ours <= plain, "{ours} s, in order {plain} s");
+}
+
+/// Where kube-scheduler starts the gang it is said too what is missing.
+#[test]
+fn a_pod_group_says_what_is_missing() {
+    let mut model = Model::new(&[4, 4]);
+    model.run_time = 30;
+    model.create(gang("first", vec![part("w", 1, 5, 1)], &[]), 0, true);
+    model.run(3);
+    assert_eq!(model.status("first", "w").unwrap().message, None);
+    model.create(gang("waits", vec![part("w", 1, 6, 1)], &[]), 0, true);
+    model.create(gang("huge", vec![part("w", 1, 9, 1)], &[]), 0, true);
+    model.run(3);
+    let message = |name| model.status(name, "w").unwrap().message.unwrap();
+    assert_eq!(message("waits"), "needs 6 pods x 1 cpu, 3 fit: 3 short of cpu");
+    assert_eq!(
+        message("huge"),
+        "needs 9 pods x 1 cpu, 8 fit: 1 short of cpu, even if no JobSet ran"
+    );
+    let told = model
+        .words
+        .iter()
+        .filter(|(_, name, word, _)| name == "waits" && *word == Word::Waiting);
+    let told: Vec<&str> = told.map(|(.., message)| message.as_str()).collect();
+    assert_eq!(told, ["needs 6 pods x 1 cpu, 3 fit: 3 short of cpu"], "once");
+    model.run(60);
+    assert!(model.is_completed("waits"));
 }

@@ -118,6 +118,93 @@ fn pods_that_the_webhook_did_not_see_are_told_of() {
     assert!(!condition(&model).contains("webhook"));
 }
 
+/// The API is switched off while a gang waits for its PodGroup: it is given back, and its Jobs are made anew.
+#[test]
+fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
+    let mut model = Model::new(&[3]);
+    model.run_time = 1000;
+    model.create(gang("runs", vec![part("w", 1, 3, 1)], &[]), 0, true);
+    model.run(3);
+    model.create(gang("a", vec![part("w", 2, 2, 1)], &[("w", 3)]), 0, true);
+    model.run(3);
+    let grouped = |model: &Model| {
+        let jobs = model.clusters["a"].jobs.values();
+        jobs.filter(|job| group(template(job)).is_some()).count()
+    };
+    assert_eq!(grouped(&model), 1, "the other Job's pods differ");
+    model.serve_pod_groups(false);
+    model.run(20);
+    assert_eq!(
+        (grouped(&model), model.phase("a", "w")),
+        (0, Some(GangPhase::Waiting))
+    );
+    let lost = |name: &str| {
+        let told = model.words.iter();
+        told.filter(|(_, of, word, _)| of == name && *word == Word::GroupLost)
+            .count()
+    };
+    assert_eq!((lost("a"), lost("runs")), (1, 0));
+    assert_eq!(
+        (model.bound("runs"), model.clusters["a"].jobset.restarts()),
+        (3, 0)
+    );
+    model.nodes.insert("more".to_owned(), 3);
+    model.run(5);
+    assert_eq!(model.bound("a"), 3, "{}", model.describe());
+}
+
+/// A part of a gang was made before the API was switched on or off: the other goes with it.
+#[test]
+fn all_jobs_of_a_gang_are_started_by_the_same() {
+    for served in [false, true] {
+        let mut model = Model::new(&[4]);
+        model.run_time = 1000;
+        model.create(gang("a", vec![part("w", 4, 1, 1)], &[]), 0, served);
+        let cluster = model.clusters.get_mut("a").unwrap();
+        // The Service and two Jobs.
+        assert!(!cluster.reconcile_until_killed(3));
+        assert_eq!(cluster.jobs.len(), 2);
+        cluster.pod_groups = !served;
+        model.run(4);
+        let jobs = model.clusters["a"].jobs.values();
+        let grouped = jobs.filter(|job| group(template(job)).is_some()).count();
+        assert_eq!(grouped, if served { 4 } else { 0 });
+        assert_eq!(model.bound("a"), 4);
+    }
+}
+
+/// The Job controller can make groups of its own (`WorkloadWithJob`): a pod is in that of its gang, or in none.
+#[test]
+fn pods_are_taken_out_of_groups_that_others_made() {
+    for (pod_groups, expected) in [(false, [None, None]), (true, [Some("a-w-0-1-"), None])] {
+        let js = gang("a", vec![part("w", 1, 2, 1)], &[("w", 1)]);
+        let jobs = created(&js, pod_groups);
+        for (index, expected) in expected.into_iter().enumerate() {
+            let mut pod = k8s_openapi::api::core::v1::Pod {
+                metadata: template(&jobs[0]).metadata.clone().unwrap(),
+                spec: template(&jobs[0]).spec.clone(),
+                status: None,
+            };
+            let annotations = pod.metadata.annotations.as_mut().unwrap();
+            annotations.insert(labels::BATCH_JOB_COMPLETION_INDEX.to_owned(), index.to_string());
+            let foreign = k8s_openapi::api::core::v1::PodSchedulingGroup {
+                pod_group_name: Some("of-the-job".to_owned()),
+            };
+            pod.spec.as_mut().unwrap().scheduling_group = Some(foreign);
+            let marked = mutate(&pod).unwrap();
+            assert_eq!(mutate(&marked), None);
+            let spec = marked.spec.unwrap();
+            let name = spec.scheduling_group.and_then(|group| group.pod_group_name);
+            match expected {
+                Some(expected) => assert!(name.unwrap().starts_with(expected)),
+                None => assert_eq!(name, None),
+            }
+            let gated = spec.scheduling_gates.is_some_and(|gates| !gates.is_empty());
+            assert_eq!(gated, expected.is_none());
+        }
+    }
+}
+
 #[test]
 fn kube_scheduler_starts_what_it_can() {
     let js = gang("a", vec![part("w", 1, 2, 1)], &[]);
