@@ -61,6 +61,8 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._turn = threading.Condition()
         self.requests: list[Request] = []
         self.suspended = False
+        # What the leader has seen, where a test names it.
+        self.restarts: list[pb.Restart] | None = None
         # A platform of before dry runs does not see that it is asked for one.
         # How many calls that are no watches a replica answers that does not lead.
         self.following = 0
@@ -163,6 +165,8 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._check(context)
         self.requests.append(request)
         self._lead(context)
+        if self.restarts is not None:
+            return pb.ListRestartsResponse(uid="uid-js", restarts=self.restarts, since_unix_nanos=7)
         phase = pb.RestartPhase(name="stop", begin_ms=1.0, duration_ms=2.5)
         under_way = pb.Restart(generation=4, outcome=pb.RESTART_OUTCOME_UNDER_WAY)
         last = pb.Restart(generation=3, outcome=pb.RESTART_OUTCOME_DONE, rung="Process", phases=[phase])

@@ -317,6 +317,31 @@ class Watches(ClientTest):
         self.platform.play(changed(before), LOSS, changed(after), SYNCED)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
 
+    def test_a_restart_that_ended_between_two_looks_is_seen(self) -> None:
+        def restart(generation: int, reason: str, outcome: "pb.RestartOutcome.ValueType") -> pb.Restart:
+            scope, cause = pb.RESTART_SCOPE_GROUP, pb.Cause(reason=reason)
+            return pb.Restart(generation=generation, scope=scope, cause=cause, outcome=outcome)
+
+        def stopping(generation: int) -> pb.WatchGroupsResponse:
+            shown = group("js", generation, handled_request="mine", phase=pb.GROUP_PHASE_STOPPING)
+            shown.released = generation - 1
+            return changed(shown)
+
+        before = changed(group("js", 3, handled_request="before"))
+        asked = restart(4, "ManualRequest", pb.RESTART_OUTCOME_DONE)
+        # Its workers ran, and one of them fails again and again: it is never seen steady.
+        self.platform.restarts = [restart(5, "WorkerExited", pb.RESTART_OUTCOME_UNDER_WAY), asked]
+        self.platform.play(before, LOSS, before, SYNCED, stopping(5))
+        shown = self.client.restart_and_wait("team", "js", token="mine", timeout=20)
+        self.assertEqual((shown.generation, shown.phase), (5, pb.GROUP_PHASE_STOPPING))
+        # What ended before it is not its end, nor is one that something else came before.
+        crashed = restart(4, "WorkerExited", pb.RESTART_OUTCOME_DONE)
+        self.platform.restarts = [restart(5, "ManualRequest", pb.RESTART_OUTCOME_SUPERSEDED), crashed]
+        self.platform.play(LOSS, before, LOSS, before, SYNCED, stopping(6))
+        self.platform.play(changed(group("js", 6, handled_request="mine")))
+        shown = self.client.restart_and_wait("team", "js", token="mine", timeout=20)
+        self.assertEqual(shown.phase, pb.GROUP_PHASE_IN_SYNC)
+
     def test_a_restart_takes_all_of_its_time_to_find_who_leads(self) -> None:
         client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=0.2)
         self.platform.following = 3

@@ -270,13 +270,18 @@ class Client:
         return None
 
     def restart_and_wait(self, namespace: str, name: str, *, token: str = "", timeout: float = 60.0) -> pb.Group:
-        """Restarts all workers in place, and returns the group when they all run again. `timeout` is for all of it, with its repetitions."""
+        """Restarts all workers in place, and returns the group when they all run again, or when they have and are being restarted for something else.
+
+        `timeout` is for all of it, with its repetitions.
+        """
         end = time.monotonic() + timeout
         looked = self._look(namespace, name, end)
         asked = self.restart_group(namespace, name, token=token, timeout=_until(end))
         # The request that was handled last before this one. Nobody knows where a new leader did not show the group yet.
         before = looked.handled_request if looked and looked.uid == asked.uid else None
         first = True
+        # The restart attempt at which it was asked whether the restart has ended already.
+        looked_at = -1
         # A leader that has only just taken over may not show it yet: it is gone where a second look does not find it either.
         for delay in (1.0, 0.0):
             here = False
@@ -291,12 +296,35 @@ class Client:
                         acted = asked.handled or group.handled_request == asked.token or group.handled_request != before
                         if acted and _is_steady(group):
                             return group
+                        # It may have ended between two looks, and the next one have begun: in a group that fails again and again nobody
+                        # would ever see it steady.
+                        if acted and group.generation > looked_at:
+                            looked_at = group.generation
+                            if self._has_ended(asked, namespace, name, end):
+                                return group
                     case Removed(uid=asked.uid):
                         break
                     case Synced() if not here:
                         break
             _pause(delay, end)
         raise errors.make(grpc.StatusCode.NOT_FOUND, f"{namespace}/{name} is gone or has ended")
+
+    def _has_ended(self, asked: pb.RestartGroupResponse, namespace: str, name: str, end: float) -> bool:
+        """Whether the leader has seen all workers run again since it acted upon a request that came after `asked`, or was that one."""
+        try:
+            told = self.list_restarts(namespace, name, timeout=_until(end))
+        except errors.DeadlineExceeded:
+            raise
+        except errors.LockstepError:
+            return False  # Who may not list, or asks an older control plane: the watch goes on, and says the rest.
+        restarts = [restart for restart in told.restarts if restart.scope == pb.RESTART_SCOPE_GROUP]
+        wanted = [
+            restart.generation
+            for restart in restarts
+            if restart.cause.reason == "ManualRequest" and restart.generation > asked.generation
+        ]
+        done = [restart.generation for restart in restarts if restart.outcome == pb.RESTART_OUTCOME_DONE]
+        return told.uid == asked.uid and bool(wanted and done) and max(done) >= min(wanted)
 
     def _look(self, namespace: str, name: str, end: float) -> pb.Group | None:
         """The group as it is now, if it is shown."""
