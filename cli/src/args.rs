@@ -18,8 +18,9 @@ Exit codes:
   0   done; of `check`: everything is well
   1   it failed, or was refused; of `check`: something is broken
   2   `check` alone: nothing is broken, but something should be looked at
-  3   `restart --wait` alone: not all workers run again within --timeout
-  64  the arguments make no sense";
+  3   `restart --wait` and `demo`: not all workers run (again) within --timeout
+  64  the arguments make no sense
+  130 `demo` alone: it was interrupted, and has removed what it made";
 
 /// Why, when and how fast a JobSet restarted, and whether the installation is well.
 #[derive(Clone, Debug, Parser)]
@@ -110,6 +111,8 @@ pub(crate) enum Command {
     Nodes(Nodes),
     /// Look for what is wrong with the installation, and say what to do
     Check(Check),
+    /// Kill a worker of a JobSet made for it, show the restart, and remove everything again
+    Demo(Demo),
     /// Print a completion script for a shell
     Completion(Completion),
 }
@@ -237,6 +240,29 @@ pub(crate) struct Nodes {
 /// Arguments of `check`.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `demo`.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Demo {
+    /// Image of the workers: any with /bin/sh, sleep, cat and kill
+    #[arg(long, value_name = "IMAGE", default_value = "busybox:1.37")]
+    pub(crate) image: String,
+
+    /// How many workers
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) workers: u32,
+
+    /// Leave what was made, to look at it: `kubectl lockstep history`, `status -w` and so on
+    #[arg(long)]
+    pub(crate) keep: bool,
+
+    /// How long all of it may take, such as 90s or 5m
+    #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
+    pub(crate) timeout: Duration,
+
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,6 +1,7 @@
 //! The commands: each fetches, has a view made of it, and prints.
 
 mod check;
+mod demo;
 mod dry_run;
 mod history;
 mod nodes;
@@ -25,6 +26,8 @@ pub(crate) const FAILED: u8 = 1;
 const WARNED: u8 = 2;
 /// Not all workers run again in time.
 const TIMED_OUT: u8 = 3;
+/// It was interrupted (128 + SIGINT).
+const INTERRUPTED: u8 = 130;
 
 /// Runs a command; returns the exit code.
 pub(crate) async fn run(args: Args) -> Result<u8> {
@@ -35,6 +38,7 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
         print::out(&String::from_utf8_lossy(&script))?;
         return Ok(DONE);
     }
+    let given = args.cluster.namespace.is_some();
     let cluster = Cluster::open(args.cluster).await?;
     match args.command {
         Command::Status(status) => Box::pin(status::run(&cluster, &status)).await,
@@ -45,6 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
         Command::Timeline(timeline) => Box::pin(timeline::run(&cluster, &timeline)).await,
         Command::Nodes(nodes) => Box::pin(nodes::run(&cluster, &nodes)).await,
         Command::Check(check) => Box::pin(check::run(&cluster, &check)).await,
+        Command::Demo(demo) => Box::pin(demo::run(cluster, given, &demo)).await,
         Command::Completion(_) => Ok(DONE),
     }
 }

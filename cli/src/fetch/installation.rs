@@ -101,7 +101,7 @@ impl Cluster {
         Ok((number(&info.major), number(&info.minor), info.git_version))
     }
 
-    async fn jobset_crd(&self) -> Result<Option<Crd>> {
+    pub(crate) async fn jobset_crd(&self) -> Result<Option<Crd>> {
         // As a typed object a schema of this size takes many times the memory.
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -150,7 +150,7 @@ impl Cluster {
     }
 }
 
-fn seen<T>(answer: Result<T>) -> Seen<T> {
+pub(crate) fn seen<T>(answer: Result<T>) -> Seen<T> {
     answer.map_err(|error| format!("{error:#}"))
 }
 

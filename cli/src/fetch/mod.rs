@@ -1,6 +1,7 @@
 //! Reads the cluster, with the caller's own rights.
 
 mod changes;
+mod demo;
 mod installation;
 mod jobsets;
 mod platform;
@@ -69,6 +70,11 @@ impl Cluster {
             client,
             args,
         })
+    }
+
+    /// The same cluster, with JobSets of another namespace.
+    pub(crate) fn in_namespace(self, namespace: String) -> Self {
+        Self { namespace, ..self }
     }
 
     /// Whether the platform API is to be asked. It knows callers by their own token: whoever acts as somebody else is not asked for there.

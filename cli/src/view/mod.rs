@@ -1,6 +1,7 @@
 //! From what was observed to what is shown: pure functions, which take the time as an argument.
 
 pub(crate) mod check;
+pub(crate) mod demo;
 pub(crate) mod dry_run;
 pub(crate) mod history;
 pub(crate) mod nodes;

@@ -1,0 +1,164 @@
+//! The demo: what it makes, what it needs to be there, and whether a restart left everything in its place.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::check::{Crd, Seen, holder};
+use super::pods;
+use super::status::View;
+
+#[cfg(test)]
+mod tests;
+
+/// What a worker does: nothing, in a process of its own that is easily found. It ends as that process does; an hour is enough for any look.
+const WORK: &str =
+    "echo \"attempt ${LOCKSTEP_RESTART_ATTEMPT:-0}\"; sleep 3600 & echo $! > /demo/work; wait $!; exit $?";
+/// Run in a worker's container: kills its work, as no worker expects it.
+pub(crate) const KILL: [&str; 3] = ["/bin/sh", "-c", "kill -9 \"$(cat /demo/work)\""];
+/// The container.
+pub(crate) const CONTAINER: &str = "worker";
+
+/// The installation, as far as a demo needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Installed {
+    pub(crate) now: Timestamp,
+    /// Where Lockstep is looked for.
+    pub(crate) namespace: String,
+    pub(crate) jobset_crd: Seen<Option<Crd>>,
+    pub(crate) lease: Seen<Option<Lease>>,
+    pub(crate) daemons: Seen<Vec<Pod>>,
+}
+
+/// Why nothing can be shown on this cluster, and what to do. What cannot be seen is no reason.
+pub(crate) fn refusal(seen: &Installed) -> Option<String> {
+    let namespace = &seen.namespace;
+    let install = "install it (helm install lockstep charts/lockstep --namespace lockstep-system), or name its namespace by --system-namespace";
+    match &seen.jobset_crd {
+        Ok(None) => {
+            return Some(format!(
+                "Lockstep is not installed: this cluster knows no JobSets. Please {install}"
+            ));
+        }
+        Ok(Some(crd)) if !crd.keeps_in_place => {
+            return Some(
+                "the definition of JobSets is not Lockstep's, so nothing restarts in place: docs/migrate.md says how to change over"
+                    .to_owned(),
+            );
+        }
+        _ => {}
+    }
+    match &seen.lease {
+        Ok(None) => {
+            return Some(format!(
+                "Lockstep is not installed in namespace {namespace}: no control plane has ever led there. Please {install}"
+            ));
+        }
+        Ok(Some(lease)) if !leads(lease, seen.now) => {
+            return Some(format!(
+                "no control plane leads in namespace {namespace}, so nobody would restart anything: `kubectl lockstep check` says why"
+            ));
+        }
+        _ => {}
+    }
+    match &seen.daemons {
+        Ok(daemons) if !daemons.iter().any(pods::is_ready) => Some(format!(
+            "no node daemon in namespace {namespace} is ready, so nothing restarts in place: `kubectl lockstep nodes` shows them"
+        )),
+        _ => None,
+    }
+}
+
+/// Whether its holder has renewed it in time.
+fn leads(lease: &Lease, now: Timestamp) -> bool {
+    let spec = lease.spec.as_ref();
+    let lasts = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(15);
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+    holder(lease).is_some()
+        && renewed
+            .is_some_and(|renewed| now.duration_since(renewed) <= SignedDuration::from_secs(i64::from(lasts)))
+}
+
+/// A JobSet that any cluster takes, with so many workers in one Job: no user of root, and as good as no CPU.
+pub(crate) fn manifest(name: &str, image: &str, workers: u32) -> Value {
+    json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "lockstep-demo"}},
+        "spec": {
+            "ttlSecondsAfterFinished": 0,
+            "failurePolicy": {"restartStrategy": "InPlaceRestart", "maxRestarts": 3},
+            "replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": {
+                "parallelism": workers, "completions": workers,
+                "template": {"spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 1,
+                    "automountServiceAccountToken": false,
+                    "securityContext": {
+                        "runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "containers": [{
+                        "name": CONTAINER, "image": image,
+                        "command": ["/bin/sh", "-c", WORK],
+                        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                        "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                        "volumeMounts": [{"name": "demo", "mountPath": "/demo"}],
+                    }],
+                    "volumes": [{"name": "demo", "emptyDir": {}}],
+                }},
+            }}}],
+        },
+    })
+}
+
+/// Workers that run in step, of all.
+pub(crate) fn up(view: &View) -> usize {
+    let jobs = view.replicated_jobs.iter().flat_map(|job| &job.jobs);
+    jobs.map(|job| job.workers_up).sum()
+}
+
+/// Whether so many workers run, at this restart attempt or a later one, and none is being restarted.
+pub(crate) fn is_steady(view: &View, workers: u32, generation: i64) -> bool {
+    view.phase == "InSync"
+        && view.generation >= generation
+        && view.released >= view.generation
+        && usize::try_from(workers).is_ok_and(|workers| up(view) == workers)
+}
+
+/// Why pods do not start, where one says it: such as an image that cannot be pulled, or no room.
+pub(crate) fn trouble(seen: &[Pod]) -> Option<String> {
+    let of_pod = |pod: &Pod| {
+        let state = pods::state(pod);
+        let begins = ["Pending", "ContainerCreating", "PodInitializing"].contains(&state.as_str());
+        (!begins && !pods::is_well(&state)).then(|| format!("pod {} is {state}", pod.name_any()))
+    };
+    seen.iter().find_map(of_pod)
+}
+
+/// A pod, and how often its containers were started: what a restart in place leaves as it is.
+pub(crate) type Places = BTreeMap<String, i32>;
+
+/// By the UID of the pod.
+pub(crate) fn places(seen: &[Pod]) -> Places {
+    seen.iter()
+        .filter_map(|pod| Some((pod.uid()?, pods::restarts(pod))))
+        .collect()
+}
+
+/// What became of pods and containers, in words.
+pub(crate) fn kept(before: &Places, after: &Places) -> String {
+    let pods = before.keys().filter(|uid| after.contains_key(*uid)).count();
+    let same = |(uid, restarts): &(&String, &i32)| after.get(*uid) == Some(restarts);
+    let containers = before.iter().filter(same).count();
+    let all = before.len();
+    match (pods, containers) {
+        (pods, containers) if pods == all && containers == all => {
+            format!("in the same {all} pods and containers")
+        }
+        (pods, containers) => {
+            format!("{pods} of {all} in the same pod, {containers} of {all} in the same container")
+        }
+    }
+}
