@@ -1,7 +1,9 @@
 //! Regular expressions as Go writes them (RE2), for `onJobFailureMessagePatterns`.
 //!
 //! The syntax is almost that of the `regex` crate. What differs is translated: quoting with `\Q…\E`, braces that repeat nothing, what
-//! stands for itself inside brackets, and classes, which are ASCII in Go.
+//! stands for itself inside brackets, characters by their octal number, and classes, which are ASCII in Go.
+
+use std::fmt::Write as _;
 
 use regex::Regex;
 
@@ -62,6 +64,11 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
         return after;
     };
     let rest = &after[next.len_utf8()..];
+    if let Some((code, rest)) = octal(after) {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\\x{{{code:x}}}");
+        return rest;
+    }
     let ascii = match (next, in_class) {
         ('Q', false) => {
             let (quoted, rest) = rest.split_once("\\E").unwrap_or((rest, ""));
@@ -79,6 +86,11 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
         ('S', _) => "[^\\t\\n\\f\\r ]",
         ('b', false) => "(?-u:\\b)",
         ('B', false) => "(?-u:\\B)",
+        // A class of Unicode that is negated by name.
+        ('p' | 'P', _) if rest.starts_with("{^") => {
+            out.push_str(if next == 'p' { "\\P{" } else { "\\p{" });
+            return &rest[2..];
+        }
         // Word boundaries of the `regex` crate.
         ('<', _) => "<",
         ('>', _) => ">",
@@ -90,6 +102,20 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
     };
     out.push_str(ascii);
     rest
+}
+
+/// A character by its number, in up to three octal digits. One digit alone, but for zero, would refer to a group, which is an error in both.
+fn octal(after: &str) -> Option<(u32, &str)> {
+    let digits = after
+        .bytes()
+        .take(3)
+        .take_while(|byte| (b'0'..=b'7').contains(byte))
+        .count();
+    if digits == 0 || digits == 1 && !after.starts_with('0') {
+        return None;
+    }
+    let (number, rest) = after.split_at(digits);
+    Some((u32::from_str_radix(number, 8).ok()?, rest))
 }
 
 /// What follows the bracket that opens a class: a `]` that comes first stands for itself.

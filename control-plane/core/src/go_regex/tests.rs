@@ -53,8 +53,22 @@ fn classes_and_boundaries_are_ascii() {
 }
 
 #[test]
+fn octal_numbers_stand_for_characters() {
+    check(r"^\101\12\0$", &["A\n\0"], &["101120"]);
+    check(r"^[\101\102]+$", &["AB"], &["1"]);
+    check(r"^\1018$", &["A8"], &["A"]);
+}
+
+#[test]
+fn classes_of_unicode_are_negated_by_name() {
+    check(r"^\p{^Greek}$", &["a"], &["α"]);
+    check(r"^\P{^Greek}$", &["α"], &["a"]);
+    check(r"^[\p{^L}x]+$", &["1x"], &["a"]);
+}
+
+#[test]
 fn what_is_no_pattern_is_none() {
-    for pattern in ["(", "[", r"\", "*"] {
+    for pattern in ["(", "[", r"\", "*", r"(a)\1", r"\8"] {
         assert!(compile(pattern).is_none(), "{pattern}");
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn qualified_name(key: &str) -> Vec<String> {
         .map(|error| format!("prefix part {error}"))
         .collect();
     if name.len() > LONGEST_LABEL {
-        errors.push("name part must be no more than 63 characters".to_owned());
+        errors.push("name part must be no more than 63 bytes".to_owned());
     }
     if !matches(&PATTERN, name) {
         errors.push(
@@ -76,7 +76,7 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
         LazyLock::new(|| pattern("^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"));
     let mut errors = Vec::new();
     if value.len() > LONGEST_LABEL {
-        errors.push("must be no more than 63 characters".to_owned());
+        errors.push("must be no more than 63 bytes".to_owned());
     }
     if !matches(&PATTERN, value) {
         errors.push(

@@ -232,7 +232,7 @@ fn the_coordinator_must_exist_and_fit_a_label() {
             ..Default::default()
         });
     });
-    one(&long, "spec.coordinator", "must be no more than 63 characters");
+    one(&long, "spec.coordinator", "must be no more than 63 bytes");
 }
 
 #[test]
