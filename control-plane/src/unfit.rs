@@ -6,11 +6,19 @@ use serde_path_to_error::Error;
 #[cfg(test)]
 mod tests;
 
+/// How serde begins to say that a field is not there.
+const MISSING: &str = "missing field `";
+
 /// What is wrong, with the path of the field.
 pub(crate) fn sentence<E: std::fmt::Display>(error: &Error<E>) -> String {
     let path = error.path().to_string();
     // That of the whole is a dot.
     in_words(path.trim_start_matches('.'), &error.inner().to_string())
+}
+
+/// Whether the first thing that is wrong is a required field that is not there.
+pub(crate) fn is_missing<E: std::fmt::Display>(error: &Error<E>) -> bool {
+    error.inner().to_string().starts_with(MISSING)
 }
 
 fn in_words(path: &str, error: &str) -> String {
@@ -23,7 +31,7 @@ fn in_words(path: &str, error: &str) -> String {
             format!("{path}: {what}")
         }
     };
-    if let Some(field) = quoted(error, "missing field `") {
+    if let Some(field) = quoted(error, MISSING) {
         let dot = if path.is_empty() { "" } else { "." };
         return format!("{path}{dot}{field}: Required value");
     }

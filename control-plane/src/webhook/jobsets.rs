@@ -19,9 +19,15 @@ use crate::unfit;
 const CLAIMS_AT_ONCE: usize = 8;
 
 /// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its lists.
+///
+/// One that lacks a required field passes as it is: the API server compares it with the schema next, and answers with 422, as it does where
+/// upstream fills in an empty value.
 pub(super) fn mutate(request: &Request) -> Result<Patch, Refusal> {
     let before = match request.operation {
-        Operation::Create | Operation::Update => read(&request.object)?,
+        Operation::Create | Operation::Update => match read(&request.object) {
+            Err(Refusal::Incomplete(_)) => return Ok(Patch::default()),
+            read => read?,
+        },
         Operation::Delete | Operation::Connect => return Ok(Patch::default()),
     };
     let after = if request.operation == Operation::Create {
@@ -123,6 +129,12 @@ fn read(object: &Value) -> Result<JobSet, Refusal> {
             text("kind")
         )));
     }
-    serde_path_to_error::deserialize(object)
-        .map_err(|error| Refusal::Unreadable(format!("JobSet: {}", unfit::sentence(&error))))
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let sentence = format!("JobSet: {}", unfit::sentence(&error));
+        if unfit::is_missing(&error) {
+            Refusal::Incomplete(sentence)
+        } else {
+            Refusal::Unreadable(sentence)
+        }
+    })
 }

@@ -12,6 +12,9 @@ pub(super) enum Refusal {
     /// It is not what it should be; the message names the field.
     #[error("{0}")]
     Unreadable(String),
+    /// It lacks a required field; the message names it.
+    #[error("{0}")]
+    Incomplete(String),
     /// It cannot be.
     #[error("{}", invalid(&format!("{kind}.{group}"), name, violations))]
     Invalid {
@@ -32,7 +35,7 @@ impl Refusal {
     /// In the form of the API server's own refusals (`apierrors.NewInvalid` for invalid objects).
     pub(super) fn status(&self) -> Status {
         let (code, reason) = match self {
-            Self::Unreadable(_) => (400, "BadRequest"),
+            Self::Unreadable(_) | Self::Incomplete(_) => (400, "BadRequest"),
             Self::Invalid { .. } => (422, "Invalid"),
             Self::Forbidden(_) => (403, "Forbidden"),
             Self::Internal(_) => (500, "InternalError"),
@@ -50,7 +53,7 @@ impl Refusal {
                 causes: Some(violations.iter().map(cause).collect()),
                 ..StatusDetails::default()
             }),
-            Self::Unreadable(_) | Self::Forbidden(_) | Self::Internal(_) => None,
+            Self::Unreadable(_) | Self::Incomplete(_) | Self::Forbidden(_) | Self::Internal(_) => None,
         };
         Status {
             status: Some("Failure".to_owned()),

@@ -363,6 +363,21 @@ async fn a_jobset_that_cannot_be_read_is_refused_with_the_name_of_the_field() {
 }
 
 #[tokio::test]
+async fn what_a_jobset_lacks_is_left_for_the_api_server_to_name() {
+    let object = jobset(json!({"replicatedJobs": [worker()], "successPolicy": {}}));
+    let passed = ask(MUTATE, "CREATE", &object, &Value::Null).await;
+    assert_eq!(passed["allowed"], true);
+    // Where its schema did not, nobody else would.
+    let refused = ask(VALIDATE, "CREATE", &object, &Value::Null).await;
+    assert_eq!(refused["status"]["code"], 400);
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("spec.successPolicy.operator: Required value"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
 async fn nonsense_is_answered_with_an_error() {
     let router = || router_with(api_server(Ok(BTreeMap::new())));
     let review = review("CREATE", &jobset(json!({})), &Value::Null);
