@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::http::StatusCode;
-use axum::routing::get;
+use axum::http::{StatusCode, Uri};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::Health;
@@ -67,9 +66,15 @@ pub async fn health(
             }
         }
     };
-    let router = Router::new()
-        .route(&settings.liveness, get(|| async { "ok" }))
-        .route(&settings.readiness, get(ready));
+    let router = Router::new().fallback(async move |uri: Uri| {
+        if names(uri.path(), &settings.liveness, "healthz") {
+            (StatusCode::OK, "ok")
+        } else if names(uri.path(), &settings.readiness, "readyz") {
+            ready().await
+        } else {
+            (StatusCode::NOT_FOUND, "404 page not found")
+        }
+    });
     let listener = listen(address)
         .await
         .with_context(|| format!("health endpoint: {address}"))?;
@@ -80,4 +85,37 @@ pub async fn health(
     };
     HEALTH.accept(listener, serve, &shutdown).await;
     Ok(())
+}
+
+/// Whether a path is that of an endpoint. As with upstream it may end in a slash, and name the one check that the endpoint has.
+fn names(path: &str, endpoint: &str, check: &str) -> bool {
+    let below = path.strip_prefix(endpoint);
+    below.is_some_and(|below| {
+        let name = below.trim_end_matches('/');
+        name.is_empty() || name.strip_prefix('/') == Some(check)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_found_where_upstream_has_it() {
+        let ready = |path: &str| names(path, "/readyz", "readyz");
+        for path in ["/readyz", "/readyz/", "/readyz/readyz", "/readyz/readyz/"] {
+            assert!(ready(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/ready",
+            "/readyzz",
+            "/readyz/other",
+            "/readyzreadyz",
+            "/healthz",
+        ] {
+            assert!(!ready(path), "{path}");
+        }
+        assert!(names("/live/healthz", "/live", "healthz"));
+    }
 }
