@@ -7,7 +7,7 @@ use std::task::{self, Poll};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use http::Request;
+use http::{HeaderValue, Request, header};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -84,12 +84,17 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client whose requests are counted, and given up where the API server does not answer.
+/// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the slash.
+const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
+
+/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer.
 pub(crate) fn connect(mut config: Config, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let requests = metrics.requests();
-    let count = MapRequestLayer::new(move |request: Request<Body>| {
+    let count = MapRequestLayer::new(move |mut request: Request<Body>| {
         requests.sent(request.method());
+        let agent = request.headers_mut().entry(header::USER_AGENT);
+        agent.or_insert(HeaderValue::from_static(USER_AGENT));
         request
     });
     let client = ClientBuilder::try_from(config)?.with_layer(&layer::layer_fn(Bounded));

@@ -77,7 +77,13 @@ pub fn recorder(client: Client) -> Recorder {
 
 /// A recorder for the events of this controller.
 pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
-    Recorder::new(client, Reporter::from(controller))
+    let host = nix::unistd::gethostname().ok();
+    let reporter = Reporter {
+        controller: controller.to_owned(),
+        // As client-go's recorder has it. In a cluster the host's name is the pod's.
+        instance: host.map(|host| format!("{controller}-{}", host.display())),
+    };
+    Recorder::new(client, reporter)
 }
 
 /// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
