@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::{Access, ControlPlane, eventually, stopwatch};
+use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
 use lockstep_integration::progress::Progress;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -20,6 +20,8 @@ use crate::{target, write};
 
 /// Jobs of each JobSet.
 const JOBS: usize = 4;
+/// Nodes that the watched pods are on, and CPUs of each.
+const NODES: (usize, u32) = (1000, 8);
 /// Objects that the benchmark creates at the same time.
 const CREATORS: usize = 16;
 /// The definition of JobSets, for a controller that does not bring it.
@@ -71,6 +73,8 @@ struct Round {
     peak: f64,
     /// With all pods there.
     rss: f64,
+    /// And a gang, for which all nodes and pods are looked at.
+    rss_with_gang: f64,
     /// Of Lockstep alone.
     writes: f64,
     requests: f64,
@@ -173,7 +177,13 @@ async fn round(args: &Args, maker: Maker<'_>) -> Result<Round> {
     let after = controller.usage()?;
     let (writes, requests) = (counter(WRITES).await?, counter(REQUESTS).await? - requests);
 
+    hollow::create_nodes(&access.client, "node", NODES.0, NODES.1).await?;
     let rss = watched(&controller, access.client, &namespace, args).await?;
+    let rss_with_gang = if ours {
+        with_gang(&controller, &jobsets).await?
+    } else {
+        0.0
+    };
     controller.stop().await?;
     let count = args.jobsets as f64;
     Ok(Round {
@@ -181,6 +191,7 @@ async fn round(args: &Args, maker: Maker<'_>) -> Result<Round> {
         cpu: after.cpu - before,
         peak: after.peak,
         rss,
+        rss_with_gang,
         writes: writes / count,
         requests: requests / count,
     })
@@ -195,6 +206,24 @@ async fn watched(control_plane: &ControlPlane, client: Client, namespace: &str, 
     let there = count(&pods).await?;
     create(&pods, (there..args.pods).map(|number| pod(number, args.jobsets))).await?;
     until(&pods, args.pods).await?;
+    tokio::time::sleep(SETTLE).await;
+    Ok(control_plane.usage()?.rss)
+}
+
+/// Creates a JobSet with a gang for which there is no room, and returns what the control plane takes then, in MiB.
+async fn with_gang(control_plane: &ControlPlane, jobsets: &Api<DynamicObject>) -> Result<f64> {
+    let mut waits = jobset(0);
+    waits["metadata"]["name"] = json!("gang");
+    waits["spec"]["gang"] = json!({"backend": "Gates"});
+    waits["spec"]["replicatedJobs"][0]["replicas"] = json!(NODES.0);
+    create(jobsets, std::iter::once(waits)).await?;
+    eventually("the gang says what it waits for", LIMIT, async || {
+        let jobset = jobsets.get("gang").await?;
+        let message = jobset.data.pointer("/status/gangs/0/message");
+        ensure!(message.is_some(), "{}", jobset.data["status"]);
+        Ok(())
+    })
+    .await?;
     tokio::time::sleep(SETTLE).await;
     Ok(control_plane.usage()?.rss)
 }
@@ -265,7 +294,7 @@ fn job_spec() -> Value {
 fn pod(number: usize, jobsets: usize) -> Value {
     let jobset = format!("js-{}", number % jobsets);
     let mut spec = pod_spec();
-    spec["nodeName"] = json!(format!("node-{}", number % 100));
+    spec["nodeName"] = json!(format!("node-{}", number % NODES.0));
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -331,6 +360,7 @@ fn report(args: &Args, contest: &[(Maker<'_>, Vec<Round>)]) -> Result<()> {
     row(&format!("MiB with {} pods watched", args.pods), &|round| {
         round.rss
     });
+    row("the same with a gang", &|round| round.rss_with_gang);
     row("writes per JobSet", &|round| round.writes);
     row("API requests per JobSet", &|round| round.requests);
     println!("etcd runs without fsync here, and everything shares one machine.");
@@ -341,6 +371,7 @@ fn report(args: &Args, contest: &[(Maker<'_>, Vec<Round>)]) -> Result<()> {
             "cpuSeconds": all(|round| round.cpu),
             "peakMiB": all(|round| round.peak),
             "MiBWithPodsWatched": all(|round| round.rss),
+            "MiBWithGang": all(|round| round.rss_with_gang),
             "writesPerJobSet": all(|round| round.writes),
             "requestsPerJobSet": all(|round| round.requests),
         })
