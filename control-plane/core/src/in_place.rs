@@ -69,6 +69,13 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
         if pod.host_pid == Some(true) {
             reasons.push(format!("replicatedJob {name} sets hostPID"));
         }
+        if let Some(class) = pod
+            .runtime_class_name
+            .as_deref()
+            .filter(|class| is_sandboxed(class))
+        {
+            reasons.push(format!("replicatedJob {name} sets runtimeClassName {class}"));
+        }
         if let Agents::ByTemplate(_) = agents {
             let workers = workers_in(wish.as_ref(), &pod.containers);
             reasons.extend(workers.filter_map(|container| {
@@ -102,6 +109,14 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
 fn is_unindexed(job: &ReplicatedJob) -> bool {
     let spec = job.template.spec.as_ref();
     spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
+}
+
+/// Whether pods of this RuntimeClass run under a kernel of their own, by the names that these have in the documentation of Kata Containers, gVisor
+/// and Firecracker: no socket of the host's can be reached from there, and so an agent would wait for its release without end. Others,
+/// such as `nvidia`, say which runtime to use on the node's own kernel.
+fn is_sandboxed(class: &str) -> bool {
+    let mut words = class.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
 }
 
 /// Whether kubelet starts each container again that is killed, and none that has succeeded.

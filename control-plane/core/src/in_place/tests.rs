@@ -94,6 +94,20 @@ fn shared_process_namespaces_and_a_refusal_make_the_group_plain() {
     assert_eq!(kind(&shared), plain("replicatedJob b sets shareProcessNamespace"));
     let host = in_place(|pod| pod.host_pid = Some(true)).annotated(annotations::SUPERVISE, "worker");
     assert_eq!(kind(&host), plain("replicatedJob b sets hostPID"));
+    for (class, sandboxed) in [
+        ("kata", true),
+        ("kata-qemu", true),
+        ("gvisor", true),
+        ("runsc", true),
+        ("nvidia", false),
+        ("katamaran", false),
+    ] {
+        let of_class = in_place(|pod| pod.runtime_class_name = Some(class.to_owned()))
+            .annotated(annotations::SUPERVISE, "worker");
+        let why = format!("replicatedJob b sets runtimeClassName {class}");
+        let expected = if sandboxed { plain(&why) } else { SUPERVISED };
+        assert_eq!(kind(&of_class), expected, "{class}");
+    }
     let refused = in_place(|_| {}).annotated(annotations::SUPERVISE, "none");
     assert_eq!(
         kind(&refused),
