@@ -240,6 +240,7 @@ fn pod(shape: Shape, worker: usize) -> PodSummary {
         node: Some(shape.node(worker)),
         running: true,
         node_lost: false,
+        deleting: false,
         in_gang: false,
         agent: AgentPod::default(),
     }

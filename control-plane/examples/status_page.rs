@@ -187,6 +187,7 @@ impl Group {
             node: Some(format!("node-{}", identity.index % 16)),
             running: true,
             node_lost: false,
+            deleting: false,
         };
         if let Some(phase) = phase {
             let incarnation = Incarnation {

@@ -72,6 +72,7 @@ impl Pod {
             node: self.node.map(node_name),
             running: self.phase == PodPhase::Running,
             node_lost: self.node_lost,
+            deleting: self.deleting.is_some(),
             in_gang: false,
             agent: AgentPod {
                 failed: self.phase == PodPhase::Failed,

@@ -33,6 +33,8 @@ pub struct PodSummary {
     pub running: bool,
     /// Whether Kubernetes has marked it as not ready because its node does not report any more.
     pub node_lost: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
     /// Whether it belongs to a gang.
     pub in_gang: bool,
     /// What concerns upstream's in-place restart agent, and how it ended.
@@ -56,6 +58,7 @@ impl PodSummary {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             running: phase == Some("Running"),
             node_lost: pod.status.as_ref().is_some_and(node_lost),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
             in_gang: pod
                 .metadata
                 .annotations

@@ -241,6 +241,7 @@ pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot 
         node: Some("n1".into()),
         running: true,
         node_lost: false,
+        deleting: false,
     };
     let with_pod = Worker {
         stage: "w".into(),

@@ -1,4 +1,6 @@
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 
@@ -44,6 +46,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         running: true,
         in_gang: false,
         node_lost: false,
+        deleting: false,
         agent: AgentPod::default(),
     };
     assert_eq!(PodSummary::of(&pod("Running", &labels)), expected);
@@ -51,6 +54,9 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
     assert!(ended("Succeeded").is_terminal() && ended("Succeeded").agent.succeeded);
     assert!(ended("Failed").is_terminal() && !ended("Failed").running);
     assert!(!expected.is_terminal() && !ended("Pending").is_terminal());
+    let mut leaving = pod("Running", &labels);
+    leaving.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert!(PodSummary::of(&leaving).deleting);
 }
 
 #[test]

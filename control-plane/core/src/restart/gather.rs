@@ -243,6 +243,7 @@ fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
         node: pod.node.clone(),
         running: pod.running,
         node_lost: pod.node_lost,
+        deleting: pod.deleting,
     };
     if attempt < recreations {
         if live {

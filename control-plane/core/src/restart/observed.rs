@@ -95,6 +95,8 @@ pub struct PodFact {
     pub running: bool,
     /// Whether Kubernetes has marked it as not ready because its node does not report any more.
     pub node_lost: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
 }
 
 /// Phase of an incarnation as its daemon reports it.

@@ -22,9 +22,15 @@ impl Coordinator {
                 continue;
             }
             let container = slot.worker.rung == Rung::Container;
-            // Whoever joins late does so when nobody is waited for.
-            if slot.absent && (slot.done || slot.finished || self.state != State::InSync) {
+            // Whoever joins late does so when nobody is waited for, and not in a pod that is on its way out: who was let go, and is wanted again
+            // meanwhile, comes anew.
+            let leaves = slot.pod.is_some_and(|pod| pod.deleting);
+            if slot.absent && (slot.done || slot.finished || leaves || self.state != State::InSync) {
                 continue;
+            }
+            if slot.absent && matches!(report.phase, Phase::Exited(_)) {
+                // It has run, was not wanted for a moment, and failed then: it has to be started again like any other.
+                self.joined.insert(identity.place());
             }
             let starts = match report.phase {
                 Phase::Fresh => {

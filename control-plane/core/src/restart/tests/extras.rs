@@ -1,7 +1,7 @@
 //! Pods above the minimum of a gang: they come late or never.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Generation, Phase, PodFact};
+use crate::restart::{Announcement, Exit, Generation, Phase, PodFact, Report};
 
 /// Three workers of which the last is above the minimum and has no pod.
 fn without_the_extra() -> World {
@@ -164,4 +164,78 @@ fn extras_that_were_not_wanted_for_a_while_come_anew() {
         assert_eq!(world.phases(), [Phase::Running; 3]);
         assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
     }
+}
+
+/// A group that shrinks and grows again, faster than pods take to end.
+#[test]
+fn an_extra_that_is_wanted_again_while_its_pod_goes_has_not_been_lost() {
+    let mut world = World::running(3, 5);
+    world.observed.workers.get_mut(&id(2)).unwrap().extra = true;
+    world.settle();
+    let (incarnation, report) = world.current(2);
+    let mut worker = world.observed.workers.remove(&id(2)).unwrap();
+    world.settle();
+    assert!(world.observed.durable.joined.is_empty());
+    worker.pods[0].deleting = true;
+    world.observed.workers.insert(id(2), worker);
+    world.settle();
+    assert!(world.observed.durable.joined.is_empty());
+    // Now it has ended.
+    let exit = Exit {
+        code: 143,
+        signal: 15,
+    };
+    let lost = Report {
+        phase: Phase::Lost(exit),
+        ..report
+    };
+    world.observed.reports.insert(incarnation, lost);
+    world.settle();
+    world.pod(2);
+    world.settle();
+    assert_eq!(world.current(2).1.phase, Phase::Running);
+}
+
+/// It fails in the moment in which nobody wants it, and its pod stays.
+#[test]
+fn an_extra_that_failed_while_it_was_not_wanted_is_started_again() {
+    let mut world = World::running(3, 5);
+    world.observed.workers.get_mut(&id(2)).unwrap().extra = true;
+    world.settle();
+    let (incarnation, report) = world.current(2);
+    let worker = world.observed.workers.remove(&id(2)).unwrap();
+    world.settle();
+    let exit = Exit {
+        code: 139,
+        signal: 11,
+    };
+    world.report(&incarnation, 2, Phase::Exited(exit), report.generation);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.observed.workers.insert(id(2), worker);
+    world.settle();
+    assert_eq!(world.phases(), [Phase::Running; 3]);
+    assert_eq!(world.restarts(), 1);
+}
+
+/// The pods of a JobSet that is suspended and resumed at once may still be there.
+#[test]
+fn nobody_starts_beside_an_extra_of_before_a_suspension() {
+    let mut world = World::running(3, 5);
+    for index in 0..3 {
+        world.observed.workers.get_mut(&id(index)).unwrap().extra = index == 2;
+    }
+    world.settle();
+    world.observed.suspended = true;
+    world.settle();
+    world.observed.suspended = false;
+    for index in 0..2 {
+        world.pod(index);
+    }
+    let out = world.step();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert!(out.desired.is_some_and(|desired| !desired.release));
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.current(2).1.phase, Phase::Running);
 }

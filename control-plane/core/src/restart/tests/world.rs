@@ -98,6 +98,7 @@ impl World {
             node: Some(node),
             running: true,
             node_lost: false,
+            deleting: false,
         };
         worker.pods = vec![fact];
         self.container(index)
