@@ -38,7 +38,7 @@ struct Answer {
 
 /// How it ends, where nothing failed.
 enum End {
-    Seen(Answer),
+    Seen(Box<Answer>),
     TimedOut(String),
 }
 
@@ -213,11 +213,11 @@ impl Made<'_> {
             "all {} workers run again after {took}, {kept}",
             is.len()
         ));
-        Ok(End::Seen(Answer {
+        Ok(End::Seen(Box::new(Answer {
             killed,
             kept,
             restart,
-        }))
+        })))
     }
 
     async fn remove(&self, keep: bool) -> Result<()> {
