@@ -15,6 +15,7 @@ mod identity;
 mod in_place;
 mod invalid;
 mod lifecycle;
+mod neighbours;
 mod operations;
 mod order;
 mod placement;
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
         fields::cases(),
         identity::cases(),
         lifecycle::cases(),
+        neighbours::cases(),
         operations::cases(),
         order::cases(),
         placement::cases(),
