@@ -1,5 +1,6 @@
 //! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
 
+mod alone;
 pub(crate) mod caller;
 pub(crate) mod daemon;
 mod open;
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use lockstep_api::{JobSet, annotations};
+use lockstep_api::{JobSet, annotations, labels};
 use lockstep_integration::harness::eventually;
 use lockstep_proto::platform::v1 as pb;
 use serde_json::{Value, json};
@@ -41,14 +42,30 @@ fn group() -> Value {
 
 /// Makes that group, and plays its daemon: its JobSet, and the daemon, which has connected.
 pub(crate) async fn played(scene: &Scene, hub: std::net::SocketAddr, ca: &str) -> Result<(JobSet, Daemon)> {
-    let made = scene.create(group()).await?;
-    let pods = eventually("two pods", PATIENCE, async || {
-        let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
-        ensure!(pods.len() == 2, "{}", pods.len());
+    play(scene, (group(), 2), hub, ca).await
+}
+
+/// The same for a JobSet of so many pods.
+async fn play(
+    scene: &Scene,
+    (manifest, count): (Value, usize),
+    hub: std::net::SocketAddr,
+    ca: &str,
+) -> Result<(JobSet, Daemon)> {
+    let made = scene.create(manifest).await?;
+    let of_it = ListParams::default().labels(&format!("{}={}", labels::JOBSET_UID, made.uid_str()));
+    let pods = eventually("its pods", PATIENCE, async || {
+        let pods = scene.api::<Pod>().list(&of_it).await?.items;
+        ensure!(pods.len() == count, "{}", pods.len());
         Ok(pods)
     })
     .await?;
-    scene.all_pods_become("Running").await?;
+    // Jobs of another one before it may still be going.
+    for pod in &pods {
+        scene
+            .pods_become(&pod.labels()[labels::BATCH_JOB_NAME], "Running")
+            .await?;
+    }
     let daemon = Daemon::connect(scene, hub, ca, &made.uid().context("no uid")?, &pods).await?;
     Ok((made, daemon))
 }
@@ -89,6 +106,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         let platform = Caller::new(&scene, platform, &ca);
         Box::pin(groups_are_shown_and_restarted(&scene, &platform, hub, &ca)).await?;
         access_follows_rbac(&scene, &platform).await?;
+        Box::pin(alone::some_workers_are_restarted(&scene, &platform, hub, &ca)).await?;
         follower.start().await?;
         follower.until_ready().await?;
         open::health_is(of_follower, &ca, ServingStatus::NotServing).await?;

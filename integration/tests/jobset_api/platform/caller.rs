@@ -137,6 +137,46 @@ impl Caller {
         tried.ok_or_else(|| Status::internal("it was no dry run"))
     }
 
+    /// Restarts some workers alone.
+    pub(super) async fn restart_workers(
+        &self,
+        namespace: &str,
+        only: Option<pb::target::Workers>,
+        token: &str,
+    ) -> Result<pb::RestartWorkersResponse, Status> {
+        let restart = pb::RestartWorkersRequest {
+            namespace: namespace.to_owned(),
+            name: "js".to_owned(),
+            token: token.to_owned(),
+            only: only.map(|workers| pb::Target {
+                workers: Some(workers),
+            }),
+        };
+        let answer = self.client().restart_workers(self.request(restart)).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// What that would do.
+    pub(super) async fn dry_run_workers(
+        &self,
+        namespace: &str,
+        only: pb::target::Workers,
+        token: &str,
+    ) -> Result<pb::DryRun, Status> {
+        let restart = pb::DryRunRestartWorkersRequest {
+            namespace: namespace.to_owned(),
+            name: "js".to_owned(),
+            token: token.to_owned(),
+            only: Some(pb::Target { workers: Some(only) }),
+        };
+        let answer = self
+            .client()
+            .dry_run_restart_workers(self.request(restart))
+            .await?;
+        let tried = answer.into_inner().dry_run;
+        tried.ok_or_else(|| Status::internal("it was no dry run"))
+    }
+
     pub(super) async fn set_suspended(
         &self,
         namespace: &str,

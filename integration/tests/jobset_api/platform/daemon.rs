@@ -46,7 +46,7 @@ impl Daemon {
         let (tx, messages) = mpsc::channel(16);
         let hello = pb::Hello {
             protocol_min: 1,
-            protocol_max: 1,
+            protocol_max: 2,
             snapshot: workers.clone(),
             ..pb::Hello::default()
         };
