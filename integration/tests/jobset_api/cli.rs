@@ -1,7 +1,9 @@
 //! `kubectl lockstep`, run as a user runs it: what it prints, and with which exit code it ends.
 
+mod callers;
+
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,6 +18,7 @@ use crate::fixture::{Case, case};
 use crate::platform::daemon::Daemon;
 use crate::platform::played;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use callers::somebody_else_sees_what_they_may;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -23,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(check_finds_what_is_wrong_and_says_what_to_do),
         case!(nodes_are_shown_with_their_daemons),
         case!(mistakes_are_named),
+        case!(somebody_else_sees_what_they_may),
     ]
 }
 
@@ -35,6 +39,14 @@ struct Ran {
 }
 
 impl Ran {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// It ended with this code, and printed all of these.
     fn says(&self, code: i32, texts: &[&str]) -> Result<()> {
         ensure!(self.code == Some(code), "not {code}: {self:#?}");
@@ -60,25 +72,25 @@ impl Ran {
 
 /// Runs it in the namespace of the scene.
 async fn lockstep(scene: &Scene, args: &[&str]) -> Result<Ran> {
+    let mut command = command(scene).await?;
+    command.args(["--namespace", &scene.namespace.name]).args(args);
+    Ok(Ran::of(command.output().await?))
+}
+
+/// It, with the kubeconfig of the scene.
+async fn command(scene: &Scene) -> Result<Command> {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
     let program = PROGRAM
         .get_or_try_init(|| build("lockstep-cli", "kubectl-lockstep"))
         .await?;
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg("--kubeconfig")
         .arg(&scene.namespace.access.kubeconfig)
-        .args(["--namespace", &scene.namespace.name])
-        .args(args)
         .env_remove("LOCKSTEP_NAMESPACE")
         .env_remove("LOCKSTEP_TOKEN")
-        .stdin(Stdio::null())
-        .output()
-        .await?;
-    Ok(Ran {
-        code: output.status.code(),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
+        .stdin(Stdio::null());
+    Ok(command)
 }
 
 async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Result<()> {
