@@ -132,7 +132,8 @@ impl Leadership {
                 .with_namespace(namespace)
                 .with_identity(identity)
                 .with_duration(election.duration.as_secs())
-                .with_grace(election.grace.as_secs())
+                // Tried as early as client-go tries, so that one attempt may fail, or take its time.
+                .with_grace(election.duration.saturating_sub(election.retry).as_secs())
                 .build()
                 .await?;
             let (mut held, task) = manager.watch().await;
@@ -336,7 +337,7 @@ async fn given_up(leases: &Api<Lease>, name: &str) {
 /// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is
 /// away.
 async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, process): (&str, &str)) {
-    let (duration, every) = (election.duration, election.grace);
+    let (duration, every) = (election.duration, election.retry);
     let mut seen = Instant::now();
     while seen.elapsed() < duration {
         tokio::time::sleep(every).await;

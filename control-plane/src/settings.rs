@@ -123,8 +123,8 @@ pub struct LeaderElection {
     pub namespace: String,
     /// For how long the lease is held without renewal.
     pub duration: Duration,
-    /// How long before its end it is renewed.
-    pub grace: Duration,
+    /// Between two renewals. Whole seconds, fewer than `duration` has.
+    pub retry: Duration,
 }
 
 /// The health endpoints.
@@ -317,7 +317,7 @@ fn leader_election(said: config::LeaderElection, namespace: &str) -> Result<Lead
         lease: non_empty(said.resource_name).unwrap_or_else(|| LEASE.to_owned()),
         namespace: non_empty(said.resource_namespace).unwrap_or_else(|| namespace.to_owned()),
         duration,
-        grace: Duration::from_secs(duration.saturating_sub(renew_deadline).as_secs().max(1)),
+        retry: Duration::from_secs(retry_period.as_secs().clamp(1, duration.as_secs() - 1)),
     })
 }
 

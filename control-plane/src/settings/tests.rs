@@ -48,7 +48,7 @@ fn the_defaults_are_upstreams() {
     );
     let election = settings.leader_election;
     assert!(election.enabled && settings.manage_crds && settings.replace_lost_pods);
-    assert_eq!((election.duration.as_secs(), election.grace.as_secs()), (15, 5));
+    assert_eq!((election.duration.as_secs(), election.retry.as_secs()), (15, 2));
     assert_eq!(settings.features, Features::default());
 }
 
@@ -79,7 +79,7 @@ featureGates: {RestartJob: true, InPlaceRestart: false}
         (election.lease.as_str(), election.namespace.as_str()),
         ("mine", "there")
     );
-    assert_eq!((election.duration.as_secs(), election.grace.as_secs()), (60, 20));
+    assert_eq!((election.duration.as_secs(), election.retry.as_secs()), (60, 2));
     assert_eq!(
         of_file.webhooks.unwrap().address,
         SocketAddr::from(([127, 0, 0, 1], 3))

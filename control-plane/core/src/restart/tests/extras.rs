@@ -194,6 +194,7 @@ fn an_extra_that_is_wanted_again_while_its_pod_goes_has_not_been_lost() {
     world.pod(2);
     world.settle();
     assert_eq!(world.current(2).1.phase, Phase::Running);
+    assert_eq!(world.restarts(), 0);
 }
 
 /// It fails in the moment in which nobody wants it, and its pod stays.
