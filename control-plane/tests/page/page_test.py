@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import Broken, Browser  # noqa: E402
@@ -232,6 +233,22 @@ class PageTest(unittest.TestCase):
         self.browser.wait("document.querySelector('#fact-generation').innerText === '9' && document.querySelector('#lost').hidden")
         # What the browser itself says of the connection is no mistake of the page.
         self.expected = "Failed to load resource: net::ERR_"
+
+    def test_one_page_too_many_says_so_and_goes_on_when_there_is_room(self):
+        self.server.lead()
+        self.server.show("ring")
+        others = [urllib.request.urlopen(f"{self.server.url}/events") for _ in range(64)]
+        for other in others:
+            self.addCleanup(other.close)
+        self.browser.open(f"{self.server.url}/")
+        self.browser.wait("!document.querySelector('#full').hidden")
+        self.assertIn("64 pages are open already, and no more may be", self.text("#full"))
+        self.assertIn("no room", self.text("#live"))
+        self.assertIs(self.browser.value("document.querySelector('#lost').hidden"), True)
+        for other in others:
+            other.close()
+        self.browser.wait("document.querySelector('#full').hidden && document.querySelectorAll('#list tbody tr').length === 1")
+        self.assertIn("live", self.text("#live"))
 
     def test_a_replica_that_does_not_lead_says_who_does(self):
         self.server.do("leader", name="lockstep-control-plane-7d9f8-other")

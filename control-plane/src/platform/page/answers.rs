@@ -1,11 +1,12 @@
 //! States, once and again.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::sse::Sse;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 
 use super::asked::Asked;
@@ -57,11 +58,22 @@ pub(super) async fn state(State(page): State<StatusPage>, asked: Asked) -> Resul
 }
 
 /// The state, and again whenever it has changed.
-pub(super) async fn events(State(page): State<StatusPage>, asked: Asked) -> Response {
+pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, asked: Asked) -> Response {
     let Ok(place) = Arc::clone(&page.readers).try_acquire_owned() else {
-        let message = format!("more than {MAX_READERS} pages are open at once\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+        return full(&headers);
     };
     let reader = Reader::new(page, asked, place);
     Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
+}
+
+/// There is no room for another reader. A browser's stream of events shows its script no status: it is told by an event.
+fn full(headers: &HeaderMap) -> Response {
+    let message = format!("{MAX_READERS} pages are open already, and no more may be");
+    let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
+    if accepted != Some(b"text/event-stream") {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{message}\n")).into_response();
+    }
+    let event = Event::default().event("full").data(message);
+    let once = async move { Ok::<_, Infallible>(event) };
+    Sse::new(futures::stream::once(once)).into_response()
 }

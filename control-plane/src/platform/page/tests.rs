@@ -83,6 +83,13 @@ impl Served {
         serde_json::from_slice(&body).unwrap()
     }
 
+    async fn text(&self, path: &str, headers: &[(&str, &str)]) -> String {
+        let answer = self.ask("GET", path, headers).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
     async fn events(&self, path: &str) -> Events {
         let answer = self.ask("GET", path, &[]).await;
         assert_eq!(answer.status(), 200, "{path}");
@@ -411,6 +418,12 @@ async fn so_many_pages_are_open_at_once_and_those_that_close_make_room() {
         open.push(served.events("/events").await);
     }
     assert_eq!(served.status("/events", &[]).await, 503);
+    // A browser sees no status: it is told by an event, and the stream ends.
+    let told = served.text("/events", &[("accept", "text/event-stream")]).await;
+    assert_eq!(
+        told,
+        "event: full\ndata: 64 pages are open already, and no more may be\n\n"
+    );
     assert_eq!(served.status("/state", &[]).await, 200);
     open.pop();
     let again = async {

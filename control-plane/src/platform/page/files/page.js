@@ -13,6 +13,8 @@ let source = null;
 let state = null;
 let heardAt = Date.now();
 let connected = false;
+/** Why the server has no room for this page, where it has none. */
+let full = "";
 let lostAt = Date.now();
 let delay = 250;
 let retry = 0;
@@ -47,7 +49,15 @@ function connect() {
     draw();
   });
   source.addEventListener("alive", heard);
+  // The stream ends with it, and is tried again.
+  let said = false;
+  source.addEventListener("full", (event) => {
+    said = true;
+    full = event.data;
+    tell();
+  });
   source.addEventListener("error", () => {
+    if (!said) full = "";
     disconnected();
     close();
     retry = setTimeout(connect, delay);
@@ -63,6 +73,7 @@ function disconnected() {
 function heard() {
   heardAt = Date.now();
   connected = true;
+  full = "";
   delay = 250;
   tell();
 }
@@ -70,9 +81,11 @@ function heard() {
 /** Says whether what is shown is the present. */
 function tell() {
   const lost = !connected && Date.now() - lostAt > BLINK;
-  $("lost").hidden = !lost;
+  $("full").hidden = connected || !full;
+  say($("full-why"), full);
+  $("lost").hidden = !lost || Boolean(full);
   document.body.classList.toggle("stale", lost);
-  say($("live"), connected ? "● live" : lost ? "○ not connected" : "○ connecting");
+  say($("live"), connected ? "● live" : full ? "○ no room" : lost ? "○ not connected" : "○ connecting");
 }
 
 function draw() {
