@@ -1,6 +1,7 @@
 //! `kubectl lockstep`, run as a user runs it: what it prints, and with which exit code it ends.
 
 mod callers;
+mod demo;
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -19,6 +20,7 @@ use crate::platform::daemon::Daemon;
 use crate::platform::played;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 use callers::somebody_else_sees_what_they_may;
+use demo::a_demo_that_cannot_end_well_leaves_nothing_behind;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -27,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(nodes_are_shown_with_their_daemons),
         case!(mistakes_are_named),
         case!(somebody_else_sees_what_they_may),
+        case!(a_demo_that_cannot_end_well_leaves_nothing_behind),
     ]
 }
 

@@ -6,6 +6,7 @@ mod completion;
 mod containers;
 mod crashes;
 mod deadlines;
+mod demo;
 mod flood;
 mod heartbeat;
 mod identity;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
         pods::cases(),
         templates::cases(),
         deadlines::cases(),
+        demo::cases(),
         heartbeat::cases(),
         identity::cases(),
         input::cases(),
