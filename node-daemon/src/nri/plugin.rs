@@ -34,7 +34,7 @@ const PLUGIN_SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
 /// Stream of the one call that the plugin makes.
 const REGISTER: u32 = 1;
-/// Time for a write: NRI has hung when it takes longer.
+/// Time for a write, and for the rest of a message: NRI has hung when it takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const EVENTS: [wire::Event; 4] = [
@@ -65,6 +65,9 @@ pub enum PluginError {
     /// NRI reads no more.
     #[error("NRI takes no answers")]
     Stuck,
+    /// The rest of a message does not come.
+    #[error("NRI has stopped in the middle of a message")]
+    CutShort,
     /// The daemon is going down.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -120,7 +123,16 @@ impl Plugin {
         let mut parts = Parts::default();
         send(&mut stream, mux::RUNTIME, &register()?).await?;
         loop {
-            if stream.read_buf(&mut input).await? == 0 {
+            let begun = !(input.is_empty() && calls.is_empty() && answers.is_empty());
+            let read = stream.read_buf(&mut input);
+            let size = if begun {
+                tokio::time::timeout(PATIENCE, read)
+                    .await
+                    .map_err(|_| PluginError::CutShort)?
+            } else {
+                read.await
+            };
+            if size? == 0 {
                 return Ok(());
             }
             while let Some((connection, bytes)) = mux::decode(&mut input)? {

@@ -260,6 +260,21 @@ async fn others_start_as_they_are() {
     assert!(!setup.dir.path().join("pods/q").exists());
 }
 
+/// A connection that hangs is given up, and a new one tells all there is.
+#[tokio::test]
+async fn a_message_that_stops_in_its_middle_ends_the_connection() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    // Between messages it may be quiet for as long as it likes.
+    tokio::time::pause();
+    tokio::time::advance(PATIENCE * 100).await;
+    tokio::time::resume();
+    assert_eq!(setup.nri.create(pod("p"), container("sidecar", "")).await, None);
+    setup.nri.stream.write_all(&[0, 0, 0, 1, 0, 0]).await.unwrap();
+    tokio::time::pause();
+    assert_eq!(setup.nri.stream.read_buf(&mut setup.nri.input).await.unwrap(), 0);
+}
+
 #[tokio::test]
 async fn sockets_go_with_their_pods() {
     let mut setup = setup().await;
