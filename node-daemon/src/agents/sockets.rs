@@ -204,7 +204,7 @@ async fn accept(listener: UnixListener, pod: PodUid, context: Arc<Context>) {
                 }
                 Ok(_) => refusals.note(&pod, &TooMany),
                 Err(error) => {
-                    warn!(%pod, %error, "cannot accept");
+                    refusals.note(&pod, &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
