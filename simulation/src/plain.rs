@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use lockstep_node_daemon::plain::record::{Journal, Record, Records};
-use lockstep_node_daemon::plain::state::{Effects, Input, Listed};
+use lockstep_node_daemon::plain::state::{Effects, Input, Listed, Moment};
 use lockstep_node_daemon::worker::types::{AgentPhase, ContainerId, Phase, PodUid};
 use lockstep_pod_agent::target::Exit;
 
@@ -157,7 +157,10 @@ impl World {
         if !self.daemon_lives(node, daemon) {
             return;
         }
-        let now = unix(self.now, self.nodes[node].clock_ahead);
+        let now = Moment {
+            wall: unix(self.now, self.nodes[node].clock_ahead),
+            boot: unix(self.now, 0),
+        };
         let at = &mut self.nodes[node];
         let effects = at.daemon.plain.apply(input, now, &at.records);
         self.plain_effects(node, effects);

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use tracing::{debug, info, warn};
 
 use super::peer::in_container;
+use crate::clock::boot_nanos;
 use crate::worker::facts::HostKill;
 use crate::worker::types::ContainerId;
 
@@ -128,13 +128,6 @@ fn fence(before: u64, now: u64) -> Ticks {
     // An agent of before does not say when it asked; none can mean what is yet to be started.
     let before = if before == 0 { now } else { before.min(now) };
     before / TICK_NANOS
-}
-
-/// Now, by the clock of start times; 0 where it cannot be read, and then nothing dies.
-fn boot_nanos() -> u64 {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |time| {
-        u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// The live processes of a container.

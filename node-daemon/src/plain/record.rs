@@ -28,7 +28,9 @@ pub struct Record {
     pub generation: u64,
     /// The generation of the container after it, once it is to end, or has ended, for that.
     pub next: Option<u64>,
-    /// A container after it that was created before this time (nanoseconds since the Unix epoch) is older than `next`.
+    /// A container after it that was created before this time (nanoseconds since the machine booted) is older than `next`. Daemons of before
+    /// have written another clock's time, under another name.
+    #[serde(rename = "next_since_boot", default)]
     pub next_since: i64,
     /// Counted restarts, as known with the newest of these generations.
     pub counter: u64,

@@ -59,6 +59,23 @@ pub struct Listed {
     pub ended: Option<(Exit, i64)>,
 }
 
+/// When something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Nanoseconds since the Unix epoch. This clock is set now and then.
+    pub wall: i64,
+    /// Nanoseconds since the machine booted. This one never goes back.
+    pub boot: i64,
+}
+
+impl Moment {
+    /// When, since the machine booted, something was that has this time of the wall clock. Not later than now, whatever that clock says.
+    fn since_boot(self, wall: i64) -> i64 {
+        let ago = self.wall.saturating_sub(wall).max(0);
+        self.boot.saturating_sub(ago)
+    }
+}
+
 /// What follows from a fact, besides records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -76,6 +93,8 @@ pub struct Effects {
 struct Container {
     id: ContainerId,
     created: i64,
+    /// The same in nanoseconds since the machine booted, as it was when the container was first listed: the clock may be set later.
+    began: i64,
     ended: Option<(Exit, i64)>,
     /// The generation that it belongs to.
     generation: Option<u64>,
@@ -135,8 +154,8 @@ impl Table {
         containers.filter_map(|container| container.reported.clone())
     }
 
-    /// Takes in one fact. `now` is in nanoseconds since the Unix epoch.
-    pub fn apply(&mut self, input: Input, now: i64, journal: &dyn Journal) -> Effects {
+    /// Takes in one fact.
+    pub fn apply(&mut self, input: Input, now: Moment, journal: &dyn Journal) -> Effects {
         let mut effects = Effects::default();
         match input {
             Input::Listed { pods, containers } => self.listed(pods, containers, now, journal, &mut effects),
@@ -184,7 +203,7 @@ impl Table {
         id: ContainerId,
         exit: Exit,
         at: i64,
-        now: i64,
+        now: Moment,
         journal: &dyn Journal,
         effects: &mut Effects,
     ) {
@@ -204,7 +223,7 @@ impl Table {
         &mut self,
         pods: Vec<Pod>,
         containers: Vec<Listed>,
-        now: i64,
+        now: Moment,
         journal: &dyn Journal,
         effects: &mut Effects,
     ) {
@@ -230,13 +249,13 @@ impl Table {
             for worker in entry.workers.values_mut() {
                 for container in worker.containers.values_mut() {
                     if !containers.iter().any(|listed| listed.id == container.id) {
-                        container.ended.get_or_insert((Exit::UNKNOWN, now));
+                        container.ended.get_or_insert((Exit::UNKNOWN, now.wall));
                     }
                 }
             }
         }
         for listed in containers {
-            self.take_in(listed);
+            self.take_in(listed, now);
         }
         let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in uids {
@@ -244,7 +263,7 @@ impl Table {
         }
     }
 
-    fn take_in(&mut self, listed: Listed) {
+    fn take_in(&mut self, listed: Listed, now: Moment) {
         let early = self.early.iter().find(|(id, _, _)| *id == listed.id);
         let ended = early.map(|(_, exit, at)| (*exit, *at)).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
@@ -257,6 +276,7 @@ impl Table {
             .or_insert_with(|| Container {
                 id: listed.id.clone(),
                 created: listed.created,
+                began: now.since_boot(listed.created),
                 ended,
                 generation: None,
                 stopping: false,
@@ -284,7 +304,7 @@ impl Table {
         }
     }
 
-    fn desired(&mut self, desired: Desired, now: i64, journal: &dyn Journal, effects: &mut Effects) {
+    fn desired(&mut self, desired: Desired, now: Moment, journal: &dyn Journal, effects: &mut Effects) {
         let group = desired.group.clone();
         let members: Vec<PodUid> = self
             .pods
@@ -321,7 +341,7 @@ impl Table {
     }
 
     /// Brings one pod to what is desired, as far as that is up to this daemon, and reports what has changed.
-    fn settle(&mut self, uid: &PodUid, now: i64, journal: &dyn Journal, effects: &mut Effects) {
+    fn settle(&mut self, uid: &PodUid, now: Moment, journal: &dyn Journal, effects: &mut Effects) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -348,7 +368,7 @@ fn follow(
     name: &str,
     pod: &PodUid,
     desired: Option<&Desired>,
-    now: i64,
+    now: Moment,
     records: &mut Records,
 ) {
     let epoch = desired.map_or(0, |desired| desired.epoch);
@@ -378,7 +398,11 @@ fn follow(
                 .get(&record.attempt)
                 .is_some_and(|container| container.id == record.container && container.ended.is_none());
             // Where it has ended, the one that follows may run already, for what was ordered before.
-            record.next_since = if runs || record.next.is_none() { 0 } else { now };
+            record.next_since = if runs || record.next.is_none() {
+                0
+            } else {
+                now.boot
+            };
             record.next = Some(desired.generation);
         }
         record.counter = record.counter.max(desired.counter);
@@ -397,7 +421,7 @@ fn generation_of(
     if let Some(record) = record
         && let Some(next) = record.next
     {
-        let older = container.created < record.next_since || mutants::is(Mutant::FollowersAreOld);
+        let older = container.began < record.next_since || mutants::is(Mutant::FollowersAreOld);
         return Some(if older { next.saturating_sub(1) } else { next });
     }
     let desired = desired?;

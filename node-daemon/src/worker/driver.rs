@@ -12,6 +12,7 @@ use super::facts::{Effects, HostKill, Input};
 use super::outbox::Outbox;
 use super::state::Table;
 use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
+use crate::clock::boot_nanos;
 use crate::plain::record::Journal;
 use crate::plain::state as plain;
 
@@ -222,7 +223,7 @@ impl Driver {
 
     fn apply_plain(&mut self, input: plain::Input) {
         let Some(plain) = &mut self.plain else { return };
-        let effects = plain.table.apply(input, unix_nanos(), &*plain.journal);
+        let effects = plain.table.apply(input, moment(), &*plain.journal);
         for id in effects.stops {
             if let Err(error) = plain.stops.try_send(id.clone()) {
                 warn!(container = %id, %error, "cannot be stopped now");
@@ -329,4 +330,12 @@ pub fn unix_nanos() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// Now, by both clocks.
+fn moment() -> plain::Moment {
+    plain::Moment {
+        wall: unix_nanos(),
+        boot: i64::try_from(boot_nanos()).unwrap_or(i64::MAX),
+    }
 }

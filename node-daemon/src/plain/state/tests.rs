@@ -75,6 +75,8 @@ struct Node {
     /// Whether the pod is there.
     there: bool,
     now: i64,
+    /// How far the clock that is set is ahead of the one that is not.
+    ahead: i64,
     restarts: u64,
     stops: Vec<ContainerId>,
     /// Asked for, and not carried out yet.
@@ -90,6 +92,7 @@ impl Node {
             containers: Vec::new(),
             there: true,
             now: 1,
+            ahead: 1_000_000,
             restarts: 0,
             stops: Vec::new(),
             pending: Vec::new(),
@@ -110,7 +113,11 @@ impl Node {
 
     fn tell(&mut self, input: Input) -> Effects {
         self.now += 1;
-        let effects = self.table.apply(input, self.now, &self.memory);
+        let now = Moment {
+            wall: self.now + self.ahead,
+            boot: self.now,
+        };
+        let effects = self.table.apply(input, now, &self.memory);
         self.stops.extend(effects.stops.clone());
         self.pending.extend(effects.stops.clone());
         for report in &effects.reports {
@@ -140,7 +147,7 @@ impl Node {
             name: "worker".to_owned(),
             id: format!("c{attempt}").into(),
             attempt,
-            created: self.now,
+            created: self.now + self.ahead,
             ended: None,
         });
     }
@@ -160,7 +167,7 @@ impl Node {
     /// The newest container ends. Containerd says so, or its event is lost.
     fn end(&mut self, exit: Exit, event: bool) {
         self.now += 1;
-        let at = self.now;
+        let at = self.now + self.ahead;
         let newest = self.containers.last_mut().unwrap();
         if newest.ended.is_none() {
             newest.ended = Some((exit, at));
@@ -245,6 +252,26 @@ fn the_container_after_one_that_failed_is_not_stopped_for_that_failure() {
             node.list();
         }
         assert_eq!(node.phase("c1"), (Phase::Agent(AgentPhase::Running), 1));
+        assert!(node.stops.is_empty());
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_container_older_than_the_order_before_it() {
+    for restart in [false, true] {
+        let mut node = Node::running_at(0);
+        node.end(CRASHED, true);
+        node.tell(Input::Desired(vec![desired(1, 1)]));
+        // The next order comes before kubelet has started it again.
+        node.tell(Input::Desired(vec![desired(1, 2)]));
+        node.ahead -= 500_000;
+        if restart {
+            node.restart();
+            node.tell(Input::Desired(vec![desired(1, 2)]));
+        }
+        node.start();
+        node.list();
+        assert_eq!(node.phase("c1"), (Phase::Agent(AgentPhase::Running), 2));
         assert!(node.stops.is_empty());
     }
 }
