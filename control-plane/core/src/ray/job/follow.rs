@@ -35,6 +35,7 @@ impl Draft<'_> {
         self.has_been_submitted();
         if let Some(cluster) = &self.observed.cluster
             && self.status.dashboard_url.is_empty()
+            && self.owns(&cluster.metadata)
         {
             // The status was lost. It is asked from the next look on.
             self.status.dashboard_url = dashboard(cluster);

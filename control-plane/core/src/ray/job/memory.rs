@@ -12,6 +12,8 @@ use std::sync::Arc;
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, keys};
 use serde_json::{Value, json};
 
+use super::names::is_begun;
+
 /// The longest text of a message that is kept: annotations have little room.
 const LONGEST: usize = 4096;
 
@@ -33,6 +35,10 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
         is_behind: false,
     };
     if shown.restarts_before.is_some() {
+        return as_it_is(Arc::clone(job));
+    }
+    // Somebody else has begun it since: what is shown is newer than what is remembered.
+    if !shown.ray_cluster_name.is_empty() && !is_begun(job) {
         return as_it_is(Arc::clone(job));
     }
     let Some(mut status) = read(job) else {

@@ -141,6 +141,25 @@ fn what_is_not_this_jobs_is_not_believed() {
 }
 
 #[test]
+fn a_job_that_kuberay_has_begun_since_is_not_begun_again() {
+    let mut stage = Stage::new(json!({"suspend": true, "shutdownAfterJobFinishes": true}));
+    stage.is_kuberays = true;
+    stage.settle();
+    assert_eq!(stage.phase(), Phase::Suspended);
+    // It is let go, and KubeRay was there for a while.
+    let theirs = RayJobStatus {
+        job_deployment_status: Some(Phase::Running),
+        ray_cluster_name: "rj-kuberays".to_owned(),
+        ..RayJobStatus::default()
+    };
+    stage.job.spec.suspend = Some(false);
+    stage.job.status = Some(theirs.clone());
+    stage.settle();
+    assert!(stage.clusters.is_empty() && stage.submitted.is_empty());
+    assert_eq!(stage.job.status, Some(theirs));
+}
+
+#[test]
 fn the_annotation_says_nothing_of_whom_to_talk_to_and_has_an_end() {
     let mut stage = runs(json!({}));
     let Ray::Reached { job: Some(info), .. } = &mut stage.ray else {
