@@ -358,7 +358,7 @@ fn create_jobs(
 /// Whether a PodGroup starts the gang that a replicatedJob belongs to, where it can.
 fn pod_groups(observed: &Observed, children: &Children<'_>, replicated_job: &ReplicatedJob) -> bool {
     let gang = gang::gang_name(&observed.jobset, &replicated_job.name);
-    gang::goes_by_pod_group(children.active.iter().copied(), gang, observed.pod_groups)
+    gang::goes_by_pod_group(children, gang, observed.pod_groups)
 }
 
 fn suspend(children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {

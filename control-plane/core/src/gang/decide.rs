@@ -56,6 +56,10 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
     for (index, entry) in entries.iter_mut().enumerate() {
         if entry.gang.pod_group.is_some() {
             entry.ask_for_group(&mut queue, now);
+            if world.pod_groups_gone {
+                // There is nothing that it could be made of.
+                entry.group = None;
+            }
             continue;
         }
         if entry.waits_for_room() {

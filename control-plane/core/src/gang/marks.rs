@@ -11,7 +11,7 @@ use lockstep_api::{Gang, GangBackend, JobSet, ReplicatedJob, annotations, labels
 
 use super::members::{is_indexed, topology};
 use super::{Backend, gang_name};
-use crate::children::job_index;
+use crate::children::{Children, job_index};
 use crate::status::is_suspended;
 
 /// The marks of one Job.
@@ -172,16 +172,21 @@ pub fn mutate(pod: &Pod) -> Option<Pod> {
 }
 
 /// Whether a gang that has begun is started by a PodGroup; one that has not is where PodGroups are `served`. Jobs that are made later go with those
-/// that run: a part of a gang would wait for ever for the other.
-pub(crate) fn goes_by_pod_group<'a>(jobs: impl Iterator<Item = &'a Job>, gang: &str, served: bool) -> bool {
-    let runs = |job: &&Job| !is_suspended(job) && job.metadata.deletion_timestamp.is_none();
-    let marks = jobs.filter(runs).filter_map(|job| {
-        let template = job.spec.as_ref()?.template.metadata.as_ref()?;
-        template.annotations.as_ref()
-    });
-    let mut own = marks.filter(|marks| marks.get(annotations::GANG).is_some_and(|name| name == gang));
-    own.next()
-        .map_or(served, |marks| marks.contains_key(annotations::GANG_POD_GROUP))
+/// that run: a part of a gang would wait for ever for the other. Where none runs, and some have ended, what is left is too few for a PodGroup.
+pub(crate) fn goes_by_pod_group(children: &Children<'_>, gang: &str, served: bool) -> bool {
+    let runs = |job: &&&Job| !is_suspended(job) && job.metadata.deletion_timestamp.is_none();
+    let of_gang = |job: &&Job| marks(job, annotations::GANG).is_some_and(|name| name == gang);
+    let mut running = children.active.iter().filter(runs);
+    if let Some(job) = running.find(|job| of_gang(job)) {
+        return marks(job, annotations::GANG_POD_GROUP).is_some();
+    }
+    let mut ended = children.succeeded.iter().chain(&children.failed);
+    served && !ended.any(of_gang)
+}
+
+fn marks<'a>(job: &'a Job, key: &str) -> Option<&'a String> {
+    let template = job.spec.as_ref()?.template.metadata.as_ref()?;
+    template.annotations.as_ref()?.get(key)
 }
 
 fn gate(spec: &mut PodSpec) {

@@ -52,7 +52,11 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .iter()
             .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
         let asked = started.map(|time| time.0).min();
-        let pod_group = jobs.iter().find_map(|job| pod_group(job));
+        // Jobs that have ended may have gone another way than those that were made anew since.
+        let pod_group = jobs
+            .iter()
+            .filter(|job| !has_ended(job))
+            .find_map(|job| pod_group(job));
         let gang = match gangs.last_mut().filter(|gang| gang.name == name) {
             Some(gang) => gang,
             None => gangs.push_mut(Gang {
@@ -105,6 +109,10 @@ fn is_of(job: &Job, jobset: &JobSet) -> bool {
         && job.metadata.deletion_timestamp.is_none()
 }
 
+fn has_ended(job: &Job) -> bool {
+    has_condition(job, "Complete") || has_condition(job, "Failed")
+}
+
 /// Name of the PodGroup that the Job's pods below the minimum name.
 fn pod_group(job: &Job) -> Option<&str> {
     let template = job.spec.as_ref()?.template.metadata.as_ref()?;
@@ -121,7 +129,7 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
         let index = job_index(job)
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(0);
-        let ended = has_condition(job, "Complete") || has_condition(job, "Failed");
+        let ended = has_ended(job);
         let seats = 0..parallelism;
         let ranks = seats
             .filter(|seat| ended || is_done(job, indexed, *seat, parallelism))

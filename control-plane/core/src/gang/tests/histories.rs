@@ -134,6 +134,10 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
         model.spec_of(&name).suspend = Some(false);
     }
     model.nodes.clone_from(cores);
+    // A pod that replaces one of a gang that runs waits for PodGroups to be there again.
+    if !model.serves_pod_groups {
+        model.serve_pod_groups(true);
+    }
 }
 
 proptest! {
