@@ -258,17 +258,13 @@ impl Coordinator {
         if ran || !self.started.is_empty() || !self.seats.is_empty() {
             self.raise();
         }
-        // Extras that run are waited for when the JobSet is resumed.
-        let joined = std::mem::take(&mut self.joined);
         self.forget_workers();
-        self.joined = joined;
         self.timeline = None;
         self.state = State::Suspended;
     }
 
     /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
     fn resume(&mut self, observed: &Observed, now: UnixNanos) {
-        self.forget_extras_without_pods(observed);
         let lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
             // Nobody can be told to wait at a generation that everybody begins with.

@@ -3,7 +3,7 @@
 //! An extra joins when it is released, and that it runs is written, so that a later leader tells one that was lost from one that never came. One
 //! that is lost is a failure like any other; but the restart that follows does not wait for it, for it may not find room again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -63,14 +63,6 @@ impl Coordinator {
             let is_wanted = from(job, index).is_some_and(|found| found.job == job && found.index == index);
             is_wanted || !sized(job)
         });
-    }
-
-    /// After a suspension: extras whose pods are gone come anew, and those whose pods are not have to stop before anybody starts.
-    pub(super) fn forget_extras_without_pods(&mut self, observed: &Observed) {
-        let workers = observed.workers.iter();
-        let extras = workers.filter(|(_, worker)| worker.extra && !worker.pods.is_empty());
-        let live: BTreeSet<String> = extras.map(|(identity, _)| identity.place()).collect();
-        self.joined.retain(|place| live.contains(place));
     }
 
     /// During a restart: extras without a pod on a node are not waited for.

@@ -28,7 +28,10 @@ impl Coordinator {
             if slot.absent && (slot.done || slot.finished || leaves || self.state != State::InSync) {
                 continue;
             }
-            if slot.absent && matches!(report.phase, Phase::Exited(_)) {
+            if slot.absent
+                && matches!(report.phase, Phase::Exited(_))
+                && report.generation == self.wanted(identity)
+            {
                 // It has run, was not wanted for a moment, and failed then: it has to be started again like any other.
                 self.joined.insert(identity.place());
             }

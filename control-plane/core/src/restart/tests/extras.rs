@@ -218,25 +218,3 @@ fn an_extra_that_failed_while_it_was_not_wanted_is_started_again() {
     assert_eq!(world.phases(), [Phase::Running; 3]);
     assert_eq!(world.restarts(), 1);
 }
-
-/// The pods of a JobSet that is suspended and resumed at once may still be there.
-#[test]
-fn nobody_starts_beside_an_extra_of_before_a_suspension() {
-    let mut world = World::running(3, 5);
-    for index in 0..3 {
-        world.observed.workers.get_mut(&id(index)).unwrap().extra = index == 2;
-    }
-    world.settle();
-    world.observed.suspended = true;
-    world.settle();
-    world.observed.suspended = false;
-    for index in 0..2 {
-        world.pod(index);
-    }
-    let out = world.step();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
-    assert!(out.desired.is_some_and(|desired| !desired.release));
-    world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
-    assert_eq!(world.current(2).1.phase, Phase::Running);
-}
