@@ -339,10 +339,15 @@ async fn given_up(leases: &Api<Lease>, name: &str) {
 async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, process): (&str, &str)) {
     let (duration, every) = (election.duration, election.retry);
     let mut seen = Instant::now();
-    while seen.elapsed() < duration {
-        tokio::time::sleep(every).await;
+    loop {
+        let left = |seen: Instant| duration.saturating_sub(seen.elapsed());
+        if left(seen).is_zero() {
+            return;
+        }
+        tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
-        match tokio::time::timeout(every, leases.get(&election.lease)).await {
+        let patience = every.max(duration / 3).min(left(seen));
+        match tokio::time::timeout(patience, leases.get(&election.lease)).await {
             Ok(Ok(lease)) if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) => {
                 seen = asked;
             }
