@@ -7,7 +7,8 @@
 //!    └──────────────────────────── cut off <──────────────────────────────────┘
 //! ```
 //!
-//! Promises: a connection counts for its address at all times but while it is admitted; who has one stream at a time, as a node has, keeps one connection.
+//! Promises: a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
+//! stream at a time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -31,6 +32,10 @@ mod tests;
 
 /// How long a connection stands after its last stream: what was said at the end of that arrives meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
+/// The same where its address has no place for it any more.
+const LINGER_UNCOUNTED: Duration = Duration::from_secs(1);
+/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives from then on.
+const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection that ends by itself unless somebody is admitted on it in time.
 pub(crate) struct Stranger<S> {
@@ -38,6 +43,8 @@ pub(crate) struct Stranger<S> {
     visit: Visit,
     /// Until when it is borne with, where that ends.
     patience: Option<Pin<Box<Sleep>>>,
+    /// Whether it is borne with for as long as it speaks HTTP/2.
+    for_ever: bool,
     preface: Preface,
     answers: Answers,
 }
@@ -65,7 +72,7 @@ enum Presence {
     Admitted(usize),
     /// The last of them has ended. It counts for as long as this is kept.
     Left {
-        _visitor: Visitor,
+        _visitor: Option<Visitor>,
     },
     TurnedAway,
 }
@@ -77,7 +84,7 @@ impl Visit {
             peer: visitor.peer(),
             state: Arc::new(Mutex::new(State {
                 presence: Presence::Unknown(visitor),
-                until: patience.map(|patience| Instant::now() + patience),
+                until: Some(Instant::now() + patience.unwrap_or(PREFACE_WITHIN)),
                 task: None,
             })),
         }
@@ -104,13 +111,11 @@ impl Visit {
         let mut state = self.state();
         match &mut state.presence {
             Presence::Admitted(1) => {
-                // One that finds no place any more is over at once.
                 let back = self.door.readmit(self.peer);
-                state.presence = match back {
-                    Some(_visitor) => Presence::Left { _visitor },
-                    None => Presence::TurnedAway,
-                };
-                state.until = Some(Instant::now() + LINGER);
+                // One that finds no place any more is over soon, but not before it has heard the last word.
+                let linger = if back.is_some() { LINGER } else { LINGER_UNCOUNTED };
+                state.presence = Presence::Left { _visitor: back };
+                state.until = Some(Instant::now() + linger);
             }
             Presence::Admitted(streams) => *streams = streams.saturating_sub(1),
             _ => {}
@@ -142,6 +147,7 @@ impl<S> Stranger<S> {
             stream,
             visit: Visit::of(visitor, patience),
             patience: None,
+            for_ever: patience.is_none(),
             preface: Preface::default(),
             answers: Answers::default(),
         }
@@ -214,6 +220,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stranger<S> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
             let why = self.preface.read(buf.filled().get(before..).unwrap_or_default());
+            if self.for_ever && self.preface.is_whole() {
+                self.visit.state().until = None;
+            }
             self.note(why);
         }
         read

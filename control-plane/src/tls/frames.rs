@@ -32,6 +32,11 @@ impl Preface {
         };
         is_wrong.then_some(TurnedAway::NotHttp2)
     }
+
+    /// Whether it has come, or something else in its place, which ends the connection.
+    pub(super) fn is_whole(&self) -> bool {
+        self.seen == PREFACE.len()
+    }
 }
 
 /// The frames that the server writes.

@@ -90,7 +90,7 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
     let (_client, server) = duplex(64);
     let mut stranger = Stranger::new(server, visitor, Some(PATIENCE));
     let stay = stranger.connect_info().admit();
-    // As many as there may be wait; then one that comes back is over at once.
+    // As many as there may be wait; then one that comes back is over sooner.
     let waiting = knock(16);
     assert_eq!(waiting.len(), 16);
     drop(waiting);
@@ -100,8 +100,10 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
     let waiting = knock(16);
     assert_eq!(waiting.len(), 16);
     drop(stay);
+    let began = Instant::now();
     let read = stranger.read(&mut [0]).await;
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), LINGER_UNCOUNTED);
     assert_eq!(*turned_away.lock().unwrap(), ["too_many_connections"]);
 }
 
@@ -110,8 +112,13 @@ async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
     let (mut visitor, turned_away) = visitor();
     let door = visitor.door();
     assert!(visitor.enter().await);
-    let (_client, server) = duplex(64);
+    let (mut client, server) = duplex(64);
     let mut stranger = Stranger::new(server, visitor, None);
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    stranger.read_exact(&mut [0; 24]).await.unwrap();
     let read = tokio::time::timeout(1000 * PATIENCE, stranger.read(&mut [0])).await;
     assert!(read.is_err(), "it is still open: {read:?}");
     let mut next = door.knock([10, 0, 0, 1].into()).unwrap();
@@ -119,4 +126,16 @@ async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
     drop(stranger);
     assert!(next.enter().await);
     assert_eq!(*turned_away.lock().unwrap(), ["too_many_connections"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_borne_with_for_ever_has_to_begin_to_speak() {
+    let (_client, server) = duplex(64);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = Stranger::new(server, visitor, None);
+    let began = Instant::now();
+    let error = stranger.read(&mut [0]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), PREFACE_WITHIN);
+    assert_eq!(*turned_away.lock().unwrap(), ["unknown_client"]);
 }
