@@ -88,7 +88,7 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
             print::out(&text).map(|()| DONE)
         }
         Some(Ok(End::TimedOut(why))) => {
-            eprintln!("error: not done within {:?}: {why}", args.timeout);
+            print::say(&format!("error: not done within {:?}: {why}\n", args.timeout));
             Ok(TIMED_OUT)
         }
         Some(Err(error)) => Err(error),
@@ -250,8 +250,8 @@ fn victim(seen: &[Pod]) -> Option<String> {
     Some(pod.name_any())
 }
 
-/// Ctrl-C, or somebody who ends the plugin politely.
-struct Interrupted(Signal, Signal);
+/// Ctrl-C, somebody who ends the plugin politely, or the end of its terminal.
+struct Interrupted(Signal, Signal, Signal);
 
 impl Interrupted {
     fn new() -> Result<Self> {
@@ -259,6 +259,7 @@ impl Interrupted {
         Ok(Self(
             listen(SignalKind::interrupt())?,
             listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
         ))
     }
 
@@ -266,6 +267,7 @@ impl Interrupted {
         tokio::select! {
             _ = self.0.recv() => {}
             _ = self.1.recv() => {}
+            _ = self.2.recv() => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `restart`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
@@ -246,8 +246,7 @@ impl Bar {
         if self.shown {
             self.said = text.to_owned();
             self.last = format!("{:>5.1} s  {text}", since.elapsed().as_secs_f64());
-            eprint!("\r\x1b[K{}", self.last);
-            let _ = std::io::stderr().flush();
+            print::say(&format!("\r\x1b[K{}", self.last));
         }
     }
 
@@ -266,8 +265,7 @@ impl Bar {
 
     pub(super) fn clear(&mut self) {
         if !std::mem::take(&mut self.last).is_empty() {
-            eprint!("\r\x1b[K");
-            let _ = std::io::stderr().flush();
+            print::say("\r\x1b[K");
         }
     }
 }

@@ -91,7 +91,7 @@ impl Cluster {
         };
         let (ended, said) = answer(&what, run)
             .await
-            .map_err(|error| anyhow!("{error:#} (this takes the right to create pods/exec)"))?;
+            .map_err(|error| anyhow!("{error:#} (this takes the rights to get and to create pods/exec)"))?;
         match ended {
             Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
             Some(status) => bail!("{what}: {} {}", status.message.unwrap_or_default(), said.trim()),

@@ -87,7 +87,13 @@ pub(crate) fn out(text: &str) -> Result<()> {
     }
 }
 
-/// A word to people beside the answer.
+/// A word to people beside the answer. Where nobody listens any more, what is under way goes on.
 pub(crate) fn note(text: &str) {
-    eprintln!("note: {text}");
+    say(&format!("note: {text}\n"));
+}
+
+/// Writes to people as it is.
+pub(crate) fn say(text: &str) {
+    let mut to = io::stderr().lock();
+    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }

@@ -19,7 +19,11 @@ mod tests;
 const WORK: &str =
     "echo \"attempt ${LOCKSTEP_RESTART_ATTEMPT:-0}\"; sleep 3600 & echo $! > /demo/work; wait $!; exit $?";
 /// Run in a worker's container: kills its work, as no worker expects it.
-pub(crate) const KILL: [&str; 3] = ["/bin/sh", "-c", "kill -9 \"$(cat /demo/work)\""];
+pub(crate) const KILL: [&str; 3] = [
+    "/bin/sh",
+    "-c",
+    "for look in 1 2 3 4 5 6 7 8 9 10; do [ -s /demo/work ] && break; sleep 0.5; done; kill -9 \"$(cat /demo/work)\"",
+];
 /// The container.
 pub(crate) const CONTAINER: &str = "worker";
 

@@ -4,9 +4,9 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Node, ResourceQuota};
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, PostParams};
 use lockstep_api::JobSet;
 use lockstep_integration::harness::eventually;
 use nix::sys::signal::{Signal, kill};
@@ -16,16 +16,20 @@ use serde_json::json;
 use super::{Ran, command, lockstep};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// A leader and a node daemon, as far as the demo looks for them.
+/// A leader and a node daemon, as far as the demo looks for them. Pods of nodes that are not there are removed after a while.
 async fn installed(scene: &Scene) -> Result<()> {
     let now = jiff::Timestamp::now();
+    let name = format!("node-of-{}", scene.namespace.name);
+    let node = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"unschedulable": true}}))?;
+    let nodes: Api<Node> = Api::all(scene.client());
+    nodes.create(&PostParams::default(), &node).await?;
     let items = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lockstep-control-plane"},
             "spec": {"holderIdentity": "cp-0", "leaseDurationSeconds": 3600, "renewTime": format!("{now:.6}")}},
         {"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "daemon", "labels": {
                 "app.kubernetes.io/name": "lockstep", "app.kubernetes.io/component": "node-daemon"}},
-            "spec": {"nodeName": "none", "containers": [{"name": "node-daemon", "image": "none"}]}},
+            "spec": {"nodeName": name, "containers": [{"name": "node-daemon", "image": "none"}]}},
     ]});
     scene
         .namespace
@@ -93,9 +97,18 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     lockstep(&scene, &["demo", "--workers", "0"])
         .await?
         .says(64, &["--workers <NUMBER>", "0 is not in 1..=64"])?;
-    // A refusal by the API server, such as by a quota, names the field; what was made goes.
-    let wrong = lockstep(&scene, &[&demo[..3], &["--image", ""]].concat()).await?;
-    ensure!(wrong.code != Some(0), "{wrong:#?}");
+    let quota = ["create", "quota", "one", "--hard=count/jobsets.jobset.x-k8s.io=1"];
+    scene.namespace.kubectl(&quota).await?;
+    let quotas = scene.api::<ResourceQuota>();
+    eventually("the quota counts", PATIENCE, async || {
+        let status = quotas.get("one").await?.status.unwrap_or_default();
+        let used = status.used.unwrap_or_default();
+        ensure!(used.values().any(|count| count.0 == "1"), "{used:?}");
+        Ok(())
+    })
+    .await?;
+    let refused = lockstep(&scene, &demo).await?;
+    refused.says(1, &["exceeded quota"])?;
     nothing_is_left(&scene).await
 }
 
