@@ -72,7 +72,7 @@ impl Moment {
     /// When, since the machine booted, something was that has this time of the wall clock. Not later than now, whatever that clock says.
     fn since_boot(self, wall: i64) -> i64 {
         let ago = self.wall.saturating_sub(wall).max(0);
-        self.boot.saturating_sub(ago)
+        self.boot.saturating_sub(ago).max(0)
     }
 }
 
