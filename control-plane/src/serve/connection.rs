@@ -21,6 +21,7 @@ use super::plain_text::{HANDSHAKE_RECORD, turn_down};
 
 /// How long a connection may be idle after a request: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
+
 /// What is served to whom.
 pub(super) struct Server {
     pub(super) certificate: Certificate,
