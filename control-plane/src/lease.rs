@@ -14,6 +14,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::apply::is_status;
 use crate::namespace;
 use crate::settings::LeaderElection;
 
@@ -26,6 +27,9 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 
 /// How often a replica that waits looks whether the lease was given up. The manager sleeps until the lease would have ended.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often others may write the Lease between two writes that belong together, before it is given up.
+const RACES: u32 = 10;
 
 /// Annotation of the Lease: the process that leads. The latest to take the lease wins over others of its identity.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
@@ -276,7 +280,7 @@ async fn new_epoch<P>(
     patch: P,
 ) -> Result<Epoch, LeaseError>
 where
-    P: FnOnce(serde_json::Value) -> Patch<serde_json::Value>,
+    P: Fn(serde_json::Value) -> Patch<serde_json::Value>,
 {
     let hub = hub.map(|address| address.to_string()).unwrap_or_default();
     let claim = json!({
@@ -284,21 +288,25 @@ where
         "kind": "Lease",
         "metadata": {"name": name, "annotations": {LEADER_PROCESS: process, HUB_ADDRESS: hub}},
     });
-    let lease = leases
-        .patch(name, params, &patch(claim))
-        .await
-        .map_err(Box::new)?;
-    let version = lease.metadata.resource_version.as_deref();
-    let Some(epoch) = version.and_then(|text| text.parse().ok()).map(Epoch) else {
-        return Err(LeaseError::Version(lease.metadata.resource_version));
-    };
-    match floor(&lease) {
-        Some(floor) if floor >= epoch => {
-            let above = Epoch(floor.0.saturating_add(1));
-            raise(leases, &lease, above).await?;
-            Ok(above)
+    let mut races = RACES;
+    loop {
+        let lease = leases
+            .patch(name, params, &patch(claim.clone()))
+            .await
+            .map_err(Box::new)?;
+        let version = lease.metadata.resource_version.as_deref();
+        let Some(epoch) = version.and_then(|text| text.parse().ok()).map(Epoch) else {
+            return Err(LeaseError::Version(lease.metadata.resource_version));
+        };
+        let Some(floor) = floor(&lease).filter(|floor| *floor >= epoch) else {
+            return Ok(epoch);
+        };
+        let above = Epoch(floor.0.saturating_add(1));
+        match raise(leases, &lease, above).await {
+            // The manager has renewed it in between.
+            Err(LeaseError::Api(error)) if races > 0 && is_status(&error, 409) => races -= 1,
+            raised => return raised.map(|()| above),
         }
-        _ => Ok(epoch),
     }
 }
 
