@@ -1,9 +1,17 @@
 //! The benchmarks themselves, with small fleets: both designs restart all of their workers, and come back after their server was killed.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
+
+fn assert_succeeded(ended: &Output) {
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+}
 
 #[test]
 fn both_designs_push_restart_and_reconnect() {
@@ -25,11 +33,7 @@ fn both_designs_push_restart_and_reconnect() {
         .arg(&out)
         .output()
         .unwrap();
-    assert!(
-        ended.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
+    assert_succeeded(&ended);
     let table = String::from_utf8(ended.stdout).unwrap();
     assert!(table.contains("24 workers: median (p99)"), "{table}");
 
@@ -64,11 +68,7 @@ fn groups_that_fail_at_once_leave_the_others_alone() {
         .arg(&out)
         .output()
         .unwrap();
-    assert!(
-        ended.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
+    assert_succeeded(&ended);
     let results: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     for (measured, restarts) in results["failing"].as_array().unwrap().iter().zip([2, 8]) {
         assert_eq!(measured["known"]["rounds"], restarts);

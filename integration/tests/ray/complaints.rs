@@ -12,7 +12,9 @@ use serde_json::json;
 
 use crate::dashboard;
 use crate::fixture::{Case, case};
-use crate::job::{create, head_runs, ray_is, ray_says, running, status, submits, until, until_phase};
+use crate::job::{
+    create, head_runs, ray_is, ray_says, running, status, submits, succeeds, until, until_phase,
+};
 use crate::ray::rayjob;
 use crate::scene::{PATIENCE, Scene};
 
@@ -43,11 +45,7 @@ async fn kuberay_2317_a_submitter_that_fails_is_not_the_job(scene: Scene) -> Res
         (now.job_status.as_str(), now.failed, now.num_retries) == ("RUNNING", 0, 0),
         "{now:?}"
     );
-    ray_says(&seen, "SUCCEEDED");
-    until_phase(&scene, Phase::Complete).await?;
-    let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
-    ensure!(stopped.is_empty(), "{stopped:?}");
-    Ok(())
+    succeeds(&scene, &seen).await
 }
 
 async fn kuberay_3903_a_head_that_was_away_and_is_another_ends_the_attempt(scene: Scene) -> Result<()> {

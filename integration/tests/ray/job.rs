@@ -233,8 +233,13 @@ async fn kuberay_2314_a_submitter_that_goes_is_made_again_and_the_job_runs_on(sc
         (now.job_id.as_str(), now.failed) == (seen.job_id.as_str(), 0),
         "{now:?}"
     );
-    ray_says(&seen, "SUCCEEDED");
-    until_phase(&scene, Phase::Complete).await?;
+    succeeds(&scene, &seen).await
+}
+
+/// Lets the job end well, and sees that nobody ever stopped it.
+pub(crate) async fn succeeds(scene: &Scene, seen: &RayJobStatus) -> Result<()> {
+    ray_says(seen, "SUCCEEDED");
+    until_phase(scene, Phase::Complete).await?;
     let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
     ensure!(stopped.is_empty(), "{stopped:?}");
     Ok(())
