@@ -16,6 +16,9 @@ use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, layer};
 
 use crate::metrics::Metrics;
+use counting::Counting;
+
+mod counting;
 
 /// How long the API server may take until it begins to answer, retries included. Connections die without a word, and whoever waits for an answer
 /// on one keeps others waiting: a group cannot be released before its status is written. Webhooks of others may take as long. That a request was
@@ -90,15 +93,14 @@ const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERS
 /// A client whose requests say who sends them, are counted, and are given up where the API server does not answer.
 pub(crate) fn connect(mut config: Config, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
-    let requests = metrics.requests();
-    let count = MapRequestLayer::new(move |mut request: Request<Body>| {
-        requests.sent(request.method());
+    let count = Counting::new(metrics.requests(), &config.cluster_url);
+    let name = MapRequestLayer::new(move |mut request: Request<Body>| {
         let agent = request.headers_mut().entry(header::USER_AGENT);
         agent.or_insert(HeaderValue::from_static(USER_AGENT));
         request
     });
     let client = ClientBuilder::try_from(config)?.with_layer(&layer::layer_fn(Bounded));
-    Ok(client.with_layer(&count).build())
+    Ok(client.with_layer(&count).with_layer(&name).build())
 }
 
 /// Gives up requests that are not answered in time.

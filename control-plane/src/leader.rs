@@ -59,6 +59,10 @@ impl Leader {
     /// What failed.
     pub(crate) async fn lead(self) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
+        let metrics = Arc::clone(&self.metrics);
+        let election = self.settings.leader_election.clone();
+        let lease = election.enabled.then_some(election.lease.as_str());
+        metrics.leads(false, lease);
         let leadership = tokio::select! {
             leadership = self.become_leader() => leadership?,
             () = shutdown.cancelled() => return Ok(()),
@@ -66,8 +70,7 @@ impl Leader {
         let mut leadership = leadership;
         let registry = Registry::noting(leadership.epoch, Arc::clone(&self.refusals));
         let end = shutdown.child_token();
-        let metrics = Arc::clone(&self.metrics);
-        metrics.leads(true);
+        metrics.leads(true, lease);
         registry.count_in(&metrics);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         self.start(&registry, &mut parts, &end);
@@ -79,7 +82,7 @@ impl Leader {
             }
             () = shutdown.cancelled() => Ok(()),
         };
-        metrics.leads(false);
+        metrics.leads(false, lease);
         end.cancel();
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());

@@ -60,9 +60,8 @@ fn still_runs(process: &str) -> bool {
 
 /// When a process was started, in the kernel's ticks (proc(5), field 22 of stat).
 fn started(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19).map(str::to_owned)
+    let process = procfs::process::Process::new(pid.try_into().ok()?).ok()?;
+    Some(process.stat().ok()?.starttime.to_string())
 }
 
 /// Why leadership could not be had or kept.

@@ -17,6 +17,8 @@ use crate::apply::ApplyError;
 pub mod plain;
 mod upstream;
 
+pub(crate) use upstream::{Requests, Webhooks};
+
 #[cfg(test)]
 mod tests;
 
@@ -37,27 +39,16 @@ struct WriteLabels {
     verb: &'static str,
 }
 
+/// What replicas compete for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    method: String,
+struct LeaseLabels {
+    name: String,
 }
 
 /// A certificate that is served.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CertificateLabels {
     certificate: &'static str,
-}
-
-/// Counts requests to the API server.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Requests(Family<RequestLabels, Counter>);
-
-impl Requests {
-    /// A request is being sent.
-    pub(crate) fn sent(&self, method: &http::Method) {
-        let method = method.to_string();
-        self.0.get_or_create(&RequestLabels { method }).inc();
-    }
 }
 
 /// How a look at a JobSet ended.
@@ -101,8 +92,10 @@ pub struct Metrics {
     reconciles: Family<OutcomeLabels, Counter>,
     reconcile_seconds: Histogram,
     leader: Gauge,
+    elected: Family<LeaseLabels, Gauge>,
     certificates: Family<CertificateLabels, Gauge>,
     upstream: upstream::Reconciles,
+    webhooks: Webhooks,
 }
 
 impl Default for Metrics {
@@ -113,12 +106,14 @@ impl Default for Metrics {
             failed: Family::default(),
             completed: Family::default(),
             writes: Family::default(),
-            requests: Requests::default(),
+            requests: Requests::register(&mut registry),
             reconciles: Family::default(),
             reconcile_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
             leader: Gauge::default(),
+            elected: Family::default(),
             certificates: Family::default(),
             upstream: upstream::Reconciles::register(&mut registry),
+            webhooks: Webhooks::register(&mut registry),
         };
         registry.register(
             "jobset_failed",
@@ -136,11 +131,6 @@ impl Default for Metrics {
             metrics.writes.clone(),
         );
         registry.register(
-            "lockstep_api_requests",
-            "Requests of the control plane to the API server, watches included",
-            metrics.requests.0.clone(),
-        );
-        registry.register(
             "lockstep_reconciles",
             "Looks at JobSets, by how they ended",
             metrics.reconciles.clone(),
@@ -155,6 +145,12 @@ impl Default for Metrics {
             "Whether this replica leads: 1, else 0",
             metrics.leader.clone(),
         );
+        registry.register(
+            "leader_election_master_status",
+            "Whether this replica has the Lease of this name: 1, else 0",
+            metrics.elected.clone(),
+        );
+        registry.register_collector(Box::new(upstream::Process));
         registry.register(
             "lockstep_certificate_not_after_seconds",
             "When the certificate that this replica serves with ends, seconds since the Unix epoch",
@@ -192,9 +188,14 @@ impl Metrics {
         };
     }
 
-    /// Whether this replica leads from now on.
-    pub(crate) fn leads(&self, leads: bool) {
+    /// Whether this replica leads from now on; and the name of the Lease, where one is held for that.
+    pub(crate) fn leads(&self, leads: bool, lease: Option<&str>) {
         self.leader.set(i64::from(leads));
+        if let Some(name) = lease {
+            let name = name.to_owned();
+            let elected = self.elected.get_or_create(&LeaseLabels { name });
+            elected.set(i64::from(leads));
+        }
     }
 
     /// This certificate is served from now on, and ends then, seconds since the Unix epoch.
@@ -202,6 +203,11 @@ impl Metrics {
         self.certificates
             .get_or_create(&CertificateLabels { certificate })
             .set(at);
+    }
+
+    /// The counter of calls of webhooks.
+    pub(crate) fn webhooks(&self) -> Webhooks {
+        self.webhooks.clone()
     }
 
     /// The counter of requests.

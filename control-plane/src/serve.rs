@@ -51,28 +51,27 @@ pub async fn health(
         shutdown.cancelled().await;
         return Ok(());
     };
-    let ready = move || {
-        let missing = if !stores.is_ready() {
+    let missing = move || {
+        if !stores.is_ready() {
             Some("the caches are not filled yet")
         } else if webhooks.as_ref().is_some_and(|webhooks| !webhooks.is_ready()) {
             Some("the webhooks are not served yet")
         } else {
             None
-        };
-        async move {
-            match missing {
-                None => (StatusCode::OK, "ok"),
-                Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing),
-            }
         }
     };
     let router = Router::new().fallback(async move |uri: Uri| {
-        if names(uri.path(), &settings.liveness, "healthz") {
-            (StatusCode::OK, "ok")
+        let (check, missing) = if names(uri.path(), &settings.liveness, "healthz") {
+            ("healthz", None)
         } else if names(uri.path(), &settings.readiness, "readyz") {
-            ready().await
+            ("readyz", missing())
         } else {
-            (StatusCode::NOT_FOUND, "404 page not found")
+            return (StatusCode::NOT_FOUND, "404 page not found".to_owned());
+        };
+        match missing {
+            None if is_verbose(&uri) => (StatusCode::OK, format!("[+]{check} ok\nhealthz check passed\n")),
+            None => (StatusCode::OK, "ok".to_owned()),
+            Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing.to_owned()),
         }
     });
     let listener = listen(address)
@@ -96,9 +95,29 @@ fn names(path: &str, endpoint: &str, check: &str) -> bool {
     })
 }
 
+/// Whether each check is to be named, as with upstream.
+fn is_verbose(uri: &Uri) -> bool {
+    let keys = uri.query().into_iter().flat_map(|query| query.split('&'));
+    keys.filter_map(|pair| pair.split('=').next())
+        .any(|key| key == "verbose")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_check_is_named_to_whoever_asks() {
+        for (uri, verbose) in [
+            ("/healthz", false),
+            ("/healthz?verbose", true),
+            ("/readyz?a=b&verbose=1", true),
+            ("/readyz?verbosely", false),
+            ("/readyz?is=verbose", false),
+        ] {
+            assert_eq!(is_verbose(&Uri::from_static(uri)), verbose, "{uri}");
+        }
+    }
 
     #[test]
     fn an_endpoint_is_found_where_upstream_has_it() {

@@ -73,3 +73,35 @@ fn looks_are_counted_under_upstreams_names_too() {
     series("time_seconds_bucket{controller=\"jobset\",le=\"0.01\"}", "0");
     series("time_seconds_bucket{controller=\"jobset\",le=\"0.025\"}", "10");
 }
+
+#[test]
+fn what_the_process_takes_is_told_under_the_names_that_prometheus_clients_share() {
+    let text = Metrics::default().encode_plain().unwrap();
+    let value = |name: &str| -> f64 {
+        let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+        text.lines()
+            .find_map(of)
+            .unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    assert!(value("process_resident_memory_bytes ") > 1e6);
+    assert!(value("process_virtual_memory_bytes ") > value("process_resident_memory_bytes "));
+    assert!(value("process_open_fds ") >= 3.0);
+    assert!(value("process_cpu_seconds_total ") >= 0.0);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let age = now.as_secs_f64() - value("process_start_time_seconds ");
+    assert!((-5.0..86_400.0).contains(&age), "{age}");
+}
+
+#[test]
+fn who_leads_is_told_by_the_name_of_its_lease() {
+    let metrics = Metrics::default();
+    let line = |value: u8| format!("leader_election_master_status{{name=\"lease\"}} {value}\n");
+    assert!(!metrics.encode().unwrap().contains("master_status{"));
+    metrics.leads(false, Some("lease"));
+    assert!(metrics.encode().unwrap().contains(&line(0)));
+    metrics.leads(true, Some("lease"));
+    assert!(metrics.encode().unwrap().contains(&line(1)));
+    assert!(metrics.encode().unwrap().contains("lockstep_leader 1\n"));
+}

@@ -96,12 +96,13 @@ impl Server {
                 return;
             }
             self.ready.0.store(true, Ordering::Relaxed);
-            let router = routes::router(Admission {
+            let admission = Admission {
                 features: self.features,
                 kuberay: self.ray.then(|| Arc::new(KubeRay::new(self.client.clone()))),
                 client: self.client.clone(),
                 placement: self.placement,
-            });
+            };
+            let router = routes::router(admission, &self.metrics.webhooks());
             server::run(listener, Arc::new(tls), router, &shutdown).await;
         };
         let keep = cert::keep(

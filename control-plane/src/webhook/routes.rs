@@ -21,8 +21,23 @@ use serde::de::DeserializeOwned;
 use super::refusal::Refusal;
 use super::review::{Allowed, Answer, Request};
 use super::{jobsets, pods, ray};
+use crate::metrics::Webhooks;
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
+
+/// Paths of the webhooks of JobSets and pods.
+const JOBSET_PATHS: [&str; 4] = [
+    "/mutate-jobset-x-k8s-io-v1alpha2-jobset",
+    "/validate-jobset-x-k8s-io-v1alpha2-jobset",
+    "/mutate--v1-pod",
+    "/validate--v1-pod",
+];
+/// Paths of those of Ray's resources.
+const RAY_PATHS: [&str; 3] = [
+    "/validate-ray-io-v1-raycluster",
+    "/validate-ray-io-v1-rayjob",
+    "/validate-ray-io-v1-raycronjob",
+];
 
 /// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
 pub(super) const LONGEST_BODY: usize = 7 << 20;
@@ -39,29 +54,33 @@ pub(super) struct Admission {
     pub(super) kuberay: Option<Arc<KubeRay>>,
 }
 
-/// All paths.
-pub(super) fn router(admission: Admission) -> Router {
+/// All paths. Calls of each are counted.
+pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
+    let paths = JOBSET_PATHS.iter();
+    let ray_paths = RAY_PATHS.iter().filter(|_| admission.kuberay.is_some());
+    paths.chain(ray_paths).for_each(|path| calls.served(path));
     let ray = match &admission.kuberay {
         Some(kuberay) => ray_router(kuberay),
         None => Router::new(),
     };
     Router::new()
-        .route("/mutate-jobset-x-k8s-io-v1alpha2-jobset", post(mutate_jobset))
-        .route("/validate-jobset-x-k8s-io-v1alpha2-jobset", post(validate_jobset))
-        .route("/mutate--v1-pod", post(mutate_pod))
-        .route("/validate--v1-pod", post(validate_pod))
+        .route(JOBSET_PATHS[0], post(mutate_jobset))
+        .route(JOBSET_PATHS[1], post(validate_jobset))
+        .route(JOBSET_PATHS[2], post(mutate_pod))
+        .route(JOBSET_PATHS[3], post(validate_pod))
         .merge(ray)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn(in_time))
+        .route_layer(middleware::from_fn_with_state(calls.clone(), counted))
         .with_state(admission)
 }
 
 /// The paths of Ray's resources.
 fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
     Router::new()
-        .route("/validate-ray-io-v1-raycluster", post(validate_ray::<RayCluster>))
-        .route("/validate-ray-io-v1-rayjob", post(validate_ray::<RayJob>))
-        .route("/validate-ray-io-v1-raycronjob", post(validate_ray::<RayCronJob>))
+        .route(RAY_PATHS[0], post(validate_ray::<RayCluster>))
+        .route(RAY_PATHS[1], post(validate_ray::<RayJob>))
+        .route(RAY_PATHS[2], post(validate_ray::<RayCronJob>))
         .layer(Extension(Arc::clone(kuberay)))
 }
 
@@ -125,6 +144,13 @@ async fn answer(body: &Bytes, review: impl AsyncFnOnce(&Request) -> Result<Allow
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
+}
+
+async fn counted(State(calls): State<Webhooks>, request: axum::extract::Request, next: Next) -> Response {
+    let call = calls.called(request.uri().path());
+    let response = next.run(request).await;
+    call.answered(response.status().as_u16());
+    response
 }
 
 async fn in_time(request: axum::extract::Request, next: Next) -> Response {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tower::{ServiceExt as _, service_fn};
 
 use super::routes::{self, Admission, LONGEST_BODY};
+use crate::metrics::Metrics;
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
 
@@ -66,7 +67,7 @@ fn admission(client: Client) -> Admission {
 }
 
 fn router_with(client: Client) -> Router {
-    routes::router(admission(client))
+    routes::router(admission(client), &Metrics::default().webhooks())
 }
 
 async fn post(router: Router, path: &str, body: impl Into<Body>) -> (StatusCode, Vec<u8>) {
@@ -410,4 +411,34 @@ async fn nonsense_is_answered_with_an_error() {
     let (code, _) = post(router(), MUTATE, vec![b' '; LONGEST_BODY + 1]).await;
     assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(post(router(), "/", "{}").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn calls_are_counted_under_upstreams_names() {
+    let metrics = Metrics::default();
+    let router = routes::router(admission(api_server(Ok(BTreeMap::new()))), &metrics.webhooks());
+    let count = |path: &str, code: u16| {
+        let text = metrics.encode().unwrap();
+        let series =
+            format!("controller_runtime_webhook_requests_total{{webhook=\"{path}\",code=\"{code}\"}} ");
+        let found = text.lines().find_map(|line| line.strip_prefix(&series));
+        found.map(str::to_owned)
+    };
+    for path in [MUTATE, VALIDATE, "/mutate--v1-pod", "/validate-ray-io-v1-rayjob"] {
+        assert_eq!(count(path, 200).as_deref(), Some("0"), "{path}");
+        assert_eq!(count(path, 500).as_deref(), Some("0"), "{path}");
+    }
+    assert_eq!(
+        post(router.clone(), MUTATE, "{}").await.0,
+        StatusCode::BAD_REQUEST
+    );
+    assert_eq!(count(MUTATE, 400).as_deref(), Some("1"));
+    assert_eq!(post(router, "/elsewhere", "{}").await.0, StatusCode::NOT_FOUND);
+    let text = metrics.encode().unwrap();
+    assert!(!text.contains("elsewhere"), "{text}");
+    for series in ["requests_in_flight", "latency_seconds_count"] {
+        let value = u8::from(series.starts_with("latency"));
+        let line = format!("controller_runtime_webhook_{series}{{webhook=\"{MUTATE}\"}} {value}");
+        assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+    }
 }

@@ -226,10 +226,11 @@ async fn nothing_is_taken_over_while_it_runs() {
 #[tokio::test]
 async fn without_ray_there_are_no_webhooks_for_it() {
     let client = api_server(Ok(BTreeMap::new()));
-    let router = routes::router(Admission {
+    let without_ray = Admission {
         kuberay: None,
         ..admission(client)
-    });
+    };
+    let router = routes::router(without_ray, &Metrics::default().webhooks());
     let review = review("CREATE", &cluster(json!({})), &Value::Null).to_string();
     assert_eq!(post(router, CLUSTER, review).await.0, StatusCode::NOT_FOUND);
 }

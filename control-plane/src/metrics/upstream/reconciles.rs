@@ -1,6 +1,4 @@
-//! Looks at JobSets under the names that upstream documents, which are those of controller-runtime.
-//!
-//! Promises: alerts and dashboards that were written for upstream's controller go on. All series are there from the beginning, at 0.
+//! Looks at JobSets, as controller-runtime counts them.
 
 use std::time::Duration;
 
@@ -10,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::Outcome;
+use crate::metrics::Outcome;
 
 /// Name of the controller of JobSets.
 const CONTROLLER: &str = "jobset";
@@ -32,14 +30,14 @@ struct ResultLabels {
 }
 
 #[derive(Debug)]
-pub(super) struct Reconciles {
+pub(in crate::metrics) struct Reconciles {
     total: Family<ResultLabels, Counter>,
     errors: Counter,
     seconds: Histogram,
 }
 
 impl Reconciles {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(in crate::metrics) fn register(registry: &mut Registry) -> Self {
         let reconciles = Self {
             total: Family::default(),
             errors: Counter::default(),
@@ -68,7 +66,7 @@ impl Reconciles {
     }
 
     /// One look has ended. `again`: another follows after a while.
-    pub(super) fn add(&self, outcome: Outcome, again: bool, took: Duration) {
+    pub(in crate::metrics) fn add(&self, outcome: Outcome, again: bool, took: Duration) {
         let result = match outcome {
             Outcome::Failed => ERROR,
             // It is decided anew, and nothing is wrong.
