@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use lockstep_integration::target::target;
 use serde_json::{Value, json};
 
 use crate::child::raise_files;
@@ -173,12 +174,4 @@ fn print(workers: usize, samples: &[Samples]) {
 /// How busy the machine is.
 pub(crate) fn load() -> String {
     fs::read_to_string("/proc/loadavg").map_or_else(|_| "?".to_owned(), |load| load.trim().to_owned())
-}
-
-/// The build's target directory.
-pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
-        PathBuf::from,
-    )
 }

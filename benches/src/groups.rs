@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lockstep_integration::target::target;
 use serde_json::json;
 
-use crate::bench::{load, target};
+use crate::bench::load;
 use crate::child::{Child, raise_files};
 use crate::design::free_port;
 use crate::message::{News, Order};
 use crate::samples::Times;
+use crate::table::Table;
 use crate::token;
 
 /// Workers of a node, whichever groups they belong to.
@@ -271,26 +273,18 @@ fn print(args: &Args, all: &[Measured]) {
         "\n{} groups of {} workers, {EACH} workers on a node: ms, median (p99)\n",
         args.groups, args.workers
     );
-    let heads: Vec<String> = all
-        .iter()
-        .map(|of| format!("{:>18}", format!("{} at once", of.failing)))
-        .collect();
-    println!("{:<52}{}", "", heads.join(""));
-    let row = |name: &str, cell: &dyn Fn(&Measured) -> String| {
-        let cells: Vec<String> = all.iter().map(|of| format!("{:>18}", cell(of))).collect();
-        println!("{name:<52}{}", cells.join(""));
-    };
+    let table = Table::begin(all, 52, |of| format!("{} at once", of.failing));
     let times = |times: &Times| format!("{:.0} ({:.0})", times.percentile(50), times.percentile(99));
-    row("failure until the group's last worker runs", &|of| {
+    table.row("failure until the group's last worker runs", |of| {
         times(&of.running)
     });
-    row("failure until all of the group are known to run", &|of| {
+    table.row("failure until all of the group are known to run", |of| {
         times(&of.known)
     });
-    row("first failure until all groups are known to run", &|of| {
+    table.row("first failure until all groups are known to run", |of| {
         times(&of.all)
     });
-    row("what workers of other groups were told", &|of| {
+    table.row("what workers of other groups were told", |of| {
         of.others_told.to_string()
     });
 }

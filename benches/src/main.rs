@@ -12,6 +12,7 @@ mod message;
 mod names;
 mod samples;
 mod system;
+mod table;
 mod tally;
 mod token;
 mod valkey;

@@ -4,6 +4,7 @@
 //! - [`cluster`] brings clusters up and takes them down.
 //! - [`image`] makes container images from local files.
 //! - [`harness`] has JobSets of shell workers, seen from outside.
+//! - [`target`] is where builds and measurements go.
 //! - [`wait`] waits for something to be so.
 
 pub mod cluster;
@@ -11,5 +12,6 @@ pub mod command;
 pub mod harness;
 pub mod image;
 pub mod progress;
+pub mod target;
 pub mod tools;
 pub mod wait;

@@ -19,11 +19,11 @@ use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::hollow::{self, Kubelets};
 use lockstep_integration::harness::{Access, ControlPlane, eventually};
+use lockstep_integration::target::target;
 use lockstep_node_daemon::worker::driver::Handle;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::bench::target;
 use crate::message::{News, now};
 use crate::samples::Times;
 use crew::{Crew, Member};

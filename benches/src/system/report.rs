@@ -3,36 +3,30 @@
 use std::fs;
 
 use anyhow::Result;
+use lockstep_integration::target::target;
 use serde_json::json;
 
 use super::{Args, Measured};
-use crate::bench::{load, target};
+use crate::bench::load;
 use crate::samples::Times;
+use crate::table::Table;
 
 pub(super) fn print(all: &[Measured]) {
     println!("\none JobSet, 8 pods on a node: seconds until all run, median (worst)\n");
-    let heads: Vec<String> = all
-        .iter()
-        .map(|of| format!("{:>18}", format!("{} pods", of.pods)))
-        .collect();
-    println!("{:<44}{}", "", heads.join(""));
-    let row = |name: &str, cell: &dyn Fn(&Measured) -> String| {
-        let cells: Vec<String> = all.iter().map(|of| format!("{:>18}", cell(of))).collect();
-        println!("{name:<44}{}", cells.join(""));
-    };
-    row("created", &|of| times(&of.start));
-    row("a worker failed, in place", &|of| times(&of.worker));
-    row("a pod was deleted, in place", &|of| times(&of.pod));
-    row("8 pods of a node were deleted, in place", &|of| times(&of.node));
-    row("a pod failed, Recreate", &|of| times(&of.recreate));
-    row("Recreate, of a worker's in place", &|of| {
+    let table = Table::begin(all, 44, |of| format!("{} pods", of.pods));
+    table.row("created", |of| times(&of.start));
+    table.row("a worker failed, in place", |of| times(&of.worker));
+    table.row("a pod was deleted, in place", |of| times(&of.pod));
+    table.row("8 pods of a node were deleted, in place", |of| times(&of.node));
+    table.row("a pod failed, Recreate", |of| times(&of.recreate));
+    table.row("Recreate, of a worker's in place", |of| {
         format!("{:.0}", of.recreate.percentile(50) / of.worker.percentile(50))
     });
-    row("writes for a failed worker", &|of| format!("{:.1}", of.writes));
-    row("our CPU ms for a failed worker", &|of| {
+    table.row("writes for a failed worker", |of| format!("{:.1}", of.writes));
+    table.row("our CPU ms for a failed worker", |of| {
         format!("{:.0}", of.cpu * 1e3)
     });
-    row("our memory at most, MiB", &|of| format!("{:.0}", of.peak));
+    table.row("our memory at most, MiB", |of| format!("{:.0}", of.peak));
 }
 
 fn times(times: &Times) -> String {

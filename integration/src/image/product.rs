@@ -1,10 +1,11 @@
 //! Lockstep's own images, from the static binaries that cargo has built.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::{Image, ImageError, bill};
+use crate::target::target;
 
 /// `localhost/lockstep-control-plane:dev`.
 pub fn control_plane() -> Result<Image, ImageError> {
@@ -40,11 +41,7 @@ pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
 
 /// A file in cargo's target folder.
 fn built(path: &str) -> Result<PathBuf, ImageError> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
-        PathBuf::from,
-    );
-    let path = target.join(path);
+    let path = target().join(path);
     if path.is_file() {
         return Ok(path);
     }

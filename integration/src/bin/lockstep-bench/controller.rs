@@ -13,10 +13,11 @@ use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
 use lockstep_integration::progress::Progress;
+use lockstep_integration::target::target;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{target, write};
+use crate::write;
 
 /// Jobs of each JobSet.
 const JOBS: usize = 4;

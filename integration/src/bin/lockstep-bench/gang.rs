@@ -14,9 +14,10 @@ use kube::{Client, ResourceExt};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
 use lockstep_integration::progress::Progress;
+use lockstep_integration::target::target;
 use serde_json::{Value, json};
 
-use crate::{target, write};
+use crate::write;
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(300);

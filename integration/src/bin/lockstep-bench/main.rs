@@ -8,10 +8,10 @@ mod ray;
 mod restart;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use lockstep_integration::target::target;
 use serde_json::Value;
 
 /// Measures Lockstep.
@@ -50,14 +50,6 @@ async fn main() -> Result<()> {
         Action::Ray(args) => ray::run(args).await,
         Action::Ddp(args) => ddp::run(args).await,
     }
-}
-
-/// The build's target directory.
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
-        PathBuf::from,
-    )
 }
 
 fn write(name: &str, results: &Value) -> Result<()> {
