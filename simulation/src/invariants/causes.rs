@@ -1,0 +1,190 @@
+//! What explains a restart: each disruption, with the generations and the workers that it concerns.
+
+use lockstep_api::{Target, annotations::RestartScope};
+use lockstep_core::restart::{self, Announcement, Reason, Scope};
+use lockstep_pod_agent::target::{Exit, Phase, Status};
+
+use super::Cause;
+use crate::agent::Identity;
+use crate::world::World;
+
+impl World {
+    fn note(&mut self, lo: u64, hi: u64, counts: bool) {
+        let only = None;
+        self.truth.causes.push(Cause { lo, hi, counts, only });
+    }
+
+    /// The same of one worker, which concerns nobody else where it is restarted alone.
+    fn note_of(&mut self, worker: &Identity, lo: u64, hi: u64) {
+        let only = self.is_restarted_alone(worker).then(|| worker.clone());
+        self.truth.causes.push(Cause {
+            lo,
+            hi,
+            counts: true,
+            only,
+        });
+    }
+
+    pub(super) fn is_restarted_alone(&self, worker: &Identity) -> bool {
+        let jobset = &self.scenario.jobset;
+        // Without an agent nobody is.
+        if self.scenario.plain {
+            return false;
+        }
+        let stage = worker.0.split('-').nth(1).unwrap_or_default();
+        jobset
+            .replicated_job(stage)
+            .is_some_and(|job| job.restart_scope() == Ok(RestartScope::Worker))
+    }
+
+    /// Something that may explain a restart of any generation that anybody knows of.
+    pub(crate) fn note_any(&mut self, counts: bool) {
+        let highest = self.truth.highest;
+        self.note(0, highest, counts);
+    }
+
+    /// A request, or a suspension: it may be acted upon later.
+    pub(crate) fn note_wish(&mut self) {
+        let highest = self.truth.highest;
+        self.note(0, highest + 3, false);
+    }
+
+    /// A worker that was let go is wanted again before all have forgotten it.
+    pub(crate) fn note_return(&mut self) {
+        let highest = self.truth.highest;
+        self.note(0, highest + 3, true);
+    }
+
+    pub(crate) fn note_job_failure(&mut self) {
+        self.note_any(true);
+    }
+
+    /// A container is about to go away, or its pod is.
+    pub(crate) fn note_loss(&mut self, id: &str) {
+        let Some(container) = self
+            .containers
+            .get(id)
+            .filter(|container| container.exit.is_none())
+        else {
+            return;
+        };
+        let (status, worker) = (container.machine.status(), container.identity.clone());
+        let generation = if container.plain.is_some() {
+            self.record_of(id).map(|record| record.generation)
+        } else {
+            (status.phase != Phase::Fresh).then_some(status.generation)
+        };
+        match generation {
+            Some(generation) => self.note_of(&worker, generation, generation),
+            None => {
+                let highest = self.truth.highest;
+                self.note_of(&worker, 0, highest);
+            }
+        }
+    }
+
+    /// Kubelet ends a container because its pod is to go.
+    pub(crate) fn note_end_of_pod(&mut self, id: &str) {
+        let container = self.containers.get(id);
+        let worker = container.map(|container| (container.identity.clone(), container.pod.clone()));
+        if worker.is_some_and(|(worker, pod)| !self.lets_go(&worker, &pod)) {
+            self.note_loss(id);
+        }
+    }
+
+    /// What a worker did before is forgotten.
+    pub(crate) fn forget_worker(&mut self, worker: &Identity, pod: &str) {
+        self.truth.let_go.insert(pod.to_owned());
+        self.truth.starts.remove(worker);
+        self.truth.ended.remove(worker);
+    }
+
+    /// A pod is about to go away.
+    pub(crate) fn note_pod_loss(&mut self, uid: &str) {
+        let of_pod: Vec<String> = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.pod == uid && container.exit.is_none())
+            .map(|(id, _)| id.clone())
+            .collect();
+        if of_pod.is_empty() {
+            let pod = self.api.pods.get(uid);
+            let worker = pod.map(|pod| (pod.job.clone(), pod.index));
+            let highest = self.truth.highest;
+            match worker {
+                Some(worker) => self.note_of(&worker, 0, highest),
+                None => self.note_any(true),
+            }
+        }
+        for id in of_pod {
+            self.note_loss(&id);
+        }
+    }
+
+    pub(crate) fn note_announcement(&mut self, announcement: &Announcement) {
+        match announcement {
+            Announcement::Restarting {
+                scope,
+                generation,
+                cause,
+            } => {
+                self.truth.restarts += 1;
+                self.truth.alone += u32::from(*scope == Scope::Worker);
+                if cause.reason == Reason::ManualRequest && *scope == Scope::Worker {
+                    self.note_asked(cause, generation.0);
+                }
+            }
+            Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
+                self.note(
+                    generation.0.saturating_sub(1),
+                    generation.0.saturating_sub(1),
+                    false,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// A worker is restarted alone because somebody wants that: it has to be one that was named, and it explains nothing but that.
+    fn note_asked(&mut self, cause: &restart::Cause, generation: u64) {
+        let Some(worker) = &cause.identity else {
+            return self.violate("nobody is restarted alone".to_owned());
+        };
+        let stage = worker.job.split('-').nth(1).unwrap_or_default();
+        let takes = |target: &Target| target.takes(stage, &worker.job, worker.index, &worker.container);
+        if !self.truth.asked.iter().any(takes) {
+            return self.violate(format!(
+                "{worker} is restarted alone, and nobody has asked for that"
+            ));
+        }
+        self.truth.requested += 1;
+        self.truth.causes.push(Cause {
+            lo: 0,
+            hi: generation.saturating_sub(1),
+            counts: false,
+            only: Some((worker.job.clone(), worker.index)),
+        });
+    }
+
+    /// An agent has taken in a fact: what it knows never falls, and what ends by itself is a failure.
+    pub(crate) fn agent_checked(&mut self, id: &str, before: &Status) {
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let (after, identity) = (container.machine.status().clone(), container.identity.clone());
+        if after.generation < before.generation || after.epoch < before.epoch {
+            self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
+        }
+        if after.heartbeat.is_late() && !before.heartbeat.is_late() {
+            self.say(|| format!("{id}: {:?} at {}", after.heartbeat, after.generation));
+            self.note_of(&identity, after.generation, after.generation);
+        }
+        if after.phase != before.phase {
+            self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
+            let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
+            if failed {
+                self.note_of(&identity, after.generation, after.generation);
+            }
+        }
+    }
+}

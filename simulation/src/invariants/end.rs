@@ -1,0 +1,168 @@
+//! How it has to end: once there are no more faults, all becomes well within the deadline, and stays so.
+
+use lockstep_core::restart::DurablePhase;
+use lockstep_pod_agent::target::Heartbeat;
+
+use super::latest;
+use crate::agent::Container;
+use crate::controllers::completed;
+use crate::event::Event;
+use crate::group::durable_of;
+use crate::time::{SEC, Time};
+use crate::world::World;
+
+/// After the last fault, so long until everything must be well: back-off of the Job controller and of kubelet included.
+const DEADLINE: Time = 1800 * SEC;
+/// Time between two looks at whether all is well.
+const CHECK_EVERY: Time = 5 * SEC;
+/// How long a fault may last after the last one has begun.
+const LONGEST_FAULT: Time = 60 * SEC;
+/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way then.
+const SLACK: Time = 2 * SEC;
+/// So many looks in a row must find it well, and nothing done meanwhile.
+const CALM_CHECKS: u32 = 4;
+
+impl World {
+    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`, once leader and API server are well.
+    fn check_deadline(&mut self, state: &str, since: Time) {
+        let longest = self.truth.longest_timeout + SLACK;
+        let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
+        let since = since.max(well);
+        if matches!(state, "Stopping" | "Releasing") && self.now > since + longest {
+            let seconds = (self.now - since) / SEC;
+            self.violate(format!("the group is {state} for {seconds} s"));
+        }
+    }
+
+    /// No more faults: it has to become well, and stay so.
+    pub(crate) fn check(&mut self) {
+        let states: Vec<(&str, Time)> = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.leader.as_ref()?.group.as_ref())
+            .map(|group| group.state)
+            .collect();
+        for (state, entered) in states {
+            self.check_deadline(state, entered);
+        }
+        let since = *self.truth.quiet_since.get_or_insert(self.now);
+        let seen = (self.truth.group_writes, self.truth.started);
+        match self.is_well() {
+            Ok(()) => {
+                let quiet = seen == self.truth.at_last_check;
+                self.truth.calm = if quiet { self.truth.calm + 1 } else { 0 };
+                if self.truth.calm >= CALM_CHECKS {
+                    self.finished = true;
+                    return;
+                }
+            }
+            Err(why) => {
+                self.truth.calm = 0;
+                if self.now > since + DEADLINE {
+                    self.violate(format!("still not well: {why}"));
+                    return;
+                }
+            }
+        }
+        self.truth.at_last_check = seen;
+        let at = self.now + CHECK_EVERY;
+        self.queue.push(at, Event::Check);
+    }
+
+    fn live_processes(&self) -> usize {
+        self.containers
+            .values()
+            .map(|container| container.processes.len())
+            .sum()
+    }
+
+    /// Whether everything is as it should be in the end.
+    fn is_well(&self) -> Result<(), String> {
+        let Some(jobset) = &self.api.jobset else {
+            return if self.live_processes() == 0 {
+                Ok(())
+            } else {
+                Err("processes of a JobSet that is gone".to_owned())
+            };
+        };
+        if jobset.is_deleting() {
+            return Err("the JobSet is being deleted".to_owned());
+        }
+        if jobset.is_finished() || jobset.is_suspended() {
+            return if self.live_processes() == 0 {
+                Ok(())
+            } else {
+                Err("processes of a JobSet that has ended".to_owned())
+            };
+        }
+        let durable = durable_of(jobset);
+        if durable.phase != DurablePhase::InSync {
+            return Err(format!("the status says {:?}", durable.phase));
+        }
+        if !durable.alone.is_empty() {
+            return Err(format!(
+                "the status says that {:?} are restarted alone",
+                durable.alone
+            ));
+        }
+        let idle = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.leader.as_ref()?.group.as_ref());
+        if !idle
+            .into_iter()
+            .any(|group| group.coordinator.state_name() == "InSync" && group.is_idle())
+        {
+            return Err("no leader finds the group in sync".to_owned());
+        }
+        for replicated_job in &jobset.spec.replicated_jobs {
+            let created = (0..i64::from(replicated_job.replicas()))
+                .map(|index| jobset.job_name(&replicated_job.name, index))
+                .filter(|name| self.api.jobs.contains_key(name))
+                .count();
+            if i64::try_from(created) != Ok(i64::from(replicated_job.replicas())) {
+                return Err(format!("Jobs of {} are missing", replicated_job.name));
+            }
+        }
+        for (name, job) in &self.api.jobs {
+            let width = crate::controllers::width(job);
+            let done = completed(job);
+            for index in (0..width).filter(|index| !done.contains(index)) {
+                let identity = (name.clone(), index);
+                let runs = self
+                    .containers
+                    .values()
+                    .filter(|container| container.identity == identity && container.runs_undisturbed())
+                    .filter(|container| {
+                        let generation = match container.plain {
+                            Some(_) => container.started.unwrap_or(u64::MAX),
+                            None => container.machine.status().generation,
+                        };
+                        let of_all = generation == durable.generation.0;
+                        let alone = self.is_restarted_alone(&identity)
+                            && (durable.generation.0..=latest(&durable)).contains(&generation);
+                        of_all || alone
+                    })
+                    .count();
+                let waits = |container: &Container| {
+                    container.identity == identity
+                        && container.runs_undisturbed()
+                        && matches!(
+                            container.machine.status().heartbeat,
+                            Heartbeat::Awaited | Heartbeat::Overdue
+                        )
+                };
+                if self.scenario.ready_timeout().is_some() && self.containers.values().any(waits) {
+                    return Err(format!("{name}[{index}] is not up"));
+                }
+                if runs != 1 {
+                    return Err(format!(
+                        "{runs} processes of {name}[{index}] run at generation {}",
+                        durable.generation
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

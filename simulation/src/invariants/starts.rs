@@ -1,0 +1,150 @@
+//! What must hold whenever a worker is started: one process of it, at one generation with the others, after something that explains it.
+
+use super::latest;
+use crate::agent::Identity;
+use crate::controllers::completed;
+use crate::group::durable_of;
+use crate::scenario::Profile;
+use crate::worker::Process;
+use crate::world::World;
+
+impl World {
+    /// A worker is about to be started.
+    pub(crate) fn check_start(&mut self, id: &str, generation: u64) {
+        self.truth.started += 1;
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let (identity, uid, recreation) = (
+            container.identity.clone(),
+            container.jobset_uid.clone(),
+            container.recreation,
+        );
+        if !container.processes.is_empty() {
+            return self.violate(format!(
+                "{id} starts its worker while processes of the one before remain"
+            ));
+        }
+        if container.started.is_some_and(|before| before >= generation) {
+            return self.violate(format!("{id} starts generation {generation} twice"));
+        }
+        if let Some(container) = self.containers.get_mut(id) {
+            container.started = Some(generation);
+        }
+        for (other_id, other) in &self.containers {
+            if other_id == id || other.jobset_uid != uid || other.processes.is_empty() {
+                continue;
+            }
+            let pod = self.api.pods.get(&other.pod);
+            let counts = pod.is_some_and(|pod| !pod.is_terminal());
+            if counts && other.identity == identity {
+                let what = format!("{id} starts {identity:?} while {other_id} still has processes of it");
+                return self.violate(what);
+            }
+            // No restart of all may lie between two generations that run at once.
+            let apart = |process: &&Process| {
+                let (lower, higher) = (
+                    process.generation.min(generation),
+                    process.generation.max(generation),
+                );
+                self.truth
+                    .of_all
+                    .iter()
+                    .any(|of_all| lower < *of_all && *of_all <= higher)
+            };
+            // Who was let go is on its way out, and nobody waits for that.
+            let counts = counts && self.is_wanted(&other.identity) && !self.truth.let_go.contains(&other.pod);
+            if counts && let Some(process) = other.processes.values().find(apart) {
+                let what = format!(
+                    "{id} starts at generation {generation} while {other_id} has a process of generation {}",
+                    process.generation
+                );
+                return self.violate(what);
+            }
+        }
+        if let Some(jobset) = self.api.jobset.clone().filter(|jobset| jobset.uid_str() == uid) {
+            let durable = durable_of(&jobset);
+            let latest = latest(&durable);
+            if latest < generation {
+                let what = format!("{id} starts at generation {generation}, durable is {latest}");
+                return self.violate(what);
+            }
+        }
+        let of_all = generation == 0 || self.truth.of_all.contains(&generation);
+        if !of_all && !self.is_restarted_alone(&identity) {
+            return self.violate(format!(
+                "{identity:?} starts at generation {generation}, which is not one of the whole group"
+            ));
+        }
+        if let Some(job) = self.api.jobs.get(&identity.0)
+            && completed(job).contains(&identity.1)
+            && recreation == self.api.jobset.as_ref().map_or(0, |jobset| jobset.restarts())
+        {
+            return self.violate(format!("{id} runs completed work of {identity:?} again"));
+        }
+        let Some(before) = self.truth.starts.insert(identity.clone(), generation) else {
+            return;
+        };
+        if let Some(peer) = self.left_behind(&identity, &uid, (before, generation)) {
+            return self.violate(format!(
+                "{identity:?} ran at generation {before} and is started at {generation}, while {peer:?} runs on since before its end"
+            ));
+        }
+        if self.scenario.profile == Profile::Calm {
+            return self.violate(format!(
+                "{identity:?} is started again although no worker has failed"
+            ));
+        }
+        let upto = before.max(generation.saturating_sub(1));
+        let base = self.truth.of_all.range(..=before).next_back();
+        let base = base.copied().unwrap_or(0);
+        let explained = self.truth.causes.iter().any(|cause| {
+            let concerns = cause.only.as_ref().is_none_or(|only| *only == identity);
+            // The group may be at a lower one, where this worker was restarted alone since.
+            let since = if cause.only.is_none() { base } else { before };
+            concerns && cause.lo <= upto && cause.hi >= since
+        });
+        if !explained {
+            self.violate(format!(
+                "{identity:?} ran at generation {before} and is started at {generation}, but nothing has happened at {before} to {upto}"
+            ));
+        }
+    }
+
+    /// A worker that ran together with an earlier incarnation of this one, and is not restarted with it. Until all of a stage have started a new
+    /// leader cannot know who has.
+    pub(super) fn left_behind(
+        &self,
+        identity: &Identity,
+        uid: &str,
+        (before, generation): (u64, u64),
+    ) -> Option<Identity> {
+        let ended = self.truth.ended.get(identity)?;
+        let jobset = self.api.jobset.as_ref()?;
+        let started = durable_of(jobset).started;
+        let stage = |identity: &Identity| identity.0.split('-').nth(1).unwrap_or_default().to_owned();
+        if before < generation || !started.contains(&stage(identity)) || !self.has_joined(identity) {
+            return None;
+        }
+        let mut peers = self.containers.values().filter(|other| {
+            let runs = |process: &Process| process.generation == generation && process.since < *ended;
+            other.jobset_uid == uid
+                && started.contains(&stage(&other.identity))
+                && other.processes.values().any(runs)
+        });
+        peers.next().map(|other| other.identity.clone())
+    }
+
+    /// A worker has ended, or what it lived in.
+    pub(crate) fn note_end(&mut self, id: &str) {
+        if let Some(container) = self
+            .containers
+            .get(id)
+            .filter(|container| container.worker.is_some())
+        {
+            let identity = container.identity.clone();
+            self.truth.ended.insert(identity, self.now);
+            self.note_together(id);
+        }
+    }
+}

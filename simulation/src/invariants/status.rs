@@ -1,0 +1,68 @@
+//! What must hold of the status: it never goes back, counts each failure once and no more than allowed, and costs few writes.
+
+use std::collections::BTreeSet;
+
+use lockstep_api::JobSet;
+use lockstep_core::restart::DurablePhase;
+
+use super::latest;
+use crate::agent::Identity;
+use crate::group::durable_of;
+use crate::scenario::Profile;
+use crate::world::World;
+
+impl World {
+    /// Somebody has written the status.
+    pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet, by_group: bool) {
+        let (now, then) = (durable_of(after), before.map(durable_of).unwrap_or_default());
+        self.truth.group_writes += u32::from(by_group);
+        self.note_generation(latest(&now));
+        self.truth.of_all.insert(now.generation.0);
+        if now.generation < then.generation || latest(&now) < latest(&then) || now.counter < then.counter {
+            self.violate(format!("the status goes back from {then:?} to {now:?}"));
+        }
+        if now.counter > then.counter && now.counter > self.truth.max_restarts {
+            let max = self.truth.max_restarts;
+            self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
+        }
+        // Failures of one generation are one, but for workers that are restarted alone.
+        let exact: BTreeSet<(u64, Option<&Identity>)> = self
+            .truth
+            .causes
+            .iter()
+            .filter(|cause| cause.counts && cause.lo == cause.hi)
+            .map(|cause| (cause.lo, cause.only.as_ref()))
+            .collect();
+        let others = self
+            .truth
+            .causes
+            .iter()
+            .filter(|cause| cause.counts && cause.lo != cause.hi)
+            .count();
+        if now.counter as usize > exact.len() + others {
+            self.violate(format!(
+                "{} restarts are counted, but workers have failed in {} generations only",
+                now.counter,
+                exact.len() + others
+            ));
+        }
+        if self.scenario.profile == Profile::Clean
+            && self.truth.group_writes > self.truth.stages + 2 * self.truth.restarts
+        {
+            let (writes, restarts, stages) =
+                (self.truth.group_writes, self.truth.restarts, self.truth.stages);
+            self.violate(format!(
+                "{writes} writes for {restarts} restarts of {stages} replicatedJobs"
+            ));
+        }
+        if self.scenario.profile == Profile::Clean && now.phase == DurablePhase::Recreating {
+            self.violate("Jobs are made anew although every worker could be restarted in place".to_owned());
+        }
+        if self.scenario.profile == Profile::Calm && (now.generation.0 > 0 || now.counter > 0) {
+            self.violate(format!(
+                "the group is at generation {} although nothing has failed",
+                now.generation
+            ));
+        }
+    }
+}
