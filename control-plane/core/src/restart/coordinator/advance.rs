@@ -1,0 +1,180 @@
+//! From one state to the next: who is waited for at the barrier, and its release.
+
+use lockstep_mutants::{self as mutants, Mutant};
+
+use super::super::view::{Slot, View};
+use super::super::{Identity, Observed, Output, PodFact, Reason, Rung, UnixNanos};
+use super::{Coordinator, State};
+
+impl Coordinator {
+    pub(super) fn advance(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
+        match self.state {
+            State::Failed | State::Suspended => {}
+            State::Recovering { until } => self.recovering(observed, view, until, now),
+            State::InSync | State::Releasing { .. } => {
+                let failures = self.evidence(observed, view, now);
+                if !self.act_on(failures, observed, view, now, out)
+                    && let State::Releasing { deadline } = self.state
+                {
+                    let all_there = self.stages_are_there(observed, view);
+                    if all_there
+                        && self.barrier(view).all(|(identity, slot)| {
+                            self.apart.concerns(identity) || self.has_followed(identity, slot)
+                        })
+                    {
+                        self.state = State::InSync;
+                    } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
+                        self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                    }
+                }
+            }
+            State::Stopping { deadline } => {
+                if mutants::is(Mutant::CountStaleFailures)
+                    && let Some(cause) = self.evidence(observed, view, now).into_iter().next()
+                {
+                    return self.restart(cause, observed, view, now, out);
+                }
+                if view.ran_since(self.generation) {
+                    // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
+                    self.raise();
+                }
+                if view.has_done_work_in_unfinished_stage() {
+                    self.recreate(Self::cause_of(Reason::WorkDone), now, out);
+                } else if self.all_parked(observed, view) {
+                    if let Some(timeline) = &mut self.timeline {
+                        timeline.parked_at = now;
+                    }
+                    self.state = State::Parked { deadline };
+                } else if self.replacement_is_late(observed, view) {
+                    self.recreate(Self::cause_of(Reason::ReplacementLate), now, out);
+                } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
+                    self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                }
+            }
+            State::Parked { deadline } => {
+                if !self.all_parked(observed, view) {
+                    // They were in time. What they wait for since does not count.
+                    let deadline = deadline.max(now.plus_millis(observed.policy.timeout_ms));
+                    self.state = State::Stopping { deadline };
+                } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
+                    // Time without the API server does not count, so the release has all of its own.
+                    self.release(view, now, now.plus_millis(observed.policy.timeout_ms));
+                }
+            }
+            State::Recreating => {
+                // The write names the new generation before any Job is deleted; new workers wait while an old one lives.
+                let is_alone = observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods);
+                if self.is_durable(observed) && is_alone {
+                    self.state = State::InSync;
+                }
+            }
+        }
+        if let Some(timeline) = &mut self.timeline
+            && timeline.written_at == UnixNanos::default()
+            && observed.durable.generation >= self.generation
+        {
+            timeline.written_at = now;
+        }
+    }
+
+    /// Durable under this leader's own epoch.
+    pub(super) fn is_durable(&self, observed: &Observed) -> bool {
+        observed.durable.generation >= self.generation && observed.durable.epoch == self.epoch
+            || mutants::is(Mutant::SkipWriteAhead)
+    }
+
+    /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined. A container without
+    /// an agent has joined once its pod runs.
+    pub(super) fn barrier<'v, 'a>(
+        &'v self,
+        view: &'v View<'a>,
+    ) -> impl Iterator<Item = (&'a Identity, &'v Slot<'a>)> {
+        view.slots
+            .iter()
+            .map(|(identity, slot)| (*identity, slot))
+            .filter(|(identity, slot)| {
+                slot.counts()
+                    && (self.started.contains(&slot.worker.stage)
+                        || self.seats.contains_key(*identity)
+                        || slot.current.is_some()
+                        || slot.runs_unreleased())
+            })
+    }
+
+    /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
+    /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
+    /// leader has released; not so where a container without an agent was seen to end in it.
+    pub(super) fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
+        if mutants::is(Mutant::ReleaseBeforeAllParked) {
+            return self
+                .barrier(view)
+                .any(|(_, slot)| slot.parked_at(self.generation));
+        }
+        let unseen = |slot: &Slot<'_>| {
+            let may_run = |pod: &PodFact| {
+                pod.running
+                    || pod
+                        .node
+                        .as_ref()
+                        .is_some_and(|node| !observed.heard_nodes.contains(node))
+            };
+            !mutants::is(Mutant::IgnoreUnseenPods)
+                && slot.counts()
+                && slot.current.is_none()
+                && (slot.worker.rung == Rung::Process || slot.ended.is_none())
+                && slot.worker.pods.iter().any(may_run)
+        };
+        self.stages_are_there(observed, view)
+            && !view.slots.values().any(unseen)
+            && self.barrier(view).all(|(identity, slot)| {
+                slot.parked_at(self.generation) && !self.escalation.condemns(identity)
+            })
+    }
+
+    /// Whether each stage that has started has Jobs, or has finished.
+    pub(super) fn stages_are_there(&self, observed: &Observed, view: &View<'_>) -> bool {
+        self.started.iter().all(|stage| {
+            mutants::is(Mutant::ForgetDeletedJobs)
+                || observed.finished_stages.contains(stage)
+                || view.slots.values().any(|slot| slot.worker.stage == *stage)
+        })
+    }
+
+    pub(super) fn release(&mut self, view: &View<'_>, now: UnixNanos, deadline: UnixNanos) {
+        let parked: Vec<_> = self
+            .barrier(view)
+            .filter_map(|(identity, slot)| Some((identity, slot.current?.0)))
+            .collect();
+        let stopped_at = self.barrier(view).filter_map(|(_, slot)| slot.stopped_at()).max();
+        let seats = parked
+            .iter()
+            .map(|(identity, incarnation)| ((*identity).clone(), (*incarnation).clone()))
+            .collect();
+        let replaced = parked
+            .iter()
+            .filter(|(identity, incarnation)| self.is_in_another_pod(identity, incarnation))
+            .count();
+        if let Some(timeline) = &mut self.timeline {
+            timeline.stopped_at = stopped_at.unwrap_or_default();
+            timeline.released_at = now;
+            timeline.workers = parked.len();
+            timeline.replaced = replaced;
+        }
+        if replaced > 0 {
+            self.rung = self.rung.max(Some(Rung::Pod));
+        }
+        self.newcomers = parked
+            .iter()
+            .filter(|(identity, incarnation)| {
+                self.newcomers.contains(*identity) || self.seats.get(*identity) != Some(*incarnation)
+            })
+            .map(|(identity, _)| (*identity).clone())
+            .collect();
+        self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
+        self.seats = seats;
+        self.held.clear();
+        self.backoff.released(now);
+        self.apart.released(now);
+        self.state = State::Releasing { deadline };
+    }
+}

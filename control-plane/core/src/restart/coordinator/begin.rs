@@ -1,0 +1,172 @@
+//! How a restart begins: after a failure, where one is asked for, and by making the Jobs anew.
+
+use lockstep_mutants::{self as mutants, Mutant};
+
+use super::super::view::View;
+use super::super::{Announcement, Cause, Observed, Output, Reason, Rung, Scope, Timeline, UnixNanos};
+use super::{Coordinator, State};
+
+impl Coordinator {
+    /// Acts on failures, the earliest first. Whether that concerns the whole group.
+    pub(super) fn act_on(
+        &mut self,
+        failures: Vec<Cause>,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) -> bool {
+        let alone = |cause: &Cause| {
+            let identity = cause.identity.as_ref();
+            let slot = identity.and_then(|identity| view.slots.get(identity));
+            slot.is_some_and(|slot| slot.worker.scope == Scope::Worker) && !mutants::is(Mutant::StopPeersToo)
+        };
+        if let Some(cause) = failures.iter().find(|cause| !alone(cause)) {
+            self.restart(cause.clone(), observed, view, now, out);
+            return true;
+        }
+        if let Some(cause) = self.outgrown(view) {
+            self.stop(cause, observed, view, now, out);
+            return true;
+        }
+        for cause in failures {
+            if self.apart.room() == 0 {
+                break;
+            }
+            if self.is_exhausted(&cause, observed, out) {
+                return true;
+            }
+            self.restart_alone(cause, observed, view, now, out);
+        }
+        false
+    }
+
+    /// Fails the group where maxRestarts is used up.
+    pub(super) fn is_exhausted(&mut self, cause: &Cause, observed: &Observed, out: &mut Output) -> bool {
+        if self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts) {
+            return false;
+        }
+        self.cause = Some(cause.clone());
+        self.state = State::Failed;
+        let cause = cause.clone();
+        out.announcements.push(Announcement::Exhausted { cause });
+        true
+    }
+
+    /// Begins a counted restart, unless maxRestarts is used up.
+    pub(super) fn restart(
+        &mut self,
+        cause: Cause,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        if self.is_exhausted(&cause, observed, out) {
+            return;
+        }
+        self.counter += 1;
+        let longest = match view.rung() {
+            Rung::Process => observed.policy.max_backoff_ms,
+            // Kubelet makes containers wait itself.
+            _ => 0,
+        };
+        self.backoff.failed(&cause, longest, now);
+        self.escalate(&cause, observed, view, now, out);
+        self.stop(cause, observed, view, now, out);
+    }
+
+    /// Acts on a request for a restart, once. It is no failure: it counts for nothing, and where workers are being restarted or made anew
+    /// anyway, or none has started yet, it is fulfilled already.
+    pub(super) fn hear_request(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        let Some(token) = &observed.manual_request else {
+            return;
+        };
+        if self.handled_request.as_ref() == Some(token)
+            || matches!(self.state, State::Failed | State::Recovering { .. })
+        {
+            return;
+        }
+        self.handled_request = Some(token.clone());
+        let mut slots = view.slots.iter();
+        let runs = slots.any(|(identity, slot)| slot.running_at(self.wanted(identity)));
+        if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
+            self.counter += u32::from(mutants::is(Mutant::CountRequests));
+            self.stop(Self::cause_of(Reason::ManualRequest), observed, view, now, out);
+        }
+    }
+
+    /// Begins a restart, in place where that is possible.
+    pub(super) fn stop(
+        &mut self,
+        cause: Cause,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        self.timeline = Some(Timeline {
+            failed_at: cause.at.unwrap_or(now),
+            detected_at: now,
+            ..Timeline::default()
+        });
+        if view.has_done_work_in_unfinished_stage() {
+            self.recreate(
+                Cause {
+                    reason: Reason::WorkDone,
+                    ..cause
+                },
+                now,
+                out,
+            );
+            return;
+        }
+        self.raise();
+        self.rung = Some(view.rung());
+        self.state = State::Stopping {
+            deadline: now.plus_millis(observed.policy.timeout_ms),
+        };
+        self.cause = Some(cause.clone());
+        out.announcements.push(Announcement::Restarting {
+            scope: Scope::Group,
+            generation: self.generation,
+            cause,
+        });
+    }
+
+    /// Falls back to making the Jobs anew. Not counted here: the restart that led to it was.
+    pub(super) fn recreate(&mut self, cause: Cause, now: UnixNanos, out: &mut Output) {
+        self.raise();
+        self.forget_workers();
+        let timeline = self.timeline.get_or_insert_with(|| Timeline {
+            detected_at: now,
+            failed_at: now,
+            ..Timeline::default()
+        });
+        timeline.written_at = UnixNanos::default();
+        self.rung = Some(Rung::Recreate);
+        self.state = State::Recreating;
+        self.cause = Some(cause.clone());
+        out.announcements.push(Announcement::Recreating {
+            generation: self.generation,
+            cause,
+        });
+    }
+
+    pub(super) fn cause_of(reason: Reason) -> Cause {
+        Cause {
+            reason,
+            identity: None,
+            pod: String::new(),
+            node: String::new(),
+            exit: None,
+            at: None,
+        }
+    }
+}
