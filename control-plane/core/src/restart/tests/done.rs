@@ -1,0 +1,117 @@
+//! Workers that are done: nobody waits for them, their work is not run again, and what only looks like it is no end.
+
+use super::world::World;
+use crate::restart::{Announcement, Exit, Generation, Phase, Reason, UnixNanos};
+
+#[test]
+fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
+    let mut world = World::running(2, 3);
+    world.set_phase(0, Phase::Done);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn a_finished_stage_is_left_alone() {
+    let mut world = World::running(2, 3);
+    let extra = crate::restart::Worker {
+        stage: "init".into(),
+        completed: true,
+        ..Default::default()
+    };
+    world.observed.workers.insert(
+        crate::restart::Identity {
+            job: "js-init-0".into(),
+            index: 0,
+            container: "c".into(),
+        },
+        extra,
+    );
+    world.observed.finished_stages.insert("init".into());
+    world.fail(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
+
+#[test]
+fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
+    let mut world = World::running(2, 3);
+    // An evicted worker answers SIGTERM with exit 0; Kubernetes does not count that and replaces the pod.
+    let (old, report) = world.current(0);
+    world.report(
+        &old,
+        0,
+        Phase::Lost(Exit { code: 0, signal: 0 }),
+        report.generation,
+    );
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.lose_pod(0);
+    let replacement = world.pod(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.starts[&replacement], 1);
+    assert_eq!(world.coordinator.generation(), Generation(1));
+}
+
+#[test]
+fn exit_0_is_not_done_where_kubelet_starts_the_container_again() {
+    for phase in [Phase::Done, Phase::Lost(Exit { code: 0, signal: 0 })] {
+        for leader_changes in [false, true] {
+            // A probe has failed, and the worker answers kubelet's SIGTERM with 0.
+            let mut world = World::running(3, 3);
+            world.set_phase(0, phase);
+            world.settle();
+            assert_eq!((world.restarts(), world.coordinator.state_name()), (0, "InSync"));
+            let next = world.container(0);
+            if leader_changes {
+                world.new_leader(2);
+            }
+            world.step();
+            assert_eq!(world.coordinator.state_name(), "Stopping", "{phase:?}");
+            let Some(Announcement::Restarting { cause, .. }) = world.announcements.last() else {
+                panic!("{:?}", world.announcements)
+            };
+            assert_eq!(cause.reason, Reason::ContainerLost);
+
+            // The daemon of the new container is away for a moment: nothing is done by that.
+            let (_, report) = world.current(0);
+            world.settle();
+            assert_eq!((world.restarts(), world.coordinator.state_name()), (1, "InSync"));
+            world.report(&next, 0, Phase::Unlinked, Generation(1));
+            world.settle();
+            world.report(&next, 0, Phase::Running, Generation(1));
+            world.fail(1);
+            world.settle();
+            assert_eq!((world.restarts(), world.recreations), (2, 0), "{report:?}");
+            assert_eq!(world.current(0).1.phase, Phase::Running);
+        }
+    }
+}
+
+#[test]
+fn a_container_of_before_does_not_make_done_work_undone() {
+    let mut world = World::running(2, 3);
+    let (lost, report) = world.current(0);
+    world.report(
+        &lost,
+        0,
+        Phase::Lost(Exit { code: 137, signal: 9 }),
+        report.generation,
+    );
+    let next = world.container(0);
+    world.settle();
+    assert_eq!(world.restarts(), 1);
+    world.set_phase(0, Phase::Done);
+    // The node's clock was set back meanwhile.
+    world.observed.reports.get_mut(&next).unwrap().since = UnixNanos(1);
+    world.settle();
+    world.settle();
+    assert_eq!((world.restarts(), world.recreations), (1, 0));
+    assert_eq!(world.coordinator.state_name(), "InSync");
+}

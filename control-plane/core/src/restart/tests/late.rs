@@ -1,0 +1,123 @@
+//! What takes too long, and what is made to wait: `inplace-timeout`, recreations, and back-off.
+
+use super::world::World;
+use crate::restart::{Announcement, Generation, Phase, Rung};
+
+#[test]
+fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_made_anew() {
+    let mut world = World::running(2, 3);
+    world.set_phase(1, Phase::Unlinked);
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.tick(60_000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.recreations, 1);
+    assert_eq!(
+        world.observed.durable.counter, 1,
+        "the fall back is not counted again"
+    );
+
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    assert!(
+        world.phases().iter().all(|phase| *phase == Phase::Parked),
+        "new workers wait while an old pod lives"
+    );
+    world.observed.old_pods = 0;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+    assert_eq!(world.coordinator.generation(), Generation(2));
+    assert!(matches!(
+        world.announcements.last(),
+        Some(Announcement::Restarted {
+            rung: Rung::Recreate,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn time_without_the_api_server_does_not_count() {
+    let mut world = World::running(2, 3);
+    world.confirm = false;
+    world.fail(0);
+    world.step();
+    world.obey();
+    world.tick(600_000);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    world.confirm = true;
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.recreations, 0);
+}
+
+#[test]
+fn the_reconciler_may_take_the_generation_for_a_recreation() {
+    let mut world = World::running(2, 3);
+    world.confirm = false;
+    world.fail(0);
+    world.step();
+    world.obey();
+    let mut theirs = world.observed.durable.clone();
+    theirs.generation = Generation(1);
+    theirs.counter = 1;
+    theirs.started.clear();
+    theirs.phase = crate::restart::DurablePhase::Recreating;
+    world.confirm_write(theirs);
+    world.confirm = true;
+    world.settle();
+    assert_eq!(
+        world.coordinator.state_name(),
+        "Recreating",
+        "the old pods are still there"
+    );
+    world.observed.old_pods = 0;
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.observed.durable.counter, world.recreations), (1, 1));
+}
+
+#[test]
+fn a_worker_that_fails_twice_as_soon_as_it_is_released_is_made_to_wait() {
+    let mut world = World::running(2, 10);
+    for _ in 0..2 {
+        world.fail(0);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+    }
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    let out = world.step();
+    assert!(out.wake_at.is_some());
+    world.tick(1000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.observed.durable.counter, 3);
+}
+
+#[test]
+fn who_parked_in_time_may_go_out_of_sight_while_the_release_waits() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    let out = world.coordinator.step(&world.observed, world.now);
+    world.desired = out.desired;
+    world.obey();
+    // The API server is away for longer than the time-out: nothing becomes durable.
+    world.coordinator.step(&world.observed, world.now);
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    world.tick(120_000);
+    world.set_phase(1, Phase::Unlinked);
+    world.coordinator.step(&world.observed, world.now);
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.set_phase(1, Phase::Parked);
+    world.settle();
+    assert_eq!((world.coordinator.state_name(), world.recreations), ("InSync", 0));
+}
