@@ -16,9 +16,10 @@ const HEAD: &str = "head";
 const WIDEST: u64 = 4;
 
 impl Scenario {
-    /// An eighth of the scenarios with agents in which no worker fails are RayClusters: a head, and groups of workers. `rng` is none that anything else is drawn from.
+    /// An eighth of the scenarios with agents, but for those in which nothing fails but workers, are RayClusters: a head, and groups of workers.
+    /// `rng` is none that anything else is drawn from.
     pub(crate) fn choose_extras(&mut self, rng: &mut Rng) {
-        if rng.below(8) > 0 || self.plain || self.profile != Profile::Calm {
+        if rng.below(8) > 0 || self.plain || self.profile == Profile::Clean {
             return;
         }
         self.elastic = true;
@@ -96,6 +97,13 @@ impl World {
             }
             self.note_return();
         }
+        let let_go = |pod: &&Pod| {
+            let worker = (pod.job.clone(), pod.index);
+            wants(&before, &worker) && !wants(&after, &worker)
+        };
+        let pods = self.api.pods.values().filter(let_go);
+        let pods: Vec<String> = pods.map(|pod| pod.uid.clone()).collect();
+        self.truth.unwanted.extend(pods);
         self.say(|| format!("group {index} is to have {width} workers"));
         self.edit(|jobset, _| *jobset = after);
     }
@@ -106,6 +114,12 @@ impl World {
         jobset.is_none_or(|jobset| wants(jobset, worker))
     }
 
+    /// Whether nobody waits for what runs in this pod: its worker was let go, or was not wanted for a while and has not joined again.
+    pub(crate) fn is_let_go(&self, worker: &Identity, pod: &str) -> bool {
+        let has_left = self.truth.unwanted.contains(pod) && !self.has_joined(worker);
+        has_left || self.truth.let_go.contains(pod) || !self.is_wanted(worker)
+    }
+
     /// A worker is let go: should it be wanted again it comes anew. False: it is not.
     pub(crate) fn lets_go(&mut self, worker: &Identity, pod: &str) -> bool {
         let unwanted = !self.is_wanted(worker);
@@ -113,6 +127,15 @@ impl World {
             self.forget_worker(worker, pod);
         }
         unwanted
+    }
+
+    /// Somebody deletes the pod of a worker that is not wanted any more: a leader that has not heard of that yet takes it for lost.
+    pub(crate) fn note_early_loss(&mut self, pod: &str) {
+        let worker = self.api.pods.get(pod).filter(|pod| pod.deleting.is_none());
+        let worker = worker.map(|pod| (pod.job.clone(), pod.index));
+        if worker.is_some_and(|worker| !self.is_wanted(&worker)) {
+            self.note_pod_loss(pod);
+        }
     }
 
     /// Whether it is known for good that this worker has run, where it is one that may come late.

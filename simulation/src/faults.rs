@@ -253,6 +253,7 @@ impl World {
             Fault::PodDeleted => {
                 let pods: Vec<String> = self.api.pods.keys().cloned().collect();
                 if let Some(uid) = self.rng.pick(&pods).cloned() {
+                    self.note_early_loss(&uid);
                     self.delete_pod(&uid);
                 }
             }

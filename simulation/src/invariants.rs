@@ -43,7 +43,9 @@ pub(crate) struct Truth {
     /// Workers that ran together with all others, at this generation, when they last ended.
     together: BTreeMap<Identity, u64>,
     /// Pods of workers that were let go.
-    let_go: BTreeSet<String>,
+    pub(crate) let_go: BTreeSet<String>,
+    /// Pods whose worker was not wanted for a while.
+    pub(crate) unwanted: BTreeSet<String>,
     /// Containers that were stopped for restarts.
     pub(crate) stops: u32,
     /// When each worker last ended.

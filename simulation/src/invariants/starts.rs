@@ -53,7 +53,7 @@ impl World {
                     .any(|of_all| lower < *of_all && *of_all <= higher)
             };
             // Who was let go is on its way out, and nobody waits for that.
-            let counts = counts && self.is_wanted(&other.identity) && !self.truth.let_go.contains(&other.pod);
+            let counts = counts && !self.is_let_go(&other.identity, &other.pod);
             if counts && let Some(process) = other.processes.values().find(apart) {
                 let what = format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",

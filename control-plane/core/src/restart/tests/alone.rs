@@ -486,6 +486,51 @@ fn a_code_that_fails_the_job_restarts_nobody() {
     assert_eq!(world.observed.durable.counter, 0);
 }
 
+/// Its daemon is new too: it finds at once how the container before has ended, and hears the agent of the present one later.
+#[test]
+fn a_new_leader_does_not_take_a_container_that_was_replaced_long_ago_for_a_failure() {
+    let mut world = running(3, 9);
+    let (before, report) = world.current(1);
+    let killed = Exit { code: 137, signal: 9 };
+    world.report(&before, 1, Phase::Lost(killed), report.generation);
+    world.settle();
+    world.container(1);
+    world.settle();
+    assert!(all_run(&world));
+    let (present, report) = world.current(1);
+    let starts = world.starts.clone();
+    world.observed.reports.remove(&present);
+    world.new_leader(2);
+    world.settle();
+    world.tick(20_000);
+    world.settle();
+    assert_eq!((world.restarts(), world.observed.durable.counter), (1, 1));
+    world.observed.reports.insert(present, report);
+    world.settle();
+    assert_eq!((&world.starts, world.restarts()), (&starts, 1));
+    assert_eq!(generations(&world), [0, 1, 0]);
+}
+
+#[test]
+fn a_new_leader_counts_a_container_that_was_lost_unseen_once_the_next_one_is_there() {
+    let mut world = running(3, 9);
+    world.fail(2);
+    world.settle();
+    let (before, report) = world.current(1);
+    let killed = Exit { code: 137, signal: 9 };
+    world.report(&before, 1, Phase::Lost(killed), report.generation);
+    world.new_leader(2);
+    world.settle();
+    world.tick(20_000);
+    world.settle();
+    assert_eq!(world.observed.durable.counter, 1);
+    world.container(1);
+    world.settle();
+    assert!(all_run(&world));
+    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(generations(&world), [0, 2, 1]);
+}
+
 #[test]
 fn a_request_restarts_all_and_takes_the_next_number() {
     let mut world = running(3, 9);
