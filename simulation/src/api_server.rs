@@ -44,6 +44,8 @@ pub(crate) struct Pod {
     pub(crate) job_uid: String,
     pub(crate) index: u32,
     pub(crate) recreation: i32,
+    /// A gate keeps it from being bound.
+    pub(crate) gated: bool,
     pub(crate) node: Option<usize>,
     pub(crate) phase: PodPhase,
     /// Since when it is being deleted.

@@ -309,6 +309,9 @@ impl World {
         };
         let of_job = name_of(&job.metadata);
         let uid = self.api.uid("pod");
+        let template = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let gates = template.and_then(|pod| pod.scheduling_gates.as_ref());
+        let gated = gates.is_some_and(|gates| !gates.is_empty());
         self.api.put_pod(Pod {
             name: name.map_or_else(|| format!("{of_job}-{index}-{uid}"), str::to_owned),
             uid,
@@ -319,6 +322,7 @@ impl World {
             recreation: label(labels::RESTART_ATTEMPT)
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(0),
+            gated,
             node: None,
             phase: PodPhase::Pending,
             deleting: None,
@@ -384,7 +388,7 @@ impl World {
             .api
             .pods
             .values()
-            .filter(|pod| pod.node.is_none() && pod.deleting.is_none() && !pod.is_terminal())
+            .filter(|pod| pod.node.is_none() && !pod.gated && pod.deleting.is_none() && !pod.is_terminal())
             .map(|pod| pod.uid.clone())
             .collect();
         if waiting.is_empty() {
@@ -395,8 +399,17 @@ impl World {
             return;
         }
         for uid in waiting {
-            let node = self.rng.pick(&nodes).copied();
-            self.api.change_pod(&uid, |pod| pod.node = node);
+            let roomy: Vec<usize> = nodes
+                .iter()
+                .copied()
+                .filter(|node| self.has_room(*node))
+                .collect();
+            if let Some(node) = self.rng.pick(&roomy).copied() {
+                self.api.change_pod(&uid, |pod| pod.node = Some(node));
+            } else {
+                // For nodes that come back.
+                self.poke_controllers(5 * SEC);
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use lockstep_proto::node::v1 as pb;
 
 use crate::api_server::Fate;
 use crate::faults::Fault;
+use crate::gang_task::GangRequest;
 use crate::pods::PodRequest;
 use crate::time::Time;
 
@@ -134,6 +135,23 @@ pub(crate) enum Event {
     Planned {
         replica: ReplicaIndex,
         life: u32,
+        done: bool,
+    },
+    GangStep {
+        replica: ReplicaIndex,
+        life: u32,
+        due: Time,
+    },
+    GangRequest {
+        replica: ReplicaIndex,
+        life: u32,
+        request: Box<GangRequest>,
+        fate: Fate,
+    },
+    GangAnswered {
+        replica: ReplicaIndex,
+        life: u32,
+        known: Option<Arc<JobSet>>,
         done: bool,
     },
 

@@ -117,16 +117,19 @@ impl World {
     /// Whether nobody waits for what runs in this pod: its worker was let go, or was not wanted for a while and has not joined again.
     pub(crate) fn is_let_go(&self, worker: &Identity, pod: &str) -> bool {
         let has_left = self.truth.unwanted.contains(pod) && !self.has_joined(worker);
-        has_left || self.truth.let_go.contains(pod) || !self.is_wanted(worker)
+        let is_deleting = self.api.pods.get(pod).is_some_and(|pod| pod.deleting.is_some());
+        // Of before a suspension: its gang has not come together again since, or it may come late and has not joined again.
+        let of_before = is_deleting && (self.waits_for_gang(worker) || !self.has_joined(worker));
+        has_left || of_before || self.truth.let_go.contains(pod) || !self.is_wanted(worker)
     }
 
-    /// A worker is let go: should it be wanted again it comes anew. False: it is not.
+    /// A worker is let go: should it be wanted again it comes anew. The same where its gang has not come together, and nobody works. False: neither.
     pub(crate) fn lets_go(&mut self, worker: &Identity, pod: &str) -> bool {
         let unwanted = !self.is_wanted(worker);
         if unwanted {
             self.forget_worker(worker, pod);
         }
-        unwanted
+        unwanted || self.waits_for_gang(worker)
     }
 
     /// Somebody deletes the pod of a worker that is not wanted any more: a leader that has not heard of that yet takes it for lost.
@@ -143,6 +146,7 @@ impl World {
         let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
         let place = format!("{}/{}", worker.0, worker.1);
         let of_head = worker.0.split('-').nth(1) == Some(HEAD);
-        !self.scenario.elastic || of_head || durable.is_some_and(|durable| durable.joined.contains(&place))
+        let may_come_late = self.scenario.elastic && !of_head || self.may_stay_away(worker);
+        !may_come_late || durable.is_some_and(|durable| durable.joined.contains(&place))
     }
 }

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     DeleteJobSet,
     /// Of a RayCluster.
     Scale,
+    /// Others come to a node, or leave it.
+    Crowd,
 }
 
 const OF_LOCKSTEP: &[Fault] = &[
@@ -118,6 +120,8 @@ impl World {
         };
         if self.scenario.elastic && self.rng.percent(20) {
             self.fault(Fault::Scale);
+        } else if self.scenario.gang.is_some() && self.rng.percent(20) {
+            self.fault(Fault::Crowd);
         } else if let Some(fault) = self.rng.pick(among).copied() {
             self.fault(fault);
         }
@@ -307,6 +311,7 @@ impl World {
             }
             Fault::DeleteJobSet => self.delete_jobset(),
             Fault::Scale => self.scale(),
+            Fault::Crowd => self.crowd(node),
         }
     }
 
@@ -419,6 +424,7 @@ impl World {
             self.note_wish();
             self.edit(|jobset, _| jobset.spec.suspend = Some(false));
         }
+        self.settle_room();
         self.poke_controllers(MS);
         self.queue.push(self.now + 5 * SEC, Event::Check);
     }

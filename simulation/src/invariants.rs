@@ -64,6 +64,8 @@ pub(crate) struct Truth {
     pub(crate) alone: u32,
     /// Those of these that somebody has asked for.
     pub(crate) requested: u32,
+    /// The JobSet was suspended: what was released before may start a moment later.
+    was_suspended: bool,
     stages: u32,
     calm: u32,
     /// Group writes and starts at the last look.
@@ -84,6 +86,7 @@ impl World {
         let timeout = jobset.in_place_timeout().unwrap_or_default();
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         self.truth.longest_timeout = self.truth.longest_timeout.max(timeout);
+        self.truth.was_suspended |= jobset.is_suspended();
         self.truth.stages = u32::try_from(jobset.spec.replicated_jobs.len()).unwrap_or(0);
     }
 

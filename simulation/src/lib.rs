@@ -12,6 +12,8 @@ mod daemon;
 mod event;
 mod extras;
 mod faults;
+mod gang_task;
+mod gangs;
 mod group;
 mod invariants;
 mod kubelet;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use lockstep_api::{JobSet, JobSetStatus};
+use lockstep_core::gang::GangPod;
 use lockstep_core::plan::Change;
 use lockstep_core::{Observed, Plan};
 
@@ -52,7 +53,14 @@ impl World {
             return;
         };
         let (jobs, unconfirmed) = at.cache.completed_jobs(now);
-        let observed = Observed::new(Arc::clone(&jobset), jobs, Vec::new(), Timestamp::default());
+        let mut observed = Observed::new(Arc::clone(&jobset), jobs, Vec::new(), Timestamp::default());
+        if jobset.spec.gang.is_some() {
+            let pods = at.cache.pods.values();
+            let pods = pods.filter(|pod| pod.jobset_uid.as_deref() == Some(jobset.uid_str()));
+            observed.gang_pods = pods
+                .filter_map(|pod| GangPod::of(pod, jobset.restarts()))
+                .collect();
+        }
         let mut plan = lockstep_core::reconcile::plan(&observed);
         let mut look_again = unconfirmed.then_some(LOOK_AGAIN);
         let only_counts = plan.events.is_empty()

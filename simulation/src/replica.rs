@@ -11,6 +11,7 @@ use lockstep_core::restart::Epoch;
 
 use crate::api_server::{Change, KINDS, version_of};
 use crate::event::{Event, ReplicaIndex};
+use crate::gang_task::GangTask;
 use crate::group::Group;
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
@@ -55,6 +56,7 @@ pub(crate) struct Leader {
     pub(crate) look_again: bool,
     pub(crate) failures: u32,
     pub(crate) counts_held_since: Option<Time>,
+    pub(crate) gangs: GangTask,
 }
 
 /// What the watches have shown, completed by what this process has written.
@@ -249,9 +251,11 @@ impl World {
             look_again: false,
             failures: 0,
             counts_held_since: None,
+            gangs: GangTask::default(),
         });
         self.poke_group(replica);
         self.poke_reconciler(replica, MS);
+        self.poke_gangs();
     }
 
     /// Lets the watches of a replica show what is in the log.
@@ -297,9 +301,10 @@ impl World {
         self.replicas[replica].cache.read(&self.api.log, kind, upto);
         if self.replicas[replica].leader.is_some() {
             self.poke_group(replica);
-            if kind < 2 {
+            if kind < 2 || self.scenario.gang.is_some() {
                 self.poke_reconciler(replica, MS);
             }
+            self.poke_gangs();
         }
     }
 }

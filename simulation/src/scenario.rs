@@ -12,6 +12,7 @@ use lockstep_api::{
     StartupPolicyOrder, annotations,
 };
 
+use crate::gangs::Room;
 use crate::rng::Rng;
 use crate::time::{SEC, Time};
 
@@ -54,6 +55,8 @@ pub(crate) struct Scenario {
     pub(crate) mute_percent: u64,
     /// Whether the JobSet is that of a RayCluster, whose workers may come late and go.
     pub(crate) elastic: bool,
+    /// Where the JobSet is a gang, or several: how much room there is.
+    pub(crate) gang: Option<Room>,
     /// Whether the workers have no agents: their containers are restarted.
     pub(crate) plain: bool,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
@@ -150,6 +153,7 @@ impl Scenario {
             mute_percent: 0,
             plain: false,
             elastic: false,
+            gang: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
         }

@@ -56,6 +56,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
     pub(crate) truth: Truth,
+    /// Pods that others have on each node.
+    pub(crate) taken: Vec<u64>,
     pub(crate) faults_on: bool,
     pub(crate) violation: Option<String>,
     pub(crate) finished: bool,
@@ -73,6 +75,7 @@ impl World {
         scenario.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
         scenario.choose_kind(&mut Rng::new(seed.rotate_left(16) ^ 2));
         scenario.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
+        scenario.choose_gang(&mut Rng::new(seed.rotate_left(8) ^ 4));
         let mut world = Self {
             rng,
             now: 0,
@@ -89,6 +92,7 @@ impl World {
             network: Network::default(),
             streams: BTreeMap::new(),
             truth: Truth::default(),
+            taken: vec![0; scenario.nodes],
             faults_on: true,
             violation: None,
             finished: false,
@@ -112,6 +116,9 @@ impl World {
         for node in 0..self.nodes.len() {
             let at = self.rng.span(0, 200 * MS);
             self.queue.push(at, Event::DaemonStart { node });
+        }
+        for node in 0..self.nodes.len() {
+            self.crowd(node);
         }
         self.queue.push(scenario.faults.0, Event::NextFault);
     }
@@ -194,7 +201,9 @@ impl World {
             | Event::GroupStep { replica, life, .. }
             | Event::Reconcile { replica, life, .. }
             | Event::GroupWritten { replica, life, .. }
-            | Event::Planned { replica, life, .. } => self.thaws(*replica, *life),
+            | Event::Planned { replica, life, .. }
+            | Event::GangStep { replica, life, .. }
+            | Event::GangAnswered { replica, life, .. } => self.thaws(*replica, *life),
             Event::Up { stream, .. } => {
                 let stream = self.streams.get(stream)?;
                 self.thaws(stream.replica, stream.replica_life)
@@ -288,6 +297,21 @@ impl World {
             Event::Planned { replica, life, done } if self.replica_lives(replica, life) => {
                 self.planned(replica, done)
             }
+            Event::GangStep { replica, life, due } if self.replica_lives(replica, life) => {
+                self.gang_step(replica, due)
+            }
+            Event::GangRequest {
+                replica,
+                life,
+                request,
+                fate,
+            } => self.gang_request((replica, life), *request, fate),
+            Event::GangAnswered {
+                replica,
+                life,
+                known,
+                done,
+            } if self.replica_lives(replica, life) => self.gang_answered(replica, known, done),
             Event::Controllers => self.controllers(),
             Event::Kubelet { node, life, pod } if self.node_lives(node, life) => self.kubelet(node, &pod),
             Event::CreateContainer { node, life, pod } if self.node_lives(node, life) => {

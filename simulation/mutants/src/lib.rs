@@ -67,6 +67,8 @@ mutants! {
     CountAwaited,
     /// Coordinator: workers that may come late are waited for like others.
     ExtrasAreExpected,
+    /// Coordinator: workers start before the minimum of their gang is bound.
+    StartPartOfGang,
     /// Control plane: that a daemon is gone is no news to the groups of its workers.
     MissUnlinked,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.

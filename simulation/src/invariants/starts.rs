@@ -70,6 +70,16 @@ impl World {
                 return self.violate(what);
             }
         }
+        let is_present = self
+            .api
+            .jobset
+            .as_ref()
+            .is_some_and(|jobset| jobset.restarts() == recreation);
+        if is_present && !self.truth.was_suspended && self.waits_for_gang(&identity) {
+            return self.violate(format!(
+                "{identity:?} starts before the minimum of its gang is bound"
+            ));
+        }
         let of_all = generation == 0 || self.truth.of_all.contains(&generation);
         if !of_all && !self.is_restarted_alone(&identity) {
             return self.violate(format!(

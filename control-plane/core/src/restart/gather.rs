@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
+use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{
     EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalAction, TerminalRule, UnixNanos, Worker,
@@ -203,7 +204,7 @@ fn stage(
 
 /// Whether the workers of a replicatedJob may work: it has no gang to wait for, or the gang has been bound.
 fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bool {
-    if jobset.spec.gang.is_none() {
+    if jobset.spec.gang.is_none() || mutants::is(Mutant::StartPartOfGang) {
         return true;
     }
     let name = gang::gang_name(jobset, &replicated.name);
