@@ -8,7 +8,9 @@ use kube::Client;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
-use lockstep_core::ray::job::{JobPlan, ObservedJob, Ray, Recalled, is_begun, plan, question, recall};
+use lockstep_core::ray::job::{
+    JobPlan, ObservedJob, Ray, Recalled, head_failures, is_begun, plan, question, recall,
+};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
@@ -61,12 +63,19 @@ impl Reconciler {
                 submitter = apply::get(&self.client, namespace, job.name()).await?;
             }
         }
-        let jobset = cluster.as_ref().and_then(|cluster| {
+        let key = cluster.as_ref().map(|cluster| {
             let name = names::jobset(cluster.name(), &cluster.spec);
-            self.stores
-                .jobset(&ObjectRef::new(&name).within(namespace))
-                .map(Arc::new)
+            ObjectRef::new(&name).within(namespace)
         });
+        let jobset = key.as_ref().and_then(|key| self.stores.jobset(key));
+        let head_failures = match (&key, &jobset) {
+            (Some(key), Some(jobset)) if head_counts(job) => {
+                let pods = self.stores.pods_of(key);
+                let pods = pods.iter().map(|pod| &pod.summary);
+                head_failures(jobset, &self.stores.jobs_of(key), pods)
+            }
+            _ => 0,
+        };
         let ray = match question(job) {
             Some((address, id)) if cluster.is_some() => self.dashboards.ask(address, &id).await,
             Some(_) => Ray::Unreachable,
@@ -79,7 +88,8 @@ impl Reconciler {
             job: Arc::clone(job),
             is_behind,
             cluster,
-            jobset,
+            jobset: jobset.map(Arc::new),
+            head_failures,
             ray,
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             watched_since: self.since,
@@ -195,6 +205,15 @@ impl Reconcile for Reconciler {
     fn gone(&self, namespace: &str, name: &str) {
         self.ledger.gone(namespace, name);
     }
+}
+
+/// Whether the job's next step may follow from what becomes of the head's pods.
+fn head_counts(job: &RayJob) -> bool {
+    let phase = job
+        .status
+        .as_ref()
+        .and_then(|status| status.job_deployment_status.as_ref());
+    matches!(phase, Some(Phase::Initializing | Phase::Retrying))
 }
 
 /// Whether the job's next step follows from what is not there: a cluster or a submitter that is gone, or a Job's name that is free.

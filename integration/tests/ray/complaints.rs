@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobStatus, conditions};
 use lockstep_api::{JobSet, annotations};
 use lockstep_integration::harness::eventually;
@@ -24,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(kuberay_3903_a_head_that_was_away_and_is_another_ends_the_attempt),
         case!(kuberay_4199_the_head_is_enough),
         case!(kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for),
+        case!(kuberay_4637_a_head_that_never_starts_fails_the_job),
         case!(kuberay_4971_each_retry_keeps_the_pods),
         case!(kuberay_5211_the_next_attempt_waits_for_another_ray),
     ]
@@ -91,6 +92,39 @@ async fn kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for(scene: Sce
     .await?;
     ray_is(&seen, "s0");
     submits(&scene).await?;
+    Ok(())
+}
+
+/// Plays a kubelet that will not have the head's pods.
+async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Result<()> {
+    create(&scene, rayjob(1, json!({"backoffLimit": 1}))).await?;
+    let refused = Patch::Merge(json!({"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}));
+    let pods = scene.api::<Pod>();
+    let ended = eventually("the job has failed", PATIENCE * 2, async || {
+        for pod in scene.ray_pods("head").await? {
+            let gone = pods
+                .patch_status(&pod.name_any(), &PatchParams::default(), &refused)
+                .await;
+            ensure!(gone.is_ok(), "it went meanwhile");
+        }
+        let seen = status(&scene).await?;
+        ensure!(seen.job_deployment_status == Some(Phase::Failed), "{seen:?}");
+        Ok(seen)
+    })
+    .await?;
+    ensure!(
+        (ended.reason.as_str(), ended.failed, ended.num_retries) == ("SubmissionFailed", 2, 1)
+            && ended.message.contains("the head has failed"),
+        "{ended:?}"
+    );
+    // Each attempt on a cluster of its own, and none beside another.
+    let clusters = scene
+        .api::<RayCluster>()
+        .list(&ListParams::default())
+        .await?
+        .items;
+    let names: Vec<String> = clusters.iter().map(ResourceExt::name_any).collect();
+    ensure!(names == [ended.ray_cluster_name], "{names:?}");
     Ok(())
 }
 

@@ -7,13 +7,10 @@ use lockstep_api::ray::{
     VERSION, conditions, keys,
 };
 
-use super::{Draft, POLL, Ray};
+use super::{Draft, POLL, Ray, SLOWEST};
 use crate::plan::Severity;
 use crate::ray::cluster::is_left_by;
 use crate::ray::submitter;
-
-/// Restarts of the cluster in an attempt, before its head was up, that are forgiven.
-const FORGIVEN: i32 = 3;
 
 impl Draft<'_> {
     pub(super) fn initialize(&mut self) {
@@ -52,9 +49,11 @@ impl Draft<'_> {
             return self.attempt_failed("SubmissionFailed", format!("the cluster has failed: {reason}"));
         }
         if let Some(message) = self.never_starts(cluster) {
-            return self.attempt_failed("SubmissionFailed", message);
+            return self.give_head_up(message);
         }
         if !self.is_ready(cluster) {
+            // What becomes of the head's pods is no change of the cluster.
+            self.look_again(SLOWEST);
             // That it is out of reach says nothing then.
             return self.reached();
         }
@@ -112,34 +111,6 @@ impl Draft<'_> {
                 || status.is_true(conditions::PROVISIONED)
                     && status.ready_worker_replicas >= status.desired_worker_replicas;
             status.is_true(conditions::HEAD_POD_READY) && enough
-        })
-    }
-
-    /// Why a cluster whose head has not come up, however often it was restarted in this attempt, is given up.
-    fn never_starts(&self, cluster: &RayCluster) -> Option<String> {
-        if cluster
-            .status
-            .as_ref()
-            .is_some_and(|status| status.is_true(conditions::HEAD_POD_READY))
-        {
-            return None;
-        }
-        let restarts = self
-            .restarts()
-            .saturating_sub(self.status.restarts_before.unwrap_or(0));
-        (restarts > FORGIVEN)
-            .then(|| format!("the cluster was restarted {restarts} times before the job could be submitted"))
-    }
-
-    /// Restarts of the cluster's pods so far, by whatever cause.
-    pub(super) fn restarts(&self) -> i32 {
-        let jobset = self.observed.jobset.as_ref();
-        let status = jobset.and_then(|jobset| jobset.status.as_ref());
-        status.map_or(0, |status| {
-            let in_place = status.in_place_restart.as_ref();
-            in_place
-                .map_or(0, |in_place| in_place.restarts)
-                .max(status.restarts_count_towards_max)
         })
     }
 

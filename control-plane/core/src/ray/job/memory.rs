@@ -128,6 +128,8 @@ fn kept(status: &RayJobStatus) -> RayJobStatus {
         first_submission_time: None,
         submitter_lost_since: None,
         restarts_before: None,
+        head_failures_before: None,
+        needs_new_cluster: false,
         ray_cluster_status: None,
         conditions: Vec::new(),
         ..status.clone()

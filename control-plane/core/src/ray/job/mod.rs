@@ -19,6 +19,7 @@
 mod end;
 mod follow;
 mod gone;
+mod head;
 mod initialize;
 mod memory;
 mod names;
@@ -35,6 +36,7 @@ use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, Ray
 use serde_json::Value;
 
 pub use gone::Pods;
+pub use head::head_failures;
 pub(super) use initialize::owner;
 pub use memory::{Recalled, recall};
 pub(super) use names::first_cluster;
@@ -66,6 +68,8 @@ pub struct ObservedJob {
     pub jobset: Option<Arc<JobSet>>,
     /// The Job that has the RayJob's name.
     pub submitter: Option<Arc<Job>>,
+    /// How often the cluster's head has failed, as [`head_failures`] counts.
+    pub head_failures: i32,
     /// What the dashboard says.
     pub ray: Ray,
     /// Whether KubeRay's controller runs in this Kubernetes cluster.

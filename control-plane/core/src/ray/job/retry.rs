@@ -38,6 +38,7 @@ impl Draft<'_> {
     /// Whether the next attempt cannot be made on this cluster.
     fn needs_another(&self, cluster: &RayCluster) -> bool {
         self.job.spec.retry_policy == Some(RayJobRetryPolicy::NewCluster)
+            || self.status.needs_new_cluster
             || cluster.is_deleting()
             || failed(cluster).is_some()
             || self.since(self.status.retrying_since.as_ref()) > PATIENCE
@@ -71,7 +72,7 @@ impl Draft<'_> {
 
     fn again(&mut self) {
         self.status.retrying_since = None;
-        self.status.restarts_before = Some(self.restarts());
+        self.forgive();
         self.forget_what_did_not_go();
         self.enter(Phase::Initializing);
     }

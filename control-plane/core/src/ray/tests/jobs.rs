@@ -15,7 +15,11 @@ use lockstep_api::ray::{
 };
 
 use super::*;
-use crate::ray::job::{FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, plan, question, recall};
+use crate::observed::AgentPod;
+use crate::pod::PodSummary;
+use crate::ray::job::{
+    FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, head_failures, plan, question, recall,
+};
 
 /// A RayJob `ns/rj` on the cluster of the other tests, changed by a merge of its spec.
 pub(super) fn rayjob(spec: Value) -> RayJob {
@@ -36,6 +40,7 @@ struct Stage {
     cluster: Option<RayCluster>,
     jobset: Option<JobSet>,
     submitter: Option<Job>,
+    head_failures: i32,
     ray: Ray,
     seconds: i64,
     kuberay: bool,
@@ -57,6 +62,7 @@ impl Stage {
             cluster: None,
             jobset: None,
             submitter: None,
+            head_failures: 0,
             ray: Ray::Unasked,
             seconds: 0,
             kuberay: false,
@@ -78,6 +84,7 @@ impl Stage {
             cluster: self.cluster.clone().map(Arc::new),
             jobset: self.jobset.clone().map(Arc::new),
             submitter: self.submitter.clone().map(Arc::new),
+            head_failures: self.head_failures,
             kuberay: self.kuberay,
             watched_since: at(self.watched_since),
             now: at(self.seconds),
@@ -102,6 +109,7 @@ impl Stage {
         }
         if plan.delete_cluster.is_some() {
             (self.cluster, self.jobset, self.ray) = (None, None, Ray::Unreachable);
+            self.head_failures = 0;
         }
         if let Some(mut cluster) = plan.create_cluster {
             cluster.metadata.uid = Some("uid-rc".to_owned());

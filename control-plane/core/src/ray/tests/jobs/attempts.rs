@@ -154,10 +154,9 @@ fn kuberay_4637_a_head_that_never_starts_fails_the_job() {
     restarted(&mut stage, 3);
     assert_eq!(stage.phase(), Phase::Initializing);
     restarted(&mut stage, 4);
-    assert_eq!(stage.phase(), Phase::Retrying);
-    // The next attempt has a cluster of its own, and its own restarts.
-    stage.wait(181);
+    // The next attempt has a cluster of its own, at once, and its own restarts.
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
+    assert_eq!((stage.status().num_retries, stage.restarts.len()), (1, 0));
     restarted(&mut stage, 4);
     assert_eq!(
         (stage.phase(), stage.status().reason.as_str()),
@@ -168,6 +167,106 @@ fn kuberay_4637_a_head_that_never_starts_fails_the_job() {
         "{}",
         stage.status().message
     );
+}
+
+#[test]
+fn kuberay_4637_a_head_whose_pods_fail_before_they_start_fails_the_job() {
+    let mut stage = Stage::new(json!({"backoffLimit": 1}));
+    stage.settle();
+    for attempt in 1..=2 {
+        stage.head_failures = 3;
+        stage.settle();
+        assert_eq!(
+            (stage.phase(), stage.clusters.len()),
+            (Phase::Initializing, attempt)
+        );
+        assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(15)));
+        stage.head_failures = 4;
+        stage.settle();
+    }
+    let status = stage.status();
+    assert_eq!(
+        (stage.phase(), status.reason.as_str(), status.failed),
+        (Phase::Failed, "SubmissionFailed", 2)
+    );
+    assert!(
+        status.message.contains("the head has failed 4 times"),
+        "{}",
+        status.message
+    );
+    assert!(!status.needs_new_cluster);
+}
+
+#[test]
+fn failures_of_a_head_that_came_up_count_for_the_attempt_that_they_are_of() {
+    let mut stage = Stage::new(json!({"backoffLimit": 1}));
+    stage.settle();
+    stage.head_failures = 3;
+    stage
+        .settle()
+        .head_is_ready()
+        .settle()
+        .session("s0")
+        .says("RUNNING");
+    assert_eq!(stage.phase(), Phase::Running);
+    stage.says("FAILED").session("s1");
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Running, 1));
+    assert_eq!(stage.status().head_failures_before, Some(3));
+    // The head goes before the next attempt is submitted: its first failure.
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.head_failures = 50;
+    stage.says("FAILED");
+    stage.ray = Ray::Reached {
+        session: "s1".to_owned(),
+        job: None,
+    };
+    stage.step();
+    assert_eq!(stage.phase(), Phase::Initializing);
+    stage.cluster.as_mut().unwrap().status = None;
+    stage.head_failures = 51;
+    stage.settle();
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 1));
+}
+
+#[test]
+fn failures_of_a_head_are_those_of_its_job_and_of_the_containers_of_its_present_pod() {
+    let jobset = |uid: &str| {
+        let mut jobset = compile(&cluster(json!({})));
+        jobset.metadata.uid = Some(uid.to_owned());
+        jobset
+    };
+    let job = |name: &str, uid: &str, failed: i32| {
+        let mut job = Job::default();
+        job.metadata.name = Some(name.to_owned());
+        job.metadata.uid = Some(uid.to_owned());
+        let owner = json!([{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "rc", "uid": "uid-js", "controller": true}]);
+        job.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        job.status = Some(JobStatus {
+            failed: Some(failed),
+            ..JobStatus::default()
+        });
+        Arc::new(job)
+    };
+    let pod = |job: &str, restarts: i32, failed: bool| PodSummary {
+        job_uid: Some(job.to_owned()),
+        agent: AgentPod {
+            failed,
+            container_restarts: restarts,
+            ..AgentPod::default()
+        },
+        ..PodSummary::default()
+    };
+    let jobs = [job("rc-small-0", "uid-small", 7), job("rc-head-0", "uid-head", 2)];
+    let pods = [
+        pod("uid-small", 9, false),
+        pod("uid-head", 5, true),
+        pod("uid-head", 1, false),
+    ];
+    assert_eq!(head_failures(&jobset("uid-js"), &jobs, &pods), 3);
+    assert_eq!(head_failures(&jobset("uid-js"), &jobs, []), 2);
+    // A former cluster's.
+    assert_eq!(head_failures(&jobset("uid-another"), &jobs, &pods), 0);
+    assert_eq!(head_failures(&jobset("uid-js"), &jobs[..1], &pods), 0);
 }
 
 #[test]

@@ -15,6 +15,8 @@ pub(super) fn pruned(status: &RayJobStatus) -> RayJobStatus {
         "firstSubmissionTime",
         "submitterLostSince",
         "restartsBefore",
+        "headFailuresBefore",
+        "needsNewCluster",
         "conditions",
     ] {
         status.as_object_mut().unwrap().remove(field);
