@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobStatus, conditions};
 use lockstep_api::{JobSet, annotations};
 use lockstep_integration::harness::eventually;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dashboard;
 use crate::fixture::{Case, case};
@@ -95,18 +95,24 @@ async fn kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for(scene: Sce
     Ok(())
 }
 
-/// Plays a kubelet that will not have the head's pods.
+/// Plays a kubelet that starts a container of the head again and again, and then one that will not have its pods.
 async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Result<()> {
     create(&scene, rayjob(1, json!({"backoffLimit": 1}))).await?;
-    let refused = Patch::Merge(json!({"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}));
-    let pods = scene.api::<Pod>();
-    let ended = eventually("the job has failed", PATIENCE * 2, async || {
-        for pod in scene.ray_pods("head").await? {
-            let gone = pods
-                .patch_status(&pod.name_any(), &PatchParams::default(), &refused)
-                .await;
-            ensure!(gone.is_ok(), "it went meanwhile");
-        }
+    let restarted = json!({"containerStatuses": [{
+        "name": "ray", "image": "none", "imageID": "", "ready": false, "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    }]});
+    eventually("the next attempt", PATIENCE, async || {
+        heads_show(&scene, &restarted).await?;
+        let seen = status(&scene).await?;
+        ensure!(seen.num_retries == 1, "{seen:?}");
+        Ok(())
+    })
+    .await?;
+    // The Job controller takes ever longer between two pods.
+    let refused = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"});
+    let ended = eventually("the job has failed", PATIENCE * 3, async || {
+        heads_show(&scene, &refused).await?;
         let seen = status(&scene).await?;
         ensure!(seen.job_deployment_status == Some(Phase::Failed), "{seen:?}");
         Ok(seen)
@@ -187,6 +193,19 @@ async fn fails(scene: &Scene) -> Result<RayJobStatus> {
 async fn cluster_of(scene: &Scene) -> Result<RayCluster> {
     let name = status(scene).await?.ray_cluster_name;
     Ok(scene.api::<RayCluster>().get(&name).await?)
+}
+
+/// Plays kubelet: the status of the head's pods.
+async fn heads_show(scene: &Scene, status: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"status": status}));
+    for pod in scene.ray_pods("head").await? {
+        let shown = scene
+            .api::<Pod>()
+            .patch_status(&pod.name_any(), &PatchParams::default(), &patch)
+            .await;
+        shown?;
+    }
+    Ok(())
 }
 
 /// UIDs of Ray's pods.
