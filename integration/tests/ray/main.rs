@@ -14,6 +14,7 @@ mod faults;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
 mod job;
+mod kueue;
 mod permissions;
 mod ray;
 #[expect(dead_code, reason = "shared with other tests")]
@@ -31,6 +32,7 @@ fn main() -> std::process::ExitCode {
         job::cases(),
         complaints::cases(),
         faults::cases(),
+        kueue::cases(),
         definitions::cases(),
         cron::cases(),
         admission::cases(),
