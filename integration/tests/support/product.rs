@@ -106,6 +106,12 @@ impl Product {
             .await
     }
 
+    /// Where this machine has a path of a node's.
+    pub(crate) async fn node_path(&self, node: u8, path: &str) -> Result<PathBuf> {
+        self.with_cluster(async |cluster| Ok(cluster.node_path(node, path)?))
+            .await
+    }
+
     /// Adds a node with all that the product needs there, and gives its number.
     pub(crate) async fn add_node(&self) -> Result<u8> {
         let node = self
