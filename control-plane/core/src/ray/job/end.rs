@@ -67,6 +67,9 @@ impl Draft<'_> {
         if status.job_deployment_status == Some(Phase::Retrying) {
             status.job_id = last_id(self.job, status);
             status.session = std::mem::take(&mut status.previous_session);
+            status.num_retries = status.num_retries.saturating_sub(1).max(0);
+            // Its failure is told as that of the job.
+            status.failed = status.failed.saturating_sub(1).max(0);
         }
         let has_ended = has_ended(&status.job_status)
             || matches!(self.ray, Ray::Reached { job: Some(info), .. } if info.has_ended());

@@ -208,7 +208,7 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         draft.plan.add_finalizer = true;
         return draft.plan;
     }
-    if is_live && job.spec.is_suspended() {
+    if is_live && job.spec.is_suspended() && !draft.has_ended_in_time() {
         draft.enter(Phase::Suspending);
         return draft.finish();
     }
@@ -280,7 +280,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Whether Ray says that the job that runs has ended: that is looked at first, however late it is.
+    /// Whether Ray says that the job that runs has ended: that is looked at first, however late it is, and whatever is asked for meanwhile.
     fn has_ended_in_time(&self) -> bool {
         let runs = self.status.job_deployment_status == Some(Phase::Running);
         runs && matches!(

@@ -50,8 +50,10 @@ impl Draft<'_> {
         let jobset = self.observed.jobset.as_deref();
         let before = &self.status.previous_session;
         let is_another = match self.ray {
-            Ray::Reached { session, .. } if before.is_empty() => {
-                !session.is_empty() || jobset.is_some_and(|jobset| has_restarted(jobset, &word))
+            // Which Ray the attempt before belonged to is not known. One that knows it is the same one.
+            Ray::Reached { session, job } if before.is_empty() => {
+                let is_anew = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
+                job.is_none() && (!session.is_empty() || is_anew())
             }
             Ray::Reached { session, .. } => session != before,
             Ray::Unasked | Ray::Unreachable | Ray::Refused(_) | Ray::Failing(_) => false,

@@ -308,6 +308,20 @@ fn a_suspension_deletes_all_and_a_resumption_begins_anew() {
 }
 
 #[test]
+fn a_job_that_is_suspended_when_it_has_ended_has_ended() {
+    let mut stage = running(json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1}));
+    stage.job.spec.suspend = Some(true);
+    stage.says("SUCCEEDED");
+    assert_eq!((stage.phase(), stage.status().succeeded), (Phase::Complete, 1));
+    // While the next attempt is prepared there is something to suspend.
+    let mut stage = running(json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1}));
+    stage.job.spec.suspend = Some(true);
+    stage.says("FAILED");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Suspended, 1));
+    assert!(stage.cluster.is_none() && stage.submitter.is_none());
+}
+
+#[test]
 fn a_job_that_starts_suspended_makes_nothing() {
     let mut stage = Stage::new(json!({"suspend": true, "shutdownAfterJobFinishes": true}));
     stage.settle();

@@ -115,6 +115,27 @@ fn kuberay_1489_ray_that_stays_out_of_reach_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn a_ray_that_knows_the_attempt_before_is_the_same_one_whatever_is_known_of_it() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.ray = Ray::Unreachable;
+    stage.job.status.as_mut().unwrap().session.clear();
+    stage.settle().wait(301);
+    assert_eq!(stage.phase(), Phase::Retrying);
+    stage.ray = Ray::Reached {
+        session: "s0".to_owned(),
+        job: Some(RayInfo {
+            status: "RUNNING".to_owned(),
+            ..RayInfo::default()
+        }),
+    };
+    stage.wait(60);
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
+    // In the end the cluster is given up, with all that runs on it.
+    stage.wait(180);
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
+}
+
+#[test]
 fn ray_that_does_not_answer_is_asked_ever_less_often() {
     let mut stage = running(json!({}));
     stage.ray = Ray::Unreachable;

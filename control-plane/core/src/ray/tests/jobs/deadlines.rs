@@ -29,11 +29,19 @@ fn the_deadline_beats_the_retries_and_stops_the_job() {
 #[test]
 fn the_deadline_holds_while_a_retry_is_prepared() {
     let mut stage = running(json!({"backoffLimit": 5, "activeDeadlineSeconds": 100}));
+    let first = stage.status().job_id.clone();
     stage.says("FAILED").wait(100);
+    let status = stage.status();
     assert_eq!(
-        (stage.phase(), stage.status().reason.as_str()),
+        (stage.phase(), status.reason.as_str()),
         (Phase::Failed, "DeadlineExceeded")
     );
+    // The attempt that was prepared was never made.
+    assert_eq!(
+        (status.num_retries, status.failed, &status.job_id),
+        (0, 1, &first)
+    );
+    assert_eq!(stage.submitted, [first]);
 }
 
 #[test]
