@@ -240,12 +240,12 @@ pub(super) async fn request_restart(
     Ok(())
 }
 
-/// Writes the annotation that stands for what the definition of RayJobs drops of the status, on top of exactly this version.
+/// Writes the annotation that stands for what the definition of RayJobs drops of the status, or takes it away, on top of exactly this version.
 /// Gives the version that it makes.
 pub(super) async fn remember(
     client: &Client,
     job: &RayJob,
-    memory: &str,
+    memory: Option<&str>,
 ) -> Result<Option<String>, RayError> {
     let patch = json!({"metadata": {
         "uid": job.metadata.uid,

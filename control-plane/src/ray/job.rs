@@ -45,7 +45,11 @@ impl Reconciler {
     }
 
     async fn observe(&self, recalled: Recalled) -> Result<ObservedJob, RayError> {
-        let Recalled { job, is_behind } = recalled;
+        let Recalled {
+            job,
+            is_behind,
+            is_whole,
+        } = recalled;
         let job = &job;
         let namespace = job.ns();
         let name = job
@@ -87,6 +91,7 @@ impl Reconciler {
             submitter,
             job: Arc::clone(job),
             is_behind,
+            is_whole,
             cluster,
             jobset: jobset.map(Arc::new),
             head_failures,
@@ -138,6 +143,9 @@ impl Reconciler {
         if let Some(status) = plan.status {
             self.write(job, plan.memory, *status).await?;
         }
+        if plan.forget {
+            apply::remember(client, job, None).await?;
+        }
         for event in plan.events {
             self.ledger.tell(job, event);
         }
@@ -161,7 +169,7 @@ impl Reconciler {
             ..job.clone()
         };
         if let Some(memory) = memory {
-            update.metadata.resource_version = apply::remember(&self.client, job, &memory).await?;
+            update.metadata.resource_version = apply::remember(&self.client, job, Some(&memory)).await?;
         }
         apply::write_status(&self.client, &update).await
     }

@@ -4,7 +4,7 @@
 //! The whole status is written to an annotation in that case, before it is written as the status: whoever dies in between, what is decided
 //! next follows from the annotation. What is shown is brought up to it.
 //!
-//! Where the definition keeps the whole status the annotation is not made, and not believed. Where the dashboard is never stands in it: who
+//! Where the definition keeps the whole status the annotation is not made, not believed, and taken away. Where the dashboard is never stands in it: who
 //! may write annotations, but no status, is not to choose whom the control plane talks to.
 
 use std::sync::Arc;
@@ -24,17 +24,21 @@ pub struct Recalled {
     pub job: Arc<RayJob>,
     /// Whether the status that users see is older than that.
     pub is_behind: bool,
+    /// Whether the definition has kept the whole of the last status.
+    pub is_whole: bool,
 }
 
 /// The RayJob with what its definition has dropped of its status.
 #[must_use]
 pub fn recall(job: &Arc<RayJob>) -> Recalled {
     let shown = job.status.clone().unwrap_or_default();
+    let is_whole = shown.restarts_before.is_some();
     let as_it_is = |job: Arc<RayJob>| Recalled {
         job,
         is_behind: false,
+        is_whole,
     };
-    if shown.restarts_before.is_some() {
+    if is_whole {
         return as_it_is(Arc::clone(job));
     }
     // Somebody else has begun it since: what is shown is newer than what is remembered.
@@ -58,6 +62,7 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     Recalled {
         job: Arc::new(job),
         is_behind,
+        is_whole,
     }
 }
 
@@ -80,8 +85,12 @@ fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     })
 }
 
-/// The value of the annotation that is to be written before this status. `None`: the definition keeps all of it.
-pub(super) fn memory(job: &RayJob, status: &RayJobStatus) -> Option<String> {
+/// The value of the annotation that is to be written before this status. `None`: the definition keeps all of it, as it has `is_whole` kept the
+/// last one.
+pub(super) fn memory(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
+    if is_whole {
+        return None;
+    }
     let is_begun = |status: &&RayJobStatus| status.job_deployment_status.is_some();
     let is_dropped = job
         .status
@@ -103,13 +112,20 @@ pub(super) fn memory(job: &RayJob, status: &RayJobStatus) -> Option<String> {
     Some(json!({"uid": job.uid_str(), "status": status}).to_string())
 }
 
-/// The status in the annotation, if that is about this RayJob: a manifest may be made from another one, with its annotations.
+/// Whether the annotation is there, and about this RayJob. What somebody else has written stays.
+pub(super) fn is_there(job: &RayJob) -> bool {
+    own(job).is_some()
+}
+
+/// The status in the annotation.
 fn read(job: &RayJob) -> Option<RayJobStatus> {
-    let mut memory: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
-    if memory["uid"] != job.uid_str() {
-        return None;
-    }
-    serde_json::from_value(memory["status"].take()).ok()
+    serde_json::from_value(own(job)?["status"].take()).ok()
+}
+
+/// The annotation, if that is about this RayJob: a manifest may be made from another one, with its annotations.
+fn own(job: &RayJob) -> Option<Value> {
+    let memory: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
+    (memory["uid"] == job.uid_str()).then_some(memory)
 }
 
 fn cut(text: &mut String) {

@@ -62,6 +62,8 @@ pub struct ObservedJob {
     pub job: Arc<RayJob>,
     /// Whether the status that users see is older than the job's.
     pub is_behind: bool,
+    /// Whether the status that users see is the whole one.
+    pub is_whole: bool,
     /// The RayCluster that the status names.
     pub cluster: Option<Arc<RayCluster>>,
     /// The JobSet of that cluster.
@@ -150,6 +152,8 @@ pub struct JobPlan {
     pub create_submitter: Option<Box<Job>>,
     /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the status.
     pub memory: Option<String>,
+    /// Take that annotation away.
+    pub forget: bool,
     /// The whole status to write, if it differs from the present one.
     pub status: Option<Box<RayJobStatus>>,
     /// To publish once all is written.
@@ -396,11 +400,15 @@ impl<'a> Draft<'a> {
         }
         self.status.restarts_before.get_or_insert(0);
         let is_news = self.job.status.as_ref() != Some(&self.status);
+        let is_whole = self.observed.is_whole;
         if is_news {
-            self.plan.memory = memory::memory(self.job, &self.status);
+            self.plan.memory = memory::memory(self.job, &self.status, is_whole);
         }
         if is_news || self.observed.is_behind {
             self.plan.status = Some(Box::new(self.status));
+        } else {
+            // It says nothing that the status does not. Each of these writes names the version that the other makes.
+            self.plan.forget = is_whole && memory::is_there(self.job);
         }
         self.plan
     }

@@ -76,11 +76,16 @@ impl Stage {
     }
 
     fn plan(&self) -> JobPlan {
-        let Recalled { job, is_behind } = recall(&Arc::new(self.job.clone()));
+        let Recalled {
+            job,
+            is_behind,
+            is_whole,
+        } = recall(&Arc::new(self.job.clone()));
         plan(&ObservedJob {
             ray: question(&job).map_or(Ray::Unasked, |_| self.ray.clone()),
             job,
             is_behind,
+            is_whole,
             cluster: self.cluster.clone().map(Arc::new),
             jobset: self.jobset.clone().map(Arc::new),
             submitter: self.submitter.clone().map(Arc::new),
@@ -140,6 +145,11 @@ impl Stage {
         if let Some(memory) = plan.memory {
             let annotations = self.job.metadata.annotations.get_or_insert_default();
             annotations.insert(keys::JOB_STATUS.to_owned(), memory);
+        }
+        if plan.forget {
+            assert!(plan.status.is_none(), "two writes of one version");
+            let annotations = self.job.metadata.annotations.as_mut().unwrap();
+            assert!(annotations.remove(keys::JOB_STATUS).is_some());
         }
         if let Some(status) = plan.status {
             self.job.status = Some(match self.is_kuberays {

@@ -181,6 +181,33 @@ fn the_annotation_says_nothing_of_whom_to_talk_to_and_has_an_end() {
 }
 
 #[test]
+fn the_annotation_goes_once_the_definition_keeps_the_status() {
+    let mut stage = runs(json!({"backoffLimit": 1}));
+    stage.says("FAILED");
+    assert!(stage.job.annotation(keys::JOB_STATUS).is_some());
+    // Ours takes the place of KubeRay's. What is dropped already stands in the annotation alone.
+    stage.is_kuberays = false;
+    assert!(!stage.plan().forget);
+    stage.session("s1").says("RUNNING");
+    assert_eq!(stage.job.annotation(keys::JOB_STATUS), None);
+    assert_eq!(
+        (stage.status().num_retries, stage.status().session.as_str()),
+        (1, "s1")
+    );
+    assert_eq!((stage.submitted.len(), stage.clusters.len()), (2, 1));
+    // And the other way round.
+    stage.is_kuberays = true;
+    stage.job.status = Some(pruned(stage.status()));
+    stage.says("FAILED");
+    assert_eq!((stage.phase(), stage.status().failed), (Phase::Failed, 2));
+    // A status that was dropped after all, when the annotation had gone, fails no job.
+    let mut stage = runs(json!({}));
+    stage.job.metadata.annotations = None;
+    stage.says("RUNNING").says("SUCCEEDED");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Complete, 1));
+}
+
+#[test]
 fn a_definition_that_keeps_the_status_has_no_annotation() {
     let mut stage = running(json!({"backoffLimit": 1}));
     stage.says("FAILED").session("s1").says("SUCCEEDED");
