@@ -1,6 +1,7 @@
 //! What is done about a RayJob: each state, each transition, and what KubeRay's users complained of, by the number of the issue.
 
 mod attempts;
+mod crashes;
 mod deadlines;
 mod gone;
 mod last_words;
