@@ -9,6 +9,7 @@ mod crowd;
 mod fixture;
 mod in_order;
 mod pool;
+mod ray;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]
 mod scene;
@@ -19,7 +20,7 @@ mod webhooks;
 use lockstep_integration::cluster::Spec;
 
 fn main() -> std::process::ExitCode {
-    let cases = [start::cases(), crowd::cases()];
+    let cases = [start::cases(), crowd::cases(), ray::cases()];
     let spec = Spec::api_server().with_controllers().with_scheduler();
-    fixture::run(cases.into_iter().flatten().collect(), spec, &[])
+    fixture::run(cases.into_iter().flatten().collect(), spec, &["--ray"])
 }

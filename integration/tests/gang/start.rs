@@ -456,7 +456,7 @@ async fn a_leader_killed_at_any_moment_leaves_a_gang_that_starts(scene: Scene) -
 async fn the_chart_allows_what_gangs_take(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 1).await?;
     let control_plane = pool.scene.control_plane();
-    webhooks::permissions::grant(&pool.scene, &[]).await?;
+    webhooks::permissions::grant(&pool.scene, &["ray.enabled=true"]).await?;
     let file = control_plane.dir().join("gangs.kubeconfig");
     webhooks::permissions::kubeconfig(&pool.scene, &file).await?;
     control_plane.kill().await?;
