@@ -5,8 +5,11 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData as _,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +69,24 @@ impl Ca {
         Self::certify(self.name, &KeyPair::from_pem(&self.key)?, Some(validity))
     }
 
+    /// Whether the certificate can be read, and is of this key.
+    pub(crate) fn is_whole(&self) -> bool {
+        let key = KeyPair::from_pem(&self.key).map(|key| key.subject_public_key_info());
+        let certified = look(&self.cert, |cert| cert.public_key().raw.to_vec());
+        key.is_ok_and(|key| certified == Some(key))
+    }
+
+    /// Whether the certificate has begun by then.
+    pub(crate) fn has_begun(&self, at: Timestamp) -> bool {
+        look(&self.cert, |cert| cert.validity().not_before.timestamp())
+            .is_some_and(|from| from <= at.as_second())
+    }
+
+    /// Whether the certificate has not ended by then.
+    pub(crate) fn lasts_until(&self, at: Timestamp) -> bool {
+        look(&self.cert, |cert| cert.validity().not_after.timestamp()).is_some_and(|to| at.as_second() < to)
+    }
+
     fn certify(name: &'static str, key: &KeyPair, validity: Option<Validity>) -> Result<Self, rcgen::Error> {
         let mut params = Self::params(name)?;
         if let Some(validity) = validity {
@@ -109,4 +130,16 @@ impl Ca {
             key: key.serialize_pem(),
         })
     }
+}
+
+/// Whether this is a certificate in PEM.
+pub(crate) fn is_certificate(pem: &str) -> bool {
+    look(pem, |_| ()).is_some()
+}
+
+/// Looks at a certificate in PEM; nothing where it is none.
+fn look<T>(pem: &str, at: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let (_, cert) = X509Certificate::from_der(&der).ok()?;
+    Some(at(&cert))
 }

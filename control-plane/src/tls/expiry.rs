@@ -34,8 +34,9 @@ fn not_after(certified: &CertifiedKey) -> Option<i64> {
 mod tests {
     use jiff::Timestamp;
 
+    use super::super::Validity;
+    use super::super::ca::Ca;
     use super::super::hub::serving;
-    use super::super::{Ca, Validity};
     use super::*;
 
     #[tokio::test]

@@ -17,8 +17,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
 
-use super::authority::{Authority, CA_CERT, CA_KEY, CA_NAME, SERVING_DAYS};
+use super::authority::{Authority, SERVING_DAYS, TERMS};
 use super::ca::{Ca, Validity};
+use super::rotation::{CA_CERT, CA_KEY};
 
 /// The name in the serving certificate, whatever address the hub is reached at.
 pub const SERVER_NAME: &str = "lockstep-control-plane";
@@ -76,13 +77,13 @@ pub(crate) fn from_dir(dir: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     };
     if cert.exists() && key.exists() {
         let ca = Ca {
-            name: CA_NAME,
+            name: TERMS.name,
             cert: std::fs::read_to_string(&cert).map_err(file(&cert))?,
             key: std::fs::read_to_string(&key).map_err(file(&key))?,
         };
         return serving(&ca, None);
     }
-    let ca = Ca::generate(CA_NAME, None)?;
+    let ca = Ca::generate(TERMS.name, None)?;
     std::fs::create_dir_all(dir).map_err(file(dir))?;
     write_private(&key, &ca.key).map_err(file(&key))?;
     std::fs::write(&cert, &ca.cert).map_err(file(&cert))?;
@@ -143,13 +144,13 @@ impl Cluster {
         // Before the Secret: what another replica publishes after this, of a later one, is not overwritten.
         let published = maps.get_opt(CA_CONFIG_MAP).await.map_err(Box::new)?;
         let (mut secret, mut authority) = present(&secrets, now).await?;
-        // What is known of the next one must have been published before it signs.
+        // Daemons are told of what there is, before anything comes after it.
         let published = publish(&maps, published, &authority).await?;
         if let Some((after, why)) = authority.step(now)? {
-            secret.data = Some(after.to_data());
+            after.put(secret.data.get_or_insert_default());
             match secrets.replace(CA_SECRET, &PostParams::default(), &secret).await {
                 Ok(_) => {
-                    tracing::info!(why, "the hub's authority changes");
+                    tracing::info!(%why, "the hub's authority changes");
                     authority = after;
                     publish(&maps, Some(published), &authority).await?;
                 }
@@ -167,7 +168,7 @@ impl Cluster {
         authority: &Authority,
         now: Timestamp,
     ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
-        let ca = &authority.current;
+        let ca = &authority.rotation.current;
         let is_good =
             |(by, at): &(String, Timestamp)| *by == ca.cert && now.duration_since(*at).as_hours() < 24;
         if self.issued.as_ref().is_some_and(is_good) {
@@ -185,7 +186,7 @@ async fn publish(
     present: Option<ConfigMap>,
     authority: &Authority,
 ) -> Result<ConfigMap, TlsError> {
-    let trusted = authority.trusted();
+    let trusted = authority.rotation.trusted();
     let params = PostParams {
         field_manager: Some("lockstep-control-plane".to_owned()),
         ..PostParams::default()
@@ -231,12 +232,14 @@ async fn present(secrets: &Api<Secret>, now: Timestamp) -> Result<(Secret, Autho
     if let Some(secret) = secrets.get_opt(CA_SECRET).await.map_err(Box::new)? {
         return read(secret);
     }
+    let mut data = BTreeMap::new();
+    Authority::generate(now)?.put(&mut data);
     let secret = Secret {
         metadata: ObjectMeta {
             name: Some(CA_SECRET.to_owned()),
             ..ObjectMeta::default()
         },
-        data: Some(Authority::generate(now)?.to_data()),
+        data: Some(data),
         ..Secret::default()
     };
     match secrets.create(&PostParams::default(), &secret).await {

@@ -7,11 +7,12 @@ mod door;
 pub(crate) mod expiry;
 mod frames;
 mod hub;
+pub(crate) mod rotation;
 mod serving;
 mod shared;
 
 pub(crate) use admission::{Stay, Stranger, Visit};
-pub(crate) use ca::{Ca, Validity};
+pub(crate) use ca::Validity;
 pub(crate) use door::Door;
 pub(crate) use hub::from_dir;
 pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};

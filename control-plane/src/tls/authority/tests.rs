@@ -1,4 +1,4 @@
-//! The whole life of two authorities, and a stream that lives through the change.
+//! When another authority is due, and a stream that lives through the change.
 
 use std::sync::Arc;
 
@@ -13,7 +13,9 @@ use tokio_rustls::client::TlsStream;
 use tokio_stream::StreamExt as _;
 
 use super::*;
+use crate::tls::Validity;
 use crate::tls::hub::serving;
+use crate::tls::rotation::{ANNOUNCED, REMEMBERED};
 use crate::tls::serving::{Certificate, accept, grpc};
 use crate::tls::{Door, SERVER_NAME};
 
@@ -21,65 +23,68 @@ fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
+const fn days(days: i64) -> SignedDuration {
+    SignedDuration::from_hours(24 * days)
+}
+
 /// The same after it was in a Secret, as every other replica sees it.
 fn reread(authority: &Authority) -> Authority {
-    let read = Authority::from_data(&authority.to_data(), Timestamp::UNIX_EPOCH).unwrap();
+    let mut data = BTreeMap::new();
+    authority.put(&mut data);
+    let read = Authority::from_data(&data, Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(read, *authority);
     read
 }
 
 /// Steps at `now`, where there is something to do.
-fn step(authority: &Authority, now: Timestamp) -> Option<Authority> {
-    let after = reread(authority).step(now).unwrap();
-    after.map(|(after, _)| after)
+fn step(authority: &Authority, now: Timestamp) -> Option<(Authority, Change)> {
+    reread(authority).step(now).unwrap()
+}
+
+/// Whether that is all that is done at `now`; goes on with it.
+fn steps(authority: &mut Authority, now: Timestamp, expected: &[Change]) {
+    let mut seen = Vec::new();
+    while let Some((after, change)) = step(authority, now) {
+        *authority = after;
+        seen.push(change);
+    }
+    assert_eq!(seen, expected, "at {now}");
 }
 
 #[test]
-fn one_authority_takes_the_place_of_another_in_three_steps() {
-    let first = Authority::generate(start()).unwrap();
-    assert_eq!(step(&first, start() + days(364)), None);
+fn another_one_is_due_a_year_after_one_began_to_sign() {
+    use Change::{Forgotten, Made, Mended, Signs, Told};
+    let mut authority = Authority::generate(start()).unwrap();
+    steps(&mut authority, start() + days(364), &[]);
+    steps(&mut authority, start() + days(365), &[Made, Told]);
+    steps(&mut authority, start() + days(366), &[Signs]);
+    steps(&mut authority, start() + days(396), &[Forgotten]);
+    steps(&mut authority, start() + days(366 + 364), &[]);
+    steps(&mut authority, start() + days(366 + 365), &[Made, Told]);
 
-    let at = start() + days(365);
-    let announced = step(&first, at).unwrap();
-    assert_eq!(
-        announced.current, first.current,
-        "it does not sign before it is known"
-    );
-    let next = announced.next.clone().unwrap().0;
-    assert_eq!(announced.trusted(), format!("{}{}", first.trusted(), next.cert));
-    assert_eq!(step(&announced, at + SignedDuration::from_hours(23)), None);
-
-    let at = at + days(1);
-    let replaced = step(&announced, at).unwrap();
-    assert_eq!(replaced.current, next);
-    assert_eq!(replaced.trusted(), format!("{}{}", next.cert, first.trusted()));
-    assert_eq!(step(&replaced, at + days(29)), None);
-
-    let at = at + days(30);
-    let forgotten = step(&replaced, at).unwrap();
-    assert_eq!(forgotten.trusted(), next.cert);
-    assert!(!forgotten.to_data().contains_key("next.key"));
-    assert_eq!(step(&forgotten, at), None);
-    // All over again, a year after it began to sign.
-    assert!(step(&forgotten, at + days(365 - 30)).is_some());
+    // A clock that was years ahead when it was made: a year from now, and not from then.
+    let mut early = Authority::generate(start()).unwrap();
+    let before = start() - days(3000);
+    steps(&mut early, before, &[Mended]);
+    steps(&mut early, before + days(364), &[]);
+    steps(&mut early, before + days(365), &[Made, Told]);
 }
 
 #[test]
 fn an_authority_of_before_is_as_old_as_its_secret() {
-    let ca = Ca::generate(CA_NAME, None).unwrap();
-    let data = [(CA_CERT, ca.cert), (CA_KEY, ca.key)];
-    let data: BTreeMap<String, ByteString> = data
-        .into_iter()
-        .map(|(key, pem)| (key.to_owned(), ByteString(pem.into_bytes())))
-        .collect();
+    let mut data = BTreeMap::new();
+    Authority::generate(start()).unwrap().put(&mut data);
+    data.remove(CA_SINCE);
     let read = Authority::from_data(&data, start()).unwrap();
     assert_eq!(step(&read, start() + days(364)), None);
     assert!(step(&read, start() + days(365)).is_some());
 
-    let mut damaged = read.to_data();
-    damaged.remove(CA_KEY);
-    let error = Authority::from_data(&damaged, start()).unwrap_err();
-    assert!(error.to_string().contains(CA_KEY), "{error}");
+    for (key, text) in [("ca.key", ""), ("ca.crt", "nonsense"), (CA_SINCE, "yesterday")] {
+        let mut damaged = data.clone();
+        damaged.insert(key.to_owned(), ByteString(text.into()));
+        let error = Authority::from_data(&damaged, start()).unwrap_err();
+        assert!(error.to_string().contains(key), "{error}");
+    }
 }
 
 /// A server that sends back what it gets, with the certificate of the moment.
@@ -129,33 +134,43 @@ async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect
     let now = Timestamp::now();
     let validity = || Some(Validity::days(now, SERVING_DAYS));
     let first = Authority::generate(now).unwrap();
-    let (certificate, current) = watch::channel(Some(serving(&first.current, validity()).unwrap()));
+    let served = |authority: &Authority| Some(serving(&authority.rotation.current, validity()).unwrap());
+    let trusted = |authority: &Authority| authority.rotation.trusted();
+    let (certificate, current) = watch::channel(served(&first));
     let address = echo(current).await;
-    let mut standing = connect(address, &first.trusted()).await.unwrap();
+    let mut standing = connect(address, &trusted(&first)).await.unwrap();
     talks(&mut standing).await;
 
-    let announced = step(&first, now + SIGNS).unwrap();
-    talks(&mut connect(address, &announced.trusted()).await.unwrap()).await;
+    let mut announced = first.clone();
+    steps(&mut announced, now + SIGNS, &[Change::Made, Change::Told]);
+    talks(&mut connect(address, &trusted(&announced)).await.unwrap()).await;
     // A replica that has not been started since still signs with the first: both must do.
-    let replaced = step(&announced, now + SIGNS + ANNOUNCED).unwrap();
-    talks(&mut connect(address, &replaced.trusted()).await.unwrap()).await;
+    let mut replaced = announced.clone();
+    steps(&mut replaced, now + SIGNS + ANNOUNCED, &[Change::Signs]);
+    talks(&mut connect(address, &trusted(&replaced)).await.unwrap()).await;
 
-    certificate.send_replace(Some(serving(&replaced.current, validity()).unwrap()));
+    certificate.send_replace(served(&replaced));
     talks(&mut standing).await;
-    for trusted in [announced.trusted(), replaced.trusted()] {
+    for trusted in [trusted(&announced), trusted(&replaced)] {
         talks(&mut connect(address, &trusted).await.unwrap()).await;
     }
-    let unaware = connect(address, &first.trusted()).await;
+    let unaware = connect(address, &trusted(&first)).await;
     assert!(unaware.is_err(), "it is signed by another one");
 
-    let forgotten = step(&replaced, now + SIGNS + ANNOUNCED + REMEMBERED).unwrap();
-    talks(&mut connect(address, &forgotten.trusted()).await.unwrap()).await;
+    let mut forgotten = replaced;
+    steps(
+        &mut forgotten,
+        now + SIGNS + ANNOUNCED + REMEMBERED,
+        &[Change::Forgotten],
+    );
+    talks(&mut connect(address, &trusted(&forgotten)).await.unwrap()).await;
     talks(&mut standing).await;
 }
 
 #[tokio::test]
 async fn a_client_that_is_slow_with_its_handshake_holds_up_nobody() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
+    let authority = authority.rotation;
     let certificate = serving(&authority.current, None).unwrap();
     let address = echo(watch::channel(Some(certificate)).1).await;
     let mut silent = Vec::new();

@@ -18,3 +18,31 @@ fn the_end_of_time_is_no_reason_to_panic() {
         assert!(validity.from <= validity.to);
     }
 }
+
+#[test]
+fn what_is_read_is_told_apart_from_what_is_damaged() {
+    let now: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
+    let ca = Ca::generate("ca", Some(Validity::days(now, 10))).unwrap();
+    let day = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);
+    assert!(ca.is_whole());
+    assert_eq!(
+        [-2, -1, 0].map(|days| ca.has_begun(day(days))),
+        [false, true, true]
+    );
+    assert_eq!(
+        [0, 9, 10].map(|days| ca.lasts_until(day(days))),
+        [true, true, false]
+    );
+    let other = Ca::generate("ca", None).unwrap();
+    for (cert, key) in [(&ca.cert, &other.key), (&ca.key, &ca.key), (&ca.cert, &ca.cert)] {
+        let (cert, key) = (cert.clone(), key.clone());
+        assert!(
+            !Ca {
+                name: "ca",
+                cert,
+                key
+            }
+            .is_whole()
+        );
+    }
+}

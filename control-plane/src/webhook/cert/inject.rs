@@ -61,22 +61,24 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Keeps the CA in the configuration of this name. Never ends.
+/// Keeps the CA in the configuration of this name, and tells what is in it each time that this is another one. Never ends.
 pub(super) async fn keep<K: Configuration>(
     client: &Client,
     name: &str,
     service: Service<'_>,
     mut ca: watch::Receiver<Option<String>>,
+    tell: impl Fn(Option<String>),
 ) {
     let api: Api<K> = Api::all(client.clone());
     let watch = watcher::watch_object(api.clone(), name).default_backoff();
     let mut watch = std::pin::pin!(watch);
-    let mut seen: Option<K> = None;
+    let mut seen: Option<Option<K>> = None;
+    let mut told = None;
     let mut next = Instant::now() + NEVER;
     loop {
         tokio::select! {
             event = watch.next() => match event {
-                Some(Ok(configuration)) => seen = configuration,
+                Some(Ok(configuration)) => seen = Some(configuration),
                 Some(Err(error)) => {
                     tracing::warn!(
                         configuration = name, %error,
@@ -94,9 +96,15 @@ pub(super) async fn keep<K: Configuration>(
         let (Some(configuration), Some(ca)) = (&seen, known) else {
             continue;
         };
-        let Some(patch) = injection(configuration, service, &ca) else {
-            continue;
-        };
+        let patch = configuration
+            .as_ref()
+            .and_then(|configuration| injection(configuration, service, &ca));
+        let carried = patch.is_none().then_some(ca);
+        if carried != told {
+            told.clone_from(&carried);
+            tell(carried);
+        }
+        let Some(patch) = patch else { continue };
         let params = PatchParams {
             field_manager: Some("lockstep-control-plane".to_owned()),
             ..PatchParams::default()

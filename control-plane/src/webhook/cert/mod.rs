@@ -38,11 +38,37 @@ pub(super) async fn keep(
         name: service,
     };
     let ca = watch::Sender::new(None);
+    let told = watch::Sender::new(Told::default());
+    let mutating = |bundle| told.send_modify(|told| told.mutating = bundle);
+    let validating = |bundle| told.send_modify(|told| told.validating = bundle);
     tokio::join!(
-        secret::keep(secret, service, client, &certificate, &ca),
-        inject::keep::<MutatingWebhookConfiguration>(client, MUTATING, service, ca.subscribe()),
-        inject::keep::<ValidatingWebhookConfiguration>(client, VALIDATING, service, ca.subscribe()),
+        secret::keep(secret, service, client, &certificate, &ca, told.subscribe()),
+        inject::keep::<MutatingWebhookConfiguration>(client, MUTATING, service, ca.subscribe(), mutating),
+        inject::keep::<ValidatingWebhookConfiguration>(
+            client,
+            VALIDATING,
+            service,
+            ca.subscribe(),
+            validating
+        ),
     );
+}
+
+/// What each of the webhook configurations has the API server trust wherever it leads here, as it was last seen; what it should, where there is no
+/// such configuration. Nothing while that is not known, or not so.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    mutating: Option<String>,
+    validating: Option<String>,
+}
+
+impl Told {
+    /// Whether the API server was told of just that.
+    fn of(&self, trusted: &str) -> bool {
+        [&self.mutating, &self.validating]
+            .into_iter()
+            .all(|bundle| bundle.as_deref() == Some(trusted))
+    }
 }
 
 /// The Service that leads to the webhooks.

@@ -1,13 +1,5 @@
-//! A serving certificate with its key and its CA, in PEM, as a Secret holds it; and how another CA takes the place of that.
-//!
-//! Promises: whoever trusts what is published trusts whatever is served, at each moment and after each step, whichever replica has seen it:
-//!
-//! ```text
-//!            signs       published            next step
-//! steady     current     current              90 days before the certificate ends: another CA is made
-//! announced  current     current and next     after a day, when the API server has heard of it: it signs
-//! replaced   next        next and previous    after a month: the one before is forgotten
-//! ```
+//! A serving certificate with its key and its CA, in PEM, as a Secret holds it. Another CA is made 90 days before the certificate ends; how that
+//! takes its place is in [`crate::tls::rotation`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +16,8 @@ use rustls::sign::CertifiedKey;
 use thiserror::Error;
 
 use super::Service;
-use crate::tls::{Ca, Validity};
+use crate::tls::Validity;
+use crate::tls::rotation::{Change, HURRY, Rotation, Terms, text};
 
 #[cfg(test)]
 mod tests;
@@ -33,30 +26,20 @@ mod tests;
 pub(super) const CERT: &str = "tls.crt";
 /// Key of the serving certificate's private key.
 pub(super) const KEY: &str = "tls.key";
-const CA_CERT: &str = "ca.crt";
-const CA_KEY: &str = "ca.key";
-const NEXT: (&str, &str, &str) = ("next.crt", "next.key", "next.since");
-const PREVIOUS: (&str, &str) = ("previous.crt", "previous.since");
 
-/// Name of the CA that is made here.
-const CA_NAME: &str = "lockstep-webhook-ca";
-/// Days for which a CA certificate is made. Another CA takes its place long before.
-const CA_DAYS: i32 = 10 * 365;
+const TERMS: Terms = Terms {
+    name: "lockstep-webhook-ca",
+    days: 10 * 365,
+};
 /// Days for which a serving certificate is made.
 const DAYS: i32 = 365;
 /// A certificate that has less time left than this is replaced.
 const RENEW: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// How long another CA is published before it signs.
-const ANNOUNCED: SignedDuration = SignedDuration::from_hours(24);
-/// A certificate that has less time left than this cannot wait for another CA.
-const HURRY: SignedDuration = SignedDuration::from_hours(2 * 24);
-/// How long the CA before is published after that.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Why a pair cannot be had or served.
 #[derive(Debug, Error)]
 pub(in crate::webhook) enum PairError {
-    #[error("{0} is missing")]
+    #[error("{0} is missing or damaged")]
     Missing(&'static str),
     #[error("PEM: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
@@ -84,75 +67,45 @@ pub(super) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, P
 /// What the Secret holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::webhook) struct Pair {
-    pub(in crate::webhook) ca: Ca,
+    pub(in crate::webhook) authority: Rotation,
     pub(super) cert: String,
     pub(super) key: String,
-    /// The CA that will sign, and since when it is published.
-    next: Option<(Ca, Timestamp)>,
-    /// The certificate of the CA before, and since when it signs no more.
-    previous: Option<(String, Timestamp)>,
 }
 
 impl Pair {
     /// A new certificate for a Service, by a new CA.
     pub(in crate::webhook) fn generate(service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
-        let ca = Ca::generate(CA_NAME, Some(Validity::days(now, CA_DAYS)))?;
-        Self::issue(ca, service, now)
+        Self::issue(Rotation::generate(TERMS, now)?, service, now)
     }
 
     /// A new certificate for a Service, by the same CA.
     pub(super) fn renewed(&self, service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
-        let ca = self.ca.renewed(Validity::days(now, CA_DAYS))?;
-        Ok(Self {
-            next: self.next.clone(),
-            previous: self.previous.clone(),
-            ..Self::issue(ca, service, now)?
-        })
+        Self::issue(self.authority.renewed(now)?, service, now)
     }
 
-    /// What comes after this, and why; nothing while there is nothing to do.
+    /// What comes after this, and what that is; nothing while there is nothing to do. `told` says that the API server was told of all that is to be
+    /// trusted.
     pub(super) fn step(
         &self,
         service: Service<'_>,
         now: Timestamp,
-    ) -> Result<Option<(Self, &'static str)>, PairError> {
-        let since = |at: &Timestamp| now.duration_since(*at);
-        match (&self.next, &self.previous) {
-            (Some((next, at)), _) if since(at) >= ANNOUNCED => {
-                let mut after = Self::issue(next.clone(), service, now)?;
-                after.previous = Some((self.ca.cert.clone(), now));
-                Ok(Some((after, "the next CA signs")))
-            }
-            (None, _) if self.check(service, now, RENEW).is_err() => {
-                let next = Ca::generate(CA_NAME, Some(Validity::days(now, CA_DAYS)))?;
-                let mut after = self.clone();
-                after.next = Some((next, now));
-                Ok(Some((after, "the next CA is published")))
-            }
-            (_, Some((_, at))) if since(at) >= REMEMBERED => {
-                let mut after = self.clone();
-                after.previous = None;
-                Ok(Some((after, "the CA before is forgotten")))
-            }
-            _ => Ok(None),
-        }
+        told: bool,
+    ) -> Result<Option<(Self, Change)>, PairError> {
+        let is_due = || self.check(service, now, RENEW).is_err();
+        let Some((authority, change)) = self.authority.step(now, is_due, told)? else {
+            return Ok(None);
+        };
+        let after = match change {
+            Change::Signs => Self::issue(authority, service, now)?,
+            _ => Self {
+                authority,
+                ..self.clone()
+            },
+        };
+        Ok(Some((after, change)))
     }
 
-    /// What is to be trusted, in PEM.
-    pub(super) fn trusted(&self) -> String {
-        let mut all = self.ca.cert.clone();
-        let next = self.next.iter().map(|(ca, _)| &ca.cert);
-        let previous = self.previous.iter().map(|(cert, _)| cert);
-        for cert in next.chain(previous) {
-            if !all.ends_with('\n') {
-                all.push('\n');
-            }
-            all.push_str(cert);
-        }
-        all
-    }
-
-    fn issue(ca: Ca, service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
+    fn issue(authority: Rotation, service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
         let names = [
             service.host(),
             format!("{}.cluster.local", service.host()),
@@ -162,75 +115,31 @@ impl Pair {
             "127.0.0.1".to_owned(),
             "::1".to_owned(),
         ];
-        let issued = ca.issue(names.into(), Some(Validity::days(now, DAYS)))?;
+        let validity = Validity::days(now, DAYS);
+        let issued = authority.current.issue(names.into(), Some(validity))?;
         Ok(Self {
-            ca,
+            authority,
             cert: issued.cert,
             key: issued.key,
-            next: None,
-            previous: None,
         })
     }
 
     /// What is in a Secret's data.
     pub(super) fn from_data(data: &BTreeMap<String, ByteString>) -> Result<Self, PairError> {
-        let part = |key: &'static str| {
-            let text = data.get(key).and_then(|value| str::from_utf8(&value.0).ok());
-            let text = text.filter(|text| !text.is_empty());
-            text.map(str::to_owned).ok_or(PairError::Missing(key))
-        };
-        let time = |key| part(key)?.parse().map_err(|_| PairError::Missing(key));
-        let ca = |cert, key| {
-            Ok::<_, PairError>(Ca {
-                name: CA_NAME,
-                cert: part(cert)?,
-                key: part(key)?,
-            })
-        };
-        let (next_cert, next_key, next_since) = NEXT;
-        let (previous_cert, previous_since) = PREVIOUS;
+        let part = |key| text(data, key).map(str::to_owned).ok_or(PairError::Missing(key));
         Ok(Self {
-            ca: ca(CA_CERT, CA_KEY)?,
+            authority: Rotation::from_data(TERMS, data).map_err(PairError::Missing)?,
             cert: part(CERT)?,
             key: part(KEY)?,
-            // What is damaged of these takes nothing from a pair that can be served.
-            next: ca(next_cert, next_key).ok().zip(time(next_since).ok()),
-            previous: part(previous_cert).ok().zip(time(previous_since).ok()),
         })
     }
 
     /// Puts it into a Secret's data, in the place of another one. What is not ours there stays.
     pub(super) fn put(&self, data: &mut BTreeMap<String, ByteString>) {
-        for key in [NEXT.0, NEXT.1, NEXT.2, PREVIOUS.0, PREVIOUS.1] {
-            data.remove(key);
+        self.authority.put(data);
+        for (key, part) in [(CERT, &self.cert), (KEY, &self.key)] {
+            data.insert(key.to_owned(), ByteString(part.clone().into_bytes()));
         }
-        data.extend(self.to_data());
-    }
-
-    /// In the form of a Secret's data.
-    pub(super) fn to_data(&self) -> BTreeMap<String, ByteString> {
-        let mut parts = vec![
-            (CA_CERT, self.ca.cert.clone()),
-            (CA_KEY, self.ca.key.clone()),
-            (CERT, self.cert.clone()),
-            (KEY, self.key.clone()),
-        ];
-        if let Some((ca, since)) = &self.next {
-            let (cert, key, at) = NEXT;
-            parts.extend([
-                (cert, ca.cert.clone()),
-                (key, ca.key.clone()),
-                (at, since.to_string()),
-            ]);
-        }
-        if let Some((cert, since)) = &self.previous {
-            let (key, at) = PREVIOUS;
-            parts.extend([(key, cert.clone()), (at, since.to_string())]);
-        }
-        parts
-            .into_iter()
-            .map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())))
-            .collect()
     }
 
     /// What TLS is served with.
@@ -245,7 +154,7 @@ impl Pair {
 
     fn check(&self, service: Service<'_>, now: Timestamp, ahead: SignedDuration) -> Result<(), PairError> {
         for at in [now, now.saturating_add(ahead).unwrap_or(now)] {
-            self.is_trusted(&self.ca.cert, service, at)?;
+            self.is_trusted(&self.authority.current.cert, service, at)?;
         }
         Ok(())
     }

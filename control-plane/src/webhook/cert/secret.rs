@@ -3,7 +3,7 @@
 //! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it missing, damaged or near its end makes it
 //! anew; of several at the same time one wins, and the others take that one.
 //!
-//! How another CA takes the place of one is in [`super::pair`].
+//! How another CA takes the place of one is in [`crate::tls::rotation`].
 //!
 //! ```text
 //! seen ──> fits ──────────────────────────> serve it, publish its CA
@@ -11,6 +11,7 @@
 //!   └──────────────── watch ────────────────┘
 //! ```
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::pair::{Pair, PairError};
-use super::{Certificate, Service};
+use super::{Certificate, Service, Told};
 use crate::namespace;
 
 #[cfg(test)]
@@ -66,6 +67,7 @@ pub(super) async fn keep(
     client: &Client,
     certificate: &watch::Sender<Certificate>,
     ca: &watch::Sender<Option<String>>,
+    mut told: watch::Receiver<Told>,
 ) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), service.namespace);
     let watch = watcher::watch_object(secrets.clone(), name).default_backoff();
@@ -82,10 +84,13 @@ pub(super) async fn keep(
                 }
                 None => return,
             },
+            // Its sender lives as long as this.
+            _ = told.changed() => {}
             () = tokio::time::sleep_until(next) => {}
         }
         let Some(secret) = &seen else { continue };
-        let done = match settle(name, service, client, &secrets, secret.as_ref()).await {
+        let known = told.borrow_and_update().clone();
+        let done = match settle(name, service, client, &secrets, secret.as_ref(), &known).await {
             Ok(Some(pair)) => publish(pair, certificate, ca).map_err(KeepError::from),
             // The watch brings what is there now.
             Ok(None) => Ok(()),
@@ -105,8 +110,9 @@ async fn settle(
     client: &Client,
     secrets: &Api<Secret>,
     seen: Option<&Secret>,
+    told: &Told,
 ) -> Result<Option<Pair>, KeepError> {
-    let (pair, why) = match decide(seen, service, Timestamp::now())? {
+    let (pair, why) = match decide(seen, service, Timestamp::now(), told)? {
         Step::Use(pair) => return Ok(Some(pair)),
         Step::Write(pair, why) => (pair, why),
     };
@@ -118,12 +124,14 @@ async fn settle(
         }
         None => {
             namespace::ensure(client, service.namespace).await?;
+            let mut data = BTreeMap::new();
+            pair.put(&mut data);
             let secret = Secret {
                 metadata: ObjectMeta {
                     name: Some(name.to_owned()),
                     ..ObjectMeta::default()
                 },
-                data: Some(pair.to_data()),
+                data: Some(data),
                 ..Secret::default()
             };
             secrets.create(&PostParams::default(), &secret).await
@@ -139,7 +147,12 @@ async fn settle(
     }
 }
 
-fn decide(secret: Option<&Secret>, service: Service<'_>, now: Timestamp) -> Result<Step, PairError> {
+fn decide(
+    secret: Option<&Secret>,
+    service: Service<'_>,
+    now: Timestamp,
+    told: &Told,
+) -> Result<Step, PairError> {
     let generate = |why: &str| Ok(Step::Write(Pair::generate(service, now)?, why.to_owned()));
     let Some(secret) = secret else {
         return generate("there was none");
@@ -149,8 +162,10 @@ fn decide(secret: Option<&Secret>, service: Service<'_>, now: Timestamp) -> Resu
         Err(error) => return generate(&error.to_string()),
     };
     let Err(error) = pair.fits(service, now) else {
-        let step = pair.step(service, now)?;
-        return Ok(step.map_or(Step::Use(pair), |(after, why)| Step::Write(after, why.to_owned())));
+        let step = pair.step(service, now, told.of(&pair.authority.trusted()))?;
+        return Ok(step.map_or(Step::Use(pair), |(after, why)| {
+            Step::Write(after, why.to_string())
+        }));
     };
     // A CA that can still sign is kept: who trusts it needs no news.
     match pair.renewed(service, now) {
@@ -166,7 +181,7 @@ fn publish(
 ) -> Result<(), PairError> {
     // The CA first: who is told of it in time trusts the certificate when it comes.
     ca.send_if_modified(|known| {
-        let trusted = pair.trusted();
+        let trusted = pair.authority.trusted();
         let news = known.as_ref() != Some(&trusted);
         *known = Some(trusted);
         news

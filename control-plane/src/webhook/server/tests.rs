@@ -72,7 +72,7 @@ impl Server {
     async fn connect(&self, trusted: &Pair) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots
-            .add(CertificateDer::from_pem_slice(trusted.ca.cert.as_bytes()).unwrap())
+            .add(CertificateDer::from_pem_slice(trusted.authority.current.cert.as_bytes()).unwrap())
             .unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

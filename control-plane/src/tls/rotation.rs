@@ -1,0 +1,283 @@
+//! An authority as a Secret holds it, and how another one takes its place.
+//!
+//! Promises: whoever trusts what is published trusts whatever is served, at each moment and after each step, whichever replica has seen it. Who
+//! publishes says when all have been told; nobody signs before that.
+//!
+//! ```text
+//!            signs       published            next step
+//! steady     current     current              when it is due: another one is made
+//! made       current     current and next     when all are told: that is written down
+//! announced  current     current and next     after a day, when all are still told: it signs
+//! replaced   next        next and previous    after a month: the one before is forgotten
+//! ```
+//!
+//! Where the Secret is damaged: without the current one there is nothing; a next or previous one that cannot be used is left out, and the Secret
+//! written without it.
+//!
+//! The clock may be put back: a time that has not come yet is taken for the present, and written down so.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+
+use super::ca::{Ca, Validity, is_certificate};
+
+#[cfg(test)]
+mod tests;
+
+/// How long another one is published before it signs. API servers hear of it at once, nodes within some minutes.
+pub(crate) const ANNOUNCED: SignedDuration = SignedDuration::from_hours(24);
+/// How long the one before is published after that: longer than what it has signed is served.
+pub(crate) const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// What has less time left than this cannot wait for another authority: it is renewed by the same key.
+pub(crate) const HURRY: SignedDuration = SignedDuration::from_hours(2 * 24);
+
+/// Keys of the current one in the Secret.
+pub(crate) const CA_CERT: &str = "ca.crt";
+pub(crate) const CA_KEY: &str = "ca.key";
+const NEXT_CERT: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+/// When it was made. Versions of before [`NEXT_TOLD`] have it sign a day later.
+const NEXT_SINCE: &str = "next.since";
+const NEXT_TOLD: &str = "next.told";
+const PREVIOUS_CERT: &str = "previous.crt";
+const PREVIOUS_SINCE: &str = "previous.since";
+
+/// What authorities are made like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) name: &'static str,
+    /// For how many days a certificate is good: longer than it takes until another one has taken its place.
+    pub(crate) days: i32,
+}
+
+impl Terms {
+    fn generate(self, now: Timestamp) -> Result<Ca, rcgen::Error> {
+        Ca::generate(self.name, Some(Validity::days(now, self.days)))
+    }
+}
+
+/// The authority that signs, with those before and after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    terms: Terms,
+    pub(crate) current: Ca,
+    next: Option<Next>,
+    /// The certificate of the one before, and since when it signs no more.
+    previous: Option<(String, Timestamp)>,
+    /// The Secret holds something of a next or previous one that cannot be used.
+    is_damaged: bool,
+}
+
+/// The one that will sign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Next {
+    ca: Ca,
+    made: Timestamp,
+    /// Since when all who have to trust it are told.
+    told: Option<Timestamp>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Mended,
+    Renewed,
+    Made,
+    Told,
+    Signs,
+    Forgotten,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mended => "what was damaged, or of a time to come, is mended",
+            Self::Renewed => "the authority's certificate nears its end",
+            Self::Made => "the next authority is published",
+            Self::Told => "all are told of the next authority",
+            Self::Signs => "the next authority signs",
+            Self::Forgotten => "the previous authority is forgotten",
+        })
+    }
+}
+
+impl Rotation {
+    /// The first one.
+    pub(crate) fn generate(terms: Terms, now: Timestamp) -> Result<Self, rcgen::Error> {
+        Ok(Self {
+            terms,
+            current: terms.generate(now)?,
+            next: None,
+            previous: None,
+            is_damaged: false,
+        })
+    }
+
+    /// The same key with a new certificate: nobody needs news of it.
+    pub(crate) fn renewed(&self, now: Timestamp) -> Result<Self, rcgen::Error> {
+        let validity = Validity::days(now, self.terms.days);
+        Ok(Self {
+            current: self.current.renewed(validity)?,
+            ..self.clone()
+        })
+    }
+
+    /// What comes after this, and what that is; nothing while there is nothing to do. Whether another one is due is asked where there could be
+    /// one. `told` says that all of [`Rotation::trusted`] is published, everywhere.
+    pub(crate) fn step(
+        &self,
+        now: Timestamp,
+        is_due: impl FnOnce() -> bool,
+        told: bool,
+    ) -> Result<Option<(Self, Change)>, rcgen::Error> {
+        let mut after = self.mended(now);
+        if after != *self {
+            return Ok(Some((after, Change::Mended)));
+        }
+        if !self.current.lasts_until(now.saturating_add(HURRY).unwrap_or(now)) {
+            return Ok(Some((self.renewed(now)?, Change::Renewed)));
+        }
+        let is_over = |since: Timestamp, time| now.duration_since(since) >= time;
+        let change = match (&self.next, &self.previous) {
+            (
+                Some(Next {
+                    ca,
+                    told: Some(since),
+                    ..
+                }),
+                _,
+            ) if told && is_over(*since, ANNOUNCED) => {
+                after.next = None;
+                if ca.has_begun(now) && ca.lasts_until(now) {
+                    after.previous = Some((self.current.cert.clone(), now));
+                    after.current = ca.clone();
+                    Change::Signs
+                } else {
+                    // Made by a clock that was wrong.
+                    Change::Mended
+                }
+            }
+            (Some(next @ Next { told: None, .. }), _) if told => {
+                after.next = Some(Next {
+                    told: Some(now),
+                    ..next.clone()
+                });
+                Change::Told
+            }
+            (_, Some((_, since))) if is_over(*since, REMEMBERED) => {
+                after.previous = None;
+                Change::Forgotten
+            }
+            (None, None) if is_due() => {
+                after.next = Some(Next {
+                    ca: self.terms.generate(now)?,
+                    made: now,
+                    told: None,
+                });
+                Change::Made
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some((after, change)))
+    }
+
+    /// Without what is damaged, and without times that have not come yet.
+    fn mended(&self, now: Timestamp) -> Self {
+        let next = self.next.clone().map(|next| Next {
+            made: next.made.min(now),
+            told: next.told.map(|told| told.min(now)),
+            ..next
+        });
+        let previous = self.previous.clone();
+        Self {
+            next,
+            previous: previous.map(|(cert, since)| (cert, since.min(now))),
+            is_damaged: false,
+            ..self.clone()
+        }
+    }
+
+    /// What is to be trusted, in PEM.
+    pub(crate) fn trusted(&self) -> String {
+        let next = self.next.iter().map(|next| &next.ca.cert);
+        let previous = self.previous.iter().map(|(cert, _)| cert);
+        let all = std::iter::once(&self.current.cert).chain(next).chain(previous);
+        all.map(|cert| format!("{}\n", cert.trim_end())).collect()
+    }
+
+    /// What is in a Secret's data; the name of what is missing or damaged where nothing can be signed with it.
+    pub(crate) fn from_data(terms: Terms, data: &BTreeMap<String, ByteString>) -> Result<Self, &'static str> {
+        let text = |key: &'static str| text(data, key);
+        let time = |key: &'static str| text(key)?.parse::<Timestamp>().ok();
+        let ca = |cert, key| {
+            Some(Ca {
+                name: terms.name,
+                cert: text(cert)?.to_owned(),
+                key: text(key)?.to_owned(),
+            })
+        };
+        let current = Ca {
+            name: terms.name,
+            cert: text(CA_CERT).ok_or(CA_CERT)?.to_owned(),
+            key: text(CA_KEY).ok_or(CA_KEY)?.to_owned(),
+        };
+        if !is_certificate(&current.cert) {
+            return Err(CA_CERT);
+        }
+        if !current.is_whole() {
+            return Err(CA_KEY);
+        }
+        let next = ca(NEXT_CERT, NEXT_KEY).filter(Ca::is_whole);
+        let next = next.zip(time(NEXT_SINCE)).map(|(ca, made)| Next {
+            ca,
+            made,
+            told: time(NEXT_TOLD),
+        });
+        let previous = text(PREVIOUS_CERT).filter(|cert| is_certificate(cert));
+        let previous = previous.map(str::to_owned).zip(time(PREVIOUS_SINCE));
+        let is_there = |keys: &[&str]| keys.iter().any(|key| data.contains_key(*key));
+        let is_damaged = next.is_none() && is_there(&[NEXT_CERT, NEXT_KEY, NEXT_SINCE, NEXT_TOLD])
+            || previous.is_none() && is_there(&[PREVIOUS_CERT, PREVIOUS_SINCE]);
+        Ok(Self {
+            terms,
+            current,
+            next,
+            previous,
+            is_damaged,
+        })
+    }
+
+    /// Puts it into a Secret's data, in the place of another one. What is not of it there stays.
+    pub(crate) fn put(&self, data: &mut BTreeMap<String, ByteString>) {
+        let next = self.next.as_ref();
+        let previous = self.previous.as_ref();
+        let parts = [
+            (CA_CERT, Some(self.current.cert.clone())),
+            (CA_KEY, Some(self.current.key.clone())),
+            (NEXT_CERT, next.map(|next| next.ca.cert.clone())),
+            (NEXT_KEY, next.map(|next| next.ca.key.clone())),
+            (NEXT_SINCE, next.map(|next| next.made.to_string())),
+            (
+                NEXT_TOLD,
+                next.and_then(|next| next.told).map(|told| told.to_string()),
+            ),
+            (PREVIOUS_CERT, previous.map(|(cert, _)| cert.clone())),
+            (PREVIOUS_SINCE, previous.map(|(_, since)| since.to_string())),
+        ];
+        for (key, part) in parts {
+            match part {
+                Some(part) => data.insert(key.to_owned(), ByteString(part.into_bytes())),
+                None => data.remove(key),
+            };
+        }
+    }
+}
+
+/// A part of a Secret's data that is there, and is text.
+pub(crate) fn text<'a>(data: &'a BTreeMap<String, ByteString>, key: &str) -> Option<&'a str> {
+    let text = str::from_utf8(&data.get(key)?.0).ok()?;
+    Some(text).filter(|text| !text.is_empty())
+}

@@ -1,0 +1,287 @@
+//! The life of an authority, looked at through the Secret as every replica does.
+
+use super::*;
+
+const TERMS: Terms = Terms {
+    name: "ca",
+    days: 500,
+};
+
+fn start() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn at(hours: i64) -> Timestamp {
+    start() + SignedDuration::from_hours(hours)
+}
+
+fn data(rotation: &Rotation) -> BTreeMap<String, ByteString> {
+    let mut data = BTreeMap::new();
+    rotation.put(&mut data);
+    data
+}
+
+/// The same after it was in a Secret, as every other replica sees it.
+fn reread(rotation: &Rotation) -> Rotation {
+    Rotation::from_data(TERMS, &data(rotation)).unwrap()
+}
+
+fn first() -> Rotation {
+    Rotation::generate(TERMS, start()).unwrap()
+}
+
+/// Goes through looks at these hours, and says what they did. Each is (hour, another one is due, all are told).
+fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
+    let mut changes = Vec::new();
+    for (hour, due, told) in looks {
+        let step = reread(&rotation).step(at(*hour), || *due, *told).unwrap();
+        changes.push(step.as_ref().map(|(_, change)| *change));
+        if let Some((after, _)) = step {
+            assert_eq!(reread(&after), after);
+            rotation = after;
+        }
+    }
+    (rotation, changes)
+}
+
+#[test]
+fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
+    use Change::{Forgotten, Made, Mended, Signs, Told};
+    const DUE: bool = true;
+    const TOLD: bool = true;
+    let month = 30 * 24;
+    /// What is seen at (hour, due, told), and what is done about it.
+    type Case<'a> = (&'a str, &'a [((i64, bool, bool), Option<Change>)]);
+    let cases: &[Case<'_>] = &[
+        (
+            "a whole life",
+            &[
+                ((0, !DUE, TOLD), None),
+                ((0, DUE, TOLD), Some(Made)),
+                ((0, DUE, TOLD), Some(Told)),
+                ((23, DUE, TOLD), None),
+                ((24, DUE, TOLD), Some(Signs)),
+                ((24, DUE, TOLD), None),
+                ((24 + month - 1, DUE, TOLD), None),
+                ((24 + month, !DUE, TOLD), Some(Forgotten)),
+                ((24 + month, !DUE, TOLD), None),
+                ((24 + month, DUE, TOLD), Some(Made)),
+            ],
+        ),
+        (
+            "who is not told yet has the whole day from then on",
+            &[
+                ((0, DUE, !TOLD), Some(Made)),
+                ((0, DUE, !TOLD), None),
+                ((24, DUE, !TOLD), None),
+                ((24 * 100, DUE, !TOLD), None),
+                ((24 * 100, DUE, TOLD), Some(Told)),
+                ((24 * 101 - 1, DUE, TOLD), None),
+                ((24 * 101, DUE, TOLD), Some(Signs)),
+            ],
+        ),
+        (
+            "what was told and is taken back has to be there when it signs",
+            &[
+                ((0, DUE, TOLD), Some(Made)),
+                ((0, DUE, TOLD), Some(Told)),
+                ((24, DUE, !TOLD), None),
+                ((48, DUE, !TOLD), None),
+                ((49, DUE, TOLD), Some(Signs)),
+            ],
+        ),
+        (
+            "a clock that is put back while another one is announced: its day begins anew",
+            &[
+                ((24 * 300, DUE, TOLD), Some(Made)),
+                ((24 * 300, DUE, TOLD), Some(Told)),
+                ((24 * 299, DUE, TOLD), Some(Mended)),
+                ((24 * 299, DUE, TOLD), None),
+                ((24 * 300 - 1, DUE, TOLD), None),
+                ((24 * 300, DUE, TOLD), Some(Signs)),
+            ],
+        ),
+        (
+            "by years: one that is good only then does not sign now, and another is made",
+            &[
+                ((24 * 400, DUE, TOLD), Some(Made)),
+                ((24 * 400, DUE, TOLD), Some(Told)),
+                ((0, DUE, TOLD), Some(Mended)),
+                ((23, DUE, TOLD), None),
+                ((24, DUE, TOLD), Some(Mended)),
+                ((24, DUE, TOLD), Some(Made)),
+                ((24, DUE, TOLD), Some(Told)),
+                ((48, DUE, TOLD), Some(Signs)),
+            ],
+        ),
+        (
+            "while one is remembered: for a month from then on",
+            &[
+                ((24 * 100, DUE, TOLD), Some(Made)),
+                ((24 * 100, DUE, TOLD), Some(Told)),
+                ((24 * 101, DUE, TOLD), Some(Signs)),
+                ((24 * 100, !DUE, TOLD), Some(Mended)),
+                ((24 * 100 + month - 1, !DUE, TOLD), None),
+                ((24 * 100 + month, !DUE, TOLD), Some(Forgotten)),
+            ],
+        ),
+        (
+            "a clock that is put forward: nothing is left out, only late steps come at once",
+            &[
+                ((0, DUE, TOLD), Some(Made)),
+                ((0, DUE, TOLD), Some(Told)),
+                ((24 * 200, DUE, TOLD), Some(Signs)),
+                ((24 * 300, !DUE, TOLD), Some(Forgotten)),
+            ],
+        ),
+    ];
+    for (name, looks) in cases {
+        let (seen, expected): (Vec<_>, Vec<_>) = looks.iter().copied().unzip();
+        assert_eq!(live(first(), &seen).1, expected, "{name}");
+    }
+}
+
+#[test]
+fn replicas_whose_clocks_differ_agree() {
+    let (made, _) = live(first(), &[(10, true, true), (10, true, true)]);
+    // This one is five hours behind: it puts down its own time, which is in the past of the other one.
+    let (behind, changes) = live(
+        made,
+        &[
+            (5, true, true),
+            (10, true, true),
+            (5, true, true),
+            (10, true, true),
+        ],
+    );
+    assert_eq!(changes, [Some(Change::Mended), None, None, None]);
+    assert_eq!(live(behind, &[(29, true, true)]).1, [Some(Change::Signs)]);
+}
+
+#[test]
+fn what_is_published_has_both_of_them_around_the_change() {
+    let first = first();
+    let (announced, _) = live(first.clone(), &[(0, true, true), (0, true, true)]);
+    assert_eq!(
+        announced.current, first.current,
+        "it does not sign before it is known"
+    );
+    let (replaced, _) = live(announced.clone(), &[(24, true, true)]);
+    let (old, new) = (&first.current.cert, &replaced.current.cert);
+    assert_ne!(first.current.key, replaced.current.key);
+    assert_eq!(announced.trusted(), format!("{old}{new}"));
+    assert_eq!(replaced.trusted(), format!("{new}{old}"));
+    let (forgotten, _) = live(replaced.clone(), &[(24 * 40, false, true)]);
+    assert_eq!(forgotten.trusted(), *new);
+    let keys: Vec<_> = data(&forgotten).into_keys().collect();
+    assert_eq!(keys, [CA_CERT, CA_KEY]);
+}
+
+#[test]
+fn one_that_nears_its_end_all_the_same_is_renewed_by_its_key() {
+    let (renewed, changes) = live(
+        first(),
+        &[
+            (24 * 497, false, true),
+            (24 * 499, false, true),
+            (24 * 499, false, true),
+        ],
+    );
+    assert_eq!(changes, [None, Some(Change::Renewed), None]);
+    let first = reread(&renewed);
+    assert!(first.current.lasts_until(at(24 * 900)) && first.current.is_whole());
+}
+
+/// What versions before this one have written, the keys by name.
+#[test]
+fn what_was_written_before_there_was_anything_to_tell_is_read() {
+    let (now, next, before) = (first(), first(), first());
+    let pem = |text: &str| ByteString(text.as_bytes().to_vec());
+    let mut old: BTreeMap<String, ByteString> = [
+        ("ca.crt", now.current.cert.as_str()),
+        ("ca.key", &now.current.key),
+        ("ca.since", "2026-01-01T00:00:00Z"),
+        ("next.crt", &next.current.cert),
+        ("next.key", &next.current.key),
+        ("next.since", "2026-01-01T00:00:00Z"),
+        ("previous.crt", &before.current.cert),
+        ("previous.since", "2026-01-01T00:00:00Z"),
+        ("tls.crt", "another's"),
+    ]
+    .into_iter()
+    .map(|(key, text)| (key.to_owned(), pem(text)))
+    .collect();
+    let read = Rotation::from_data(TERMS, &old).unwrap();
+    assert_eq!(
+        read.trusted(),
+        [&now, &next, &before].map(|of| of.current.cert.as_str()).concat()
+    );
+    // It signs a day after all were seen to be told, not a day after it was made.
+    let (told, changes) = live(read, &[(100, false, true), (123, false, true)]);
+    assert_eq!(changes, [Some(Change::Told), None]);
+    // They read it as before, and what is not of it stays.
+    told.put(&mut old);
+    for key in [
+        "ca.crt",
+        "ca.key",
+        "next.crt",
+        "next.key",
+        "next.since",
+        "previous.crt",
+        "previous.since",
+    ] {
+        assert!(!old[key].0.is_empty(), "{key}");
+    }
+    let since = String::from_utf8(old["next.since"].0.clone()).unwrap();
+    assert!(since.parse::<Timestamp>().is_ok());
+    assert_eq!(
+        (&old["tls.crt"], &old["ca.since"]),
+        (&pem("another's"), &pem("2026-01-01T00:00:00Z"))
+    );
+}
+
+#[test]
+fn damaged_ones_beside_the_current_are_left_out_and_written_out() {
+    let (with_next, _) = live(first(), &[(0, true, true), (0, true, true)]);
+    let (with_previous, _) = live(with_next.clone(), &[(24, true, true)]);
+    let other = first();
+    let damages: [(&Rotation, &[&str]); 2] = [
+        (&with_next, &[NEXT_CERT, NEXT_KEY, NEXT_SINCE]),
+        (&with_previous, &[PREVIOUS_CERT, PREVIOUS_SINCE]),
+    ];
+    for (whole, keys) in damages {
+        for key in keys {
+            for damage in [None, Some("nonsense".to_owned()), Some(other.current.key.clone())] {
+                let mut data = data(whole);
+                match &damage {
+                    Some(text) => data.insert((*key).to_owned(), ByteString(text.clone().into_bytes())),
+                    None => data.remove(*key),
+                };
+                let read = Rotation::from_data(TERMS, &data).unwrap();
+                assert_eq!(read.trusted(), whole.current.cert, "{key}: {damage:?}");
+                let (mended, change) = read.step(at(24), || false, true).unwrap().unwrap();
+                assert_eq!(change, Change::Mended);
+                mended.put(&mut data);
+                assert_eq!(data.into_keys().collect::<Vec<_>>(), [CA_CERT, CA_KEY]);
+                assert_eq!(mended.step(at(24), || false, true).unwrap(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_current_one_there_is_nothing() {
+    let whole = data(&first());
+    let other = first().current.key;
+    for (key, damages) in [
+        (CA_CERT, vec!["", "nonsense"]),
+        (CA_KEY, vec!["", "nonsense", &other]),
+    ] {
+        for damage in damages {
+            let mut data = whole.clone();
+            data.insert(key.to_owned(), ByteString(damage.as_bytes().to_vec()));
+            assert_eq!(Rotation::from_data(TERMS, &data), Err(key), "{damage}");
+        }
+    }
+    assert_eq!(Rotation::from_data(TERMS, &BTreeMap::new()), Err(CA_CERT));
+}
