@@ -31,6 +31,10 @@ CHART := charts/lockstep
 NAMESPACE := lockstep-system
 # Linked statically against glibc, so that the images hold nothing but the binary.
 STATIC := -C target-feature=+crt-static
+# What panics say holds paths of sources. With those of this machine the same sources would make other binaries elsewhere.
+CARGO_HOME ?= $(HOME)/.cargo
+RELEASE := $(CARGO) --config \
+  'target.x86_64-unknown-linux-gnu.rustflags=["--remap-path-prefix=$(CARGO_HOME)=/cargo", "--remap-path-prefix=$(CURDIR)=/lockstep"]'
 
 .PHONY: help
 help: ## Show this
@@ -48,13 +52,13 @@ build: binaries ## Build the static release binaries
 
 .PHONY: binaries
 binaries: deps
-	$(CARGO) rustc --release --locked -p lockstep-control-plane --bin lockstep-control-plane -- $(STATIC)
-	$(CARGO) rustc --release --locked -p lockstep-node-daemon --bin lockstep-node-daemon -- $(STATIC)
-	$(CARGO) rustc --profile agent --locked -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
+	$(RELEASE) rustc --release --locked -p lockstep-control-plane --bin lockstep-control-plane -- $(STATIC)
+	$(RELEASE) rustc --release --locked -p lockstep-node-daemon --bin lockstep-node-daemon -- $(STATIC)
+	$(RELEASE) rustc --profile agent --locked -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
 
 .PHONY: cli
 cli: deps ## Build the kubectl plugin: target/release/kubectl-lockstep
-	$(CARGO) build --release --locked -p lockstep-cli
+	$(RELEASE) build --release --locked -p lockstep-cli
 
 .PHONY: python-client
 python-client: deps ## Build the Python client of the platform API: wheel and source distribution in target/python/dist
@@ -217,13 +221,13 @@ bench-ray: install ## Measure RayJobs of real Ray: until the driver's first line
 .PHONY: bench-scale
 bench-scale: NODES = 1000,5000,10000
 bench-scale: deps ## Measure one control plane with thousands of simulated nodes, beside Valkey's design (NODES=1000,5000,10000); writes target/bench/scale.json
-	$(CARGO) run --release --locked -p lockstep-scale -- run --nodes $(NODES)
+	$(RELEASE) run --release --locked -p lockstep-scale -- run --nodes $(NODES)
 
 .PHONY: bench-groups
 bench-groups: deps ## Measure 1,000 JobSets on one control plane, 100 of which fail at once; writes target/bench/groups.json
-	$(CARGO) run --release --locked -p lockstep-scale -- groups
+	$(RELEASE) run --release --locked -p lockstep-scale -- groups
 
 .PHONY: bench-system
 bench-system: PODS = 10,1000,5000
 bench-system: binaries testbed ## Measure one JobSet of thousands of pods on a real API server, in place and recreated (PODS=10,1000,5000); writes target/bench/system.json
-	$(CARGO) run --release --locked -p lockstep-scale -- system --pods $(PODS)
+	$(RELEASE) run --release --locked -p lockstep-scale -- system --pods $(PODS)
