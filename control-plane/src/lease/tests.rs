@@ -37,7 +37,7 @@ impl Played {
             self.races -= 1;
             self.version += 1;
         }
-        if !on.is_null() && *on != self.version.to_string() {
+        if on.as_str().is_some_and(|on| on.parse() != Ok(self.version)) {
             let status = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409, "message": "conflict"});
             return (StatusCode::CONFLICT, status);
         }
