@@ -3,6 +3,7 @@
 //! Promises: streams are accepted only between the beginning and the end of a term, and all of them have ended when [`Role::lead`] returns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -10,6 +11,9 @@ use tokio_util::task::TaskTracker;
 
 use super::registry::Registry;
 use crate::lease::Whereabouts;
+
+/// How long a daemon is kept waiting for a leader: shorter than it waits for an answer.
+const HOLD: Duration = Duration::from_secs(4);
 
 /// The role of this replica.
 pub struct Role {
@@ -50,6 +54,20 @@ impl Role {
         self.term.send_replace(None);
         tasks.close();
         tasks.wait().await;
+    }
+
+    /// Waits, for a while, until this replica leads or another one is sure to. In the seconds after a leader has died its Lease still names it: whoever
+    /// was sent there would come back, ever more slowly, and be late when there is a leader again.
+    pub(super) async fn settled(&self) {
+        let mut term = self.term.subscribe();
+        let settled = async {
+            tokio::select! {
+                // The sender is `self`.
+                _ = term.wait_for(Option::is_some) => {}
+                () = self.leader.renewed() => {}
+            }
+        };
+        let _ = tokio::time::timeout(HOLD, settled).await;
     }
 
     /// Does something in the present term, which does not end meanwhile; or says where the leader is, if that is known: host and port.

@@ -44,12 +44,14 @@ pub struct HubService {
     gate: Gate,
     /// How long a stream goes on after its token has expired.
     grace: Duration,
+    /// Nobody is kept waiting after that.
+    shutdown: CancellationToken,
 }
 
 /// How long a connection may stand before a daemon has made itself known on it: longer than token and Hello may take.
 const STRANGERS: Duration = Duration::from_secs(30);
 /// Streams of one connection; a daemon has one.
-const STREAMS: u32 = 8;
+pub(super) const STREAMS: u32 = 8;
 /// The largest message from a daemon: far more than the states of all workers that are kept of a node.
 const MESSAGE: usize = 4 << 20;
 
@@ -79,6 +81,7 @@ impl NodeHub for HubService {
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
         let stay = visit.as_ref().map(Visit::admit);
+        let _ = self.shutdown.run_until_cancelled(self.role.settled()).await;
         let accepted = self
             .role
             .within(|term| self.accept(term, credentials, (hello, protocol), inbound, stay));
@@ -201,7 +204,12 @@ pub(super) async fn serve_on(
     let door = Door::new(gate.strangers, move |peer, why| {
         refusals.note(peer, why.reason(), why);
     });
-    let service = HubService { role, gate, grace };
+    let service = HubService {
+        role,
+        gate,
+        grace,
+        shutdown: shutdown.clone(),
+    };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
     let connections = tls::accept(listener, tls, door)
         .map(|accepted| accepted.map(|guest| Stranger::of(guest, Some(STRANGERS))));

@@ -454,6 +454,14 @@ async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
     assert!(matches!(node.next().await, hub_message::Kind::Drain(_)));
     let mut node = leader.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::NotLeader(not) if not.address.is_empty()));
+    // Who comes while nobody is known to lead is welcomed as soon as this one does.
+    let next = Hub::follower(super::auth::GRACE, Whereabouts::unknown()).await;
+    let (waiting, ()) = tokio::join!(next.connect("n1", hello(vec![])), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        next.lead().await;
+    });
+    let welcomed = waiting.unwrap().next().await;
+    assert!(matches!(welcomed, hub_message::Kind::Welcome(_)), "{welcomed:?}");
     follower.lead().await;
     let mut node = follower.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));

@@ -35,8 +35,13 @@ struct Known {
     holder: String,
     /// Of its hub, where the Lease says it.
     address: Option<SocketAddr>,
+    /// The leader has most likely died where the Lease has not been renewed by then.
+    renewed_until: Instant,
     until: Instant,
 }
+
+/// How late a renewal may be.
+const LATE: Duration = Duration::from_millis(500);
 
 impl Whereabouts {
     /// The leader is never known.
@@ -56,6 +61,7 @@ impl Whereabouts {
             known: watch::channel(Some(Known {
                 holder: "leader".to_owned(),
                 address: Some(address),
+                renewed_until: until,
                 until,
             }))
             .1,
@@ -68,6 +74,21 @@ impl Whereabouts {
     pub fn get(&self) -> Option<SocketAddr> {
         let address = self.look(|known| known.address)??;
         Some(address).filter(|address| Some(*address) != self.own)
+    }
+
+    /// Resolves once another replica leads that has renewed the Lease when it should. Cancel-safe.
+    pub(crate) async fn renewed(&self) {
+        let is_other = |known: &Known| known.address.is_some_and(|address| Some(address) != self.own);
+        let is_renewed = |known: &Known| is_other(known) && Instant::now() < known.renewed_until;
+        let mut known = self.known.clone();
+        if known
+            .wait_for(|known| known.as_ref().is_some_and(is_renewed))
+            .await
+            .is_err()
+        {
+            // Nobody follows the Lease.
+            std::future::pending().await
+        }
     }
 
     /// Name of the replica that leads, be it this one or another, as far as is known now: that of its pod.
@@ -95,13 +116,13 @@ pub(crate) fn follow(
 ) -> (Whereabouts, impl Future<Output = ()> + Send + 'static) {
     let (sender, known) = watch::channel(None);
     let leases: Api<Lease> = Api::namespaced(client.clone(), &election.namespace);
-    let (name, lasts) = (election.lease.clone(), election.duration);
+    let (name, lasts, every) = (election.lease.clone(), election.duration, election.retry);
     let task = async move {
         let leases = watcher::watch_object(leases, &name).default_backoff();
         let mut leases = std::pin::pin!(leases);
         while let Some(Some(seen)) = end.run_until_cancelled(leases.next()).await {
             match seen {
-                Ok(lease) => drop(sender.send_replace(lease.and_then(|lease| read(&lease, lasts)))),
+                Ok(lease) => drop(sender.send_replace(lease.and_then(|lease| read(&lease, lasts, every)))),
                 Err(error) => tracing::debug!(%error, "the lease cannot be watched"),
             }
         }
@@ -109,14 +130,15 @@ pub(crate) fn follow(
     (Whereabouts { known, own }, task)
 }
 
-/// What a Lease that has just changed says. It is renewed long before it has run out.
-fn read(lease: &Lease, lasts: Duration) -> Option<Known> {
+/// What a Lease that has just changed says. It is renewed each `every`, long before it has run out.
+fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<Known> {
     let holder = super::holder(lease).filter(|holder| !holder.is_empty())?;
     let annotations = lease.metadata.annotations.as_ref();
     let address = annotations.and_then(|annotations| annotations.get(HUB_ADDRESS));
     Some(Known {
         holder: holder.to_owned(),
         address: address.and_then(|address| address.parse().ok()),
+        renewed_until: Instant::now() + every + LATE,
         until: Instant::now() + lasts,
     })
 }

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
+use super::super::service::STREAMS;
 use super::identity::welcomed;
 use super::*;
 
@@ -294,4 +295,34 @@ async fn streams_that_stand_count_for_nobody() {
         nodes.push(welcomed(&hub, &format!("n{node}"), 3).await);
     }
     assert_eq!(hub.registry.connected(), nodes.len());
+}
+
+#[tokio::test]
+async fn a_connection_has_so_many_streams_and_the_next_one_waits_for_a_place() {
+    let hub = Hub::start().await;
+    let shared = hub.client().await;
+    let open = async |node: &str| {
+        let (tx, messages) = mpsc::channel(16);
+        let kind = Some(node_message::Kind::Hello(hello(vec![])));
+        tx.send(pb::NodeMessage { kind }).await.unwrap();
+        let mut request = Request::new(ReceiverStream::new(messages));
+        let token = format!("Bearer {}", hub.cluster.token(node));
+        request
+            .metadata_mut()
+            .insert("authorization", token.parse().unwrap());
+        let rx = shared.clone().connect(request).await.unwrap().into_inner();
+        Node { tx, rx }
+    };
+    let mut nodes = Vec::new();
+    for node in 0..STREAMS {
+        nodes.push(open(&format!("n{node}")).await);
+    }
+    let mut next = std::pin::pin!(open("another"));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut next).await;
+    assert!(early.is_err(), "there is a place");
+    // Others have connections of their own.
+    welcomed(&hub, "elsewhere", 3).await;
+    nodes.pop();
+    let mut late = tokio::time::timeout(SOON, next).await.unwrap();
+    assert!(matches!(late.next().await, hub_message::Kind::Welcome(_)));
 }

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 
 const LASTS: Duration = Duration::from_secs(15);
+const EVERY: Duration = Duration::from_secs(2);
 
 fn lease(holder: Value, address: &str) -> Lease {
     let lease = json!({
@@ -13,7 +14,7 @@ fn lease(holder: Value, address: &str) -> Lease {
 }
 
 fn whereabouts(lease: &Lease, own: Option<&str>) -> Whereabouts {
-    let (sender, known) = watch::channel(read(lease, LASTS));
+    let (sender, known) = watch::channel(read(lease, LASTS, EVERY));
     // What was sent stays.
     drop(sender);
     Whereabouts {
@@ -29,6 +30,34 @@ async fn the_leader_is_where_it_says_until_its_lease_has_run_out() {
     assert_eq!(known.holder().as_deref(), Some("pod-a"));
     tokio::time::advance(LASTS).await;
     assert_eq!((known.get(), known.holder()), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
+    let held = |address| read(&lease(json!("pod-a"), address), LASTS, EVERY);
+    let (sender, known) = watch::channel(held("10.0.0.1:9444"));
+    let whereabouts = Whereabouts {
+        known,
+        own: "10.0.0.2:9444".parse().ok(),
+    };
+    let is_renewed = async || {
+        let wait = tokio::time::timeout(Duration::ZERO, whereabouts.renewed());
+        wait.await.is_ok()
+    };
+    assert!(is_renewed().await);
+    tokio::time::advance(EVERY + LATE).await;
+    assert!(!is_renewed().await);
+    assert!(whereabouts.get().is_some(), "its lease has not run out");
+    // It was only late.
+    sender.send_replace(held("10.0.0.1:9444"));
+    assert!(is_renewed().await);
+    // This one, nobody, or somebody who cannot be reached.
+    for next in [held("10.0.0.2:9444"), None, held("")] {
+        sender.send_replace(next);
+        assert!(!is_renewed().await);
+    }
+    sender.send_replace(held("10.0.0.3:9444"));
+    assert!(is_renewed().await);
 }
 
 #[tokio::test]
