@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use lockstep_proto::node::v1::hub_message::Kind as FromHub;
@@ -59,11 +59,24 @@ struct Shared {
     ca: String,
     stopping: Duration,
     connected: AtomicUsize,
+    /// The highest epoch under which a restart was gone on with, and when that was first heard of.
+    decided: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Shared {
     fn channels(&self) -> [Channel; 2] {
         self.hubs.map(|hub| channel(hub, &self.ca))
+    }
+
+    fn note(&self, desired: &pb::Desired) {
+        let restarts = desired.groups.iter().filter(|group| group.generation > 0);
+        let Some(epoch) = restarts.map(|group| group.epoch).max() else {
+            return;
+        };
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        if decided.is_none_or(|(known, _)| known < epoch) {
+            *decided = Some((epoch, Instant::now()));
+        }
     }
 }
 
@@ -82,6 +95,7 @@ impl Fleet {
             ca: ca.to_owned(),
             stopping,
             connected: AtomicUsize::default(),
+            decided: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -105,6 +119,12 @@ impl Fleet {
         });
         self.members.push(Arc::clone(&member));
         self.tasks.spawn(live(Arc::clone(&self.shared), member));
+    }
+
+    /// When the latest leader was first heard to go on with a restart.
+    pub(super) fn decided(&self) -> Option<Instant> {
+        let decided = self.shared.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        decided.map(|(_, at)| at)
     }
 
     /// How often a node was welcomed.
@@ -240,6 +260,7 @@ async fn session(shared: &Shared, member: &Member, hub: usize) -> Ended {
         tokio::select! {
             next = rx.message() => match next {
                 Ok(Some(pb::HubMessage { kind: Some(FromHub::Desired(desired)) })) => {
+                    shared.note(&desired);
                     for group in &desired.groups {
                         follow(shared, member, group).await;
                     }

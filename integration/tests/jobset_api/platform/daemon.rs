@@ -130,6 +130,8 @@ pub(crate) fn obey(workers: &mut [pb::WorkerState], desired: &pb::Group) {
         .filter(|worker| worker.group_uid == desired.uid)
     {
         worker.epoch = worker.epoch.max(desired.epoch);
+        // A leader that dies before it has written a restart leaves its count here alone.
+        worker.counter = worker.counter.max(desired.counter);
         let named = worker
             .incarnation
             .as_ref()
