@@ -71,12 +71,21 @@ impl Daemon {
     }
 
     fn socket(&self) -> PathBuf {
-        self.dir.path().join("pods/p/agent.sock")
+        self.socket_of("p")
+    }
+
+    fn socket_of(&self, pod: &str) -> PathBuf {
+        self.dir.path().join(format!("pods/{pod}/agent.sock"))
     }
 
     async fn with_pod(self) -> Self {
+        self.add_pod("p").await;
+        self
+    }
+
+    async fn add_pod(&self, uid: &str) {
         let pod = Pod {
-            uid: "p".into(),
+            uid: uid.into(),
             namespace: "default".into(),
             name: "pod".into(),
             group: "g".into(),
@@ -85,11 +94,10 @@ impl Daemon {
             supervised: ["worker".to_owned()].into(),
         };
         self.workers
-            .tell(Input::PodStarted("s".into(), pod))
+            .tell(Input::PodStarted(format!("sandbox of {uid}").into(), pod))
             .await
             .unwrap();
-        self.sockets.ensure(&"p".into()).unwrap();
-        self
+        self.sockets.ensure(&uid.into()).unwrap();
     }
 
     /// The next reports.
@@ -263,6 +271,29 @@ async fn garbage_and_endless_frames_end_the_connection() {
     // The daemon may close before it has read everything.
     drop(endless.frame(vec![0; 65 * 1024]).await);
     endless.closed().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_takes_all_its_connections_keeps_out_nobody_elses_agent() {
+    let daemon = Daemon::start().with_pod().await;
+    daemon.add_pod("q").await;
+    let mut crowd = Vec::new();
+    for _ in 0..super::MAX_CONNECTIONS {
+        crowd.push(Agent::connect(&daemon.socket()).await);
+    }
+    Agent::connect(&daemon.socket()).await.closed().await;
+    let mut other = Agent::registered(&daemon.socket_of("q"), "c").await;
+    other.state(wire::Phase::Running, 1, 1).await;
+    assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Running));
+    // Its own agent comes again and again, as ever, and finds a place when there is one.
+    drop(crowd);
+    loop {
+        let mut agent = Agent::connect(&daemon.socket()).await;
+        let answer = tokio::time::timeout(Duration::from_millis(50), agent.0.next()).await;
+        if answer.is_err() {
+            break;
+        }
+    }
 }
 
 #[tokio::test]
