@@ -2,11 +2,13 @@
 has its runbook.
 
     python3 charts/metrics_test.py
+    python3 charts/metrics_test.py panels       # the dashboard's expressions as rules, which promtool can check
 """
 
 import json
 import pathlib
 import re
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -118,6 +120,15 @@ def panels():
     return json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))["panels"]
 
 
+def as_rules():
+    """A file of rules with the expression of each panel, as Prometheus is asked for it; in JSON, which is YAML."""
+    targets = [target for panel in panels() for target in panel.get("targets", [])]
+    # What Grafana puts in: an interval, and whatever was chosen on the page.
+    asked = [re.sub(r"\$\{?\w+\}?", ".*", re.sub(r"\$__\w+", "5m", target["expr"])) for target in targets]
+    recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
+    return json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}, indent=1)
+
+
 class MetricsTest(unittest.TestCase):
     def setUp(self):
         self.known = registered() | FOREIGN
@@ -194,4 +205,7 @@ class MetricsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    if sys.argv[1:] == ["panels"]:
+        print(as_rules())
+    else:
+        unittest.main()
