@@ -8,6 +8,7 @@ use crate::args::Output;
 use crate::fetch::Cluster;
 use crate::print::{self, Printer};
 use crate::view::dry_run::dry_run;
+use crate::view::refused;
 
 /// Only the group's coordinator knows, so the platform API has to be reached.
 pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, output: &Output) -> Result<u8> {
@@ -20,7 +21,10 @@ pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, outpu
     let platform = cluster.platform().await?;
     let said = match platform.dry_run(namespace, name, request).await {
         Ok(said) => said,
-        Err(status) => bail!("try a restart of JobSet {namespace}/{name}: {}", status.message()),
+        Err(status) => bail!(
+            "try a restart of JobSet {namespace}/{name}: {}",
+            refused::words(&status)
+        ),
     };
     let view = dry_run(namespace, name, &said);
     let text = Printer::new(output).render(&view, |paint| print::dry_run(&view, paint))?;

@@ -9,6 +9,7 @@ use crate::args::Nodes;
 use crate::fetch::Cluster;
 use crate::print::{self, Printer};
 use crate::view::nodes::rows;
+use crate::view::refused;
 
 pub(super) async fn run(cluster: &Cluster, args: &Nodes) -> Result<u8> {
     let (nodes, daemons) = try_join(cluster.nodes(), cluster.daemon_pods()).await?;
@@ -19,7 +20,7 @@ pub(super) async fn run(cluster: &Cluster, args: &Nodes) -> Result<u8> {
             Ok(all) => groups = Some(all),
             Err(status) => print::note(&format!(
                 "which agents are heard of is not known: {}",
-                status.message()
+                refused::words(&status)
             )),
         }
     }

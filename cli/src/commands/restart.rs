@@ -15,6 +15,7 @@ use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::history::history;
+use crate::view::refused;
 use crate::view::restart::{Progress, progress, refusal};
 use crate::view::time;
 
@@ -115,14 +116,14 @@ async fn ask(
             {
                 print::note(&format!(
                     "the restart is asked for by an annotation, since the platform API says: {}",
-                    status.message()
+                    refused::words(&status)
                 ));
             }
             Err(status) => bail!(
                 "restart JobSet {}/{}: {}",
                 jobset.ns(),
                 jobset.name(),
-                status.message()
+                refused::words(&status)
             ),
         }
     }

@@ -15,6 +15,7 @@ use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::dry_run::dry_run;
+use crate::view::refused;
 use crate::view::restart::progress_of_some;
 
 /// What was done.
@@ -101,10 +102,12 @@ async fn try_out(platform: &Platform, jobset: &JobSet, request: &AloneRequest, a
     Ok(DONE)
 }
 
-fn why(status: &tonic::Status) -> &str {
+fn why(status: &tonic::Status) -> String {
     match status.code() {
-        Code::Unimplemented => "the control plane is of a version that cannot restart some workers alone",
-        _ => status.message(),
+        Code::Unimplemented => {
+            "the control plane is of a version that cannot restart some workers alone".to_owned()
+        }
+        _ => refused::words(status),
     }
 }
 

@@ -10,6 +10,7 @@ use super::DONE;
 use crate::args::Status;
 use crate::fetch::{Changes, Cluster, Platform, Scope};
 use crate::print::{self, Printer};
+use crate::view::refused;
 use crate::view::status::{Observed, View, view};
 
 /// How often ages are kept right on a screen.
@@ -83,7 +84,10 @@ impl Looker<'_> {
         if let Some(platform) = &self.platform
             && let Err(status) = add_groups(&mut seen, self.scope, self.cluster, platform).await
         {
-            self.tell(format!("worker states are those of pods: {}", status.message()));
+            self.tell(format!(
+                "worker states are those of pods: {}",
+                refused::words(&status)
+            ));
             // Another replica may lead by now.
             if let Ok(platform) = self.cluster.platform().await {
                 self.platform = Some(platform);

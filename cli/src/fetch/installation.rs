@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::jobsets::list;
 use super::{Cluster, answer};
 use crate::view::check::{Crd, Observed, Right, Seen, WISHES};
+use crate::view::refused;
 
 /// Name of the Deployment and of the Lease.
 const CONTROL_PLANE: &str = "lockstep-control-plane";
@@ -143,7 +144,7 @@ impl Cluster {
         let answered = async {
             let platform = self.platform().await?;
             let groups = platform.groups(&self.namespace).await;
-            groups.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
+            groups.map_err(|status| anyhow::anyhow!("{}", refused::words(&status)))?;
             Ok::<_, anyhow::Error>(platform.how)
         };
         Some(seen(answered.await))

@@ -4,6 +4,7 @@ mod changes;
 mod demo;
 mod installation;
 mod jobsets;
+mod patience;
 mod platform;
 mod token;
 

@@ -16,6 +16,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
+use super::patience::patiently;
 use super::{Cluster, answer};
 use crate::view::check::holder;
 
@@ -277,7 +278,9 @@ impl Platform {
             token: request.token.clone(),
             only: Some(target(&request.target)),
         };
-        self.client.clone().restart_workers(self.request(restart)).await?;
+        // The same request, made twice, is one.
+        let mut client = self.client.clone();
+        patiently(async || client.restart_workers(self.request(restart.clone())).await).await?;
         Ok(())
     }
 
@@ -294,11 +297,13 @@ impl Platform {
             token: request.token.clone(),
             only: Some(target(&request.target)),
         };
-        let answer = self
-            .client
-            .clone()
-            .dry_run_restart_workers(self.request(restart))
-            .await?;
+        let mut client = self.client.clone();
+        let answer = patiently(async || {
+            client
+                .dry_run_restart_workers(self.request(restart.clone()))
+                .await
+        })
+        .await?;
         Ok(answer.into_inner().dry_run.unwrap_or_default())
     }
 
@@ -314,7 +319,8 @@ impl Platform {
             name: name.to_owned(),
             token: token.to_owned(),
         };
-        let answer = self.client.clone().dry_run_restart(self.request(restart)).await?;
+        let mut client = self.client.clone();
+        let answer = patiently(async || client.dry_run_restart(self.request(restart.clone())).await).await?;
         Ok(answer.into_inner().dry_run.unwrap_or_default())
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod dry_run;
 pub(crate) mod history;
 pub(crate) mod nodes;
 pub(crate) mod pods;
+pub(crate) mod refused;
 pub(crate) mod restart;
 pub(crate) mod status;
 pub(crate) mod time;

@@ -5,6 +5,7 @@ use thiserror::Error;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use super::refused::{Reason, Refused};
 use crate::serve::{Access, Verdict, Wish};
 
 /// Why a request is not served.
@@ -31,14 +32,19 @@ pub enum Refusal {
     Unavailable,
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        let text = refusal.to_string();
-        match refusal {
-            Refusal::Missing | Refusal::Unknown => Self::unauthenticated(text),
-            Refusal::Denied { .. } => Self::permission_denied(text),
-            Refusal::Unavailable => Self::unavailable(text),
+impl Refusal {
+    /// What the caller is told, who asked to `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
+    pub(super) fn status(&self, verb: &str, namespace: &str, name: &str) -> Status {
+        let refused = |reason| Refused::new(reason, self.to_string()).of(namespace, name);
+        match self {
+            Self::Missing => refused(Reason::TokenMissing),
+            Self::Unknown => refused(Reason::TokenUnknown),
+            Self::Denied { user, .. } => refused(Reason::AccessDenied)
+                .with("user", user)
+                .with("verb", verb),
+            Self::Unavailable => refused(Reason::ApiServerUnavailable),
         }
+        .into()
     }
 }
 

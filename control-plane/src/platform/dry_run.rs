@@ -10,6 +10,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
+use super::board::Key;
+use super::refused::{Reason, Refused};
+
 /// Questions that wait for one group's task.
 const WAITING: usize = 8;
 
@@ -66,16 +69,22 @@ pub(super) fn channel() -> (Asks, mpsc::Receiver<Question>) {
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED where too many wait; ABORTED where the group is given up meanwhile.
-pub(super) async fn ask(asks: &Asks, wish: Wish) -> Result<Answer, Status> {
-    let given_up = || Status::aborted("the JobSet is not looked after any more");
+pub(super) async fn ask(asks: &Asks, key: &Key, wish: Wish) -> Result<Answer, Status> {
     let (asker, answer) = oneshot::channel();
     match asks.try_send(Question { wish, asker }) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => {
             let message = format!("more than {WAITING} dry runs of this group at once");
-            return Err(Status::resource_exhausted(message));
+            let refused = Refused::new(Reason::TooManyDryRuns, message);
+            return Err(refused.of_key(key).with("limit", WAITING.to_string()).into());
         }
-        Err(TrySendError::Closed(_)) => return Err(given_up()),
+        Err(TrySendError::Closed(_)) => return Err(given_up(key)),
     }
-    answer.await.map_err(|_| given_up())
+    answer.await.map_err(|_| given_up(key))
+}
+
+/// Nobody answers for the group any more.
+pub(super) fn given_up(key: &Key) -> Status {
+    let message = "the JobSet is not looked after any more";
+    Refused::new(Reason::JobsetChanged, message).of_key(key).into()
 }

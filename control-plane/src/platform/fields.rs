@@ -1,4 +1,4 @@
-//! Checks of requests. Each refusal begins with the name of the field.
+//! Checks of requests. Each refusal names the field, in its words and in its details.
 
 use lockstep_api::Target;
 use lockstep_proto::platform::v1 as pb;
@@ -6,6 +6,7 @@ use tonic::Status;
 use uuid::Uuid;
 
 use super::board::{Filter, Key};
+use super::refused::Refused;
 
 /// Groups of a page where the request does not say, and at most.
 const PAGE: (usize, usize) = (100, 500);
@@ -14,7 +15,7 @@ const MAX_TOKEN: usize = 128;
 const MAX_NAMES: (usize, usize) = (63, 253);
 
 fn invalid(field: &str, message: &str) -> Status {
-    Status::invalid_argument(format!("{field}: {message}"))
+    Refused::field(field, message).into()
 }
 
 fn is_name(text: &str, longest: usize, dots: bool) -> bool {

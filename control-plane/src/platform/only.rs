@@ -13,6 +13,7 @@ use tonic::Status;
 
 use super::authorize::place;
 use super::board::Key;
+use super::refused::{Reason, Refused};
 
 /// Others write the JobSet beside us. So many times it is looked again.
 const ATTEMPTS: usize = 5;
@@ -24,13 +25,14 @@ const ATTEMPTS: usize = 5;
 pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Result<(), Status> {
     let replicated_job = find(target, jobset)?;
     let name = &replicated_job.name;
-    let refused = |why: &str| {
-        Err(Status::failed_precondition(format!(
-            "only: the workers of replicatedJob {name} are not restarted alone: {why}"
-        )))
+    let refused = |reason, why: &str| {
+        let message = format!("only: the workers of replicatedJob {name} are not restarted alone: {why}");
+        let refused = Refused::new(reason, message).of(jobset.ns(), jobset.name());
+        Err(refused.with("field", "only").with("replicatedJob", name).into())
     };
     if replicated_job.restart_scope() != Ok(RestartScope::Worker) {
         return refused(
+            Reason::NotAlone,
             "they run in step with others, which would fail without them. Restart the whole group; or, where they need no others, give \
              the Job template the annotation lockstep.dev/restart-scope: worker",
         );
@@ -46,19 +48,22 @@ pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Re
         .collect();
     if meant.iter().any(|worker| worker.rung != Rung::Process) {
         return refused(
+            Reason::NotAlone,
             "they have no agent (lockstep.dev/supervise, or a probe or hook that speaks against one)",
         );
     }
     if meant.iter().any(|worker| worker.scope != Scope::Worker) {
         return refused(
+            Reason::NotAlone,
             "the node daemon of a node with workers of the group is of a version that does not know of it",
         );
     }
     if meant.len() > ALONE_AT_ONCE {
         let count = meant.len();
-        return refused(&format!(
+        let why = format!(
             "{count} are more than the {ALONE_AT_ONCE} that may be at a time; ask for its Jobs one after another"
-        ));
+        );
+        return refused(Reason::TooManyWorkers, &why);
     }
     Ok(())
 }
@@ -74,8 +79,11 @@ fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, St
         all.find(|replicated_job| has_job(replicated_job, job))
     };
     let place = place(jobset.ns(), jobset.name());
-    let none =
-        |field: &str, what: String| Status::not_found(format!("{field}: the JobSet{place} has no {what}"));
+    let none = |field: &str, what: String| {
+        let message = format!("{field}: the JobSet{place} has no {what}");
+        let refused = Refused::new(Reason::WorkersNotFound, message).of(jobset.ns(), jobset.name());
+        Status::from(refused.with("field", field))
+    };
     match target {
         Target::ReplicatedJob(name) => jobset
             .replicated_job(name)
@@ -119,9 +127,13 @@ fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, St
 pub(super) async fn request(client: Client, key: &Key, uid: &str, wish: &AloneRequest) -> Result<(), Status> {
     let place = place(&key.namespace, &key.name);
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
-    let unavailable =
-        |error: kube::Error| Status::unavailable(format!("the request could not be made durable: {error}"));
-    let changed = |why: &str| Status::aborted(format!("the JobSet{place} {why}; try again"));
+    let refused = |reason, message: String| Status::from(Refused::new(reason, message).of_key(key));
+    let unavailable = |error: kube::Error| {
+        let message = format!("the request could not be made durable: {error}");
+        refused(Reason::ApiServerUnavailable, message)
+    };
+    let aborted = |reason, why: &str| refused(reason, format!("the JobSet{place} {why}; try again"));
+    let changed = |why: &str| aborted(Reason::JobsetChanged, why);
     let said = wish.to_string();
     for _ in 0..ATTEMPTS {
         let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
@@ -131,9 +143,8 @@ pub(super) async fn request(client: Client, key: &Key, uid: &str, wish: &AloneRe
             return Ok(());
         }
         if is_pending(&jobset) {
-            return Err(changed(
-                "has another request for workers that was not acted upon yet",
-            ));
+            let why = "has another request for workers that was not acted upon yet";
+            return Err(aborted(Reason::RequestPending, why));
         }
         let patch = json!({"metadata": {
             "uid": uid,
@@ -158,7 +169,7 @@ pub(super) async fn request(client: Client, key: &Key, uid: &str, wish: &AloneRe
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
                 let why = format!("the API server refuses it: {}", status.message);
-                return Err(Status::failed_precondition(why));
+                return Err(refused(Reason::AdmissionRefused, why));
             }
             Err(error) => return Err(unavailable(error)),
         }

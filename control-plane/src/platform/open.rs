@@ -25,6 +25,7 @@ use tonic_reflection::server::{Builder, Error, v1, v1alpha};
 use tower::Service;
 
 use super::board::Board;
+use super::refused::{Reason, Refused};
 use super::service::{MAX_REQUEST, PlatformService};
 
 /// Streams of each of the two services at the same time, over all callers.
@@ -34,7 +35,9 @@ const LOOK: Duration = Duration::from_secs(60);
 
 fn permit(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
     Arc::clone(streams).try_acquire_owned().map_err(|_| {
-        Status::resource_exhausted(format!("more than {MAX_STREAMS} streams of this service at once"))
+        let message = format!("more than {MAX_STREAMS} streams of this service at once");
+        let refused = Refused::new(Reason::TooManyStreams, message);
+        refused.with("limit", MAX_STREAMS.to_string()).into()
     })
 }
 
@@ -83,7 +86,9 @@ impl health_server::Health for Health {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if !is_known(&request.get_ref().service) {
-            return Err(Status::not_found("service: is none of this server's"));
+            let message = "service: is none of this server's";
+            let refused = Refused::new(Reason::ServiceNotFound, message);
+            return Err(refused.with("field", "service").into());
         }
         let status = status(self.board.leads(), self.shutdown.is_cancelled());
         Ok(Response::new(say(status)))

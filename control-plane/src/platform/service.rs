@@ -29,6 +29,7 @@ use super::authorize::{self, Authorizer};
 use super::board::{Board, Key, Snapshot};
 use super::dry_run::Wish;
 use super::follow::Follower;
+use super::refused::{Reason, Refused};
 use super::suspend::{self, Done};
 use super::watching::Watching;
 use super::{convert, dry_run, fields, only, open};
@@ -91,9 +92,8 @@ impl PlatformService {
         if self.board.leads() {
             return Ok(());
         }
-        Err(Status::unavailable(
-            "this replica of the control plane does not lead; try again, another one does",
-        ))
+        let message = "this replica of the control plane does not lead; try again, another one does";
+        Err(Refused::new(Reason::NotLeading, message).into())
     }
 
     async fn may(
@@ -103,13 +103,11 @@ impl PlatformService {
         namespace: &str,
         name: &str,
     ) -> Result<(), Status> {
-        Ok(self
-            .authorizer
-            .authorize(metadata, verb, namespace, name)
-            .await
-            .inspect_err(|error| {
-                tracing::info!(%error, verb, namespace, name, "a call of the platform API was refused");
-            })?)
+        let allowed = self.authorizer.authorize(metadata, verb, namespace, name).await;
+        allowed.map_err(|error| {
+            tracing::info!(%error, verb, namespace, name, "a call of the platform API was refused");
+            error.status(verb, namespace, name)
+        })
     }
 
     /// The group, or why there is none.
@@ -122,12 +120,12 @@ impl PlatformService {
         let of = ObjectRef::new(&key.name).within(&key.namespace);
         let jobset = self.jobsets.get(&watch::packed(&of));
         let Some(jobset) = jobset.and_then(|jobset| jobset.unpack().ok()) else {
-            return Status::not_found(format!("name: there is no JobSet{place}"));
+            let message = format!("name: there is no JobSet{place}");
+            return Refused::new(Reason::JobsetNotFound, message).of_key(key).into();
         };
         let taken_over = || {
-            Status::unavailable(format!(
-                "the JobSet{place} is only just being taken over; try again"
-            ))
+            let message = format!("the JobSet{place} is only just being taken over; try again");
+            Refused::new(Reason::TakingOver, message).of_key(key).into()
         };
         self.is_group(&jobset).err().unwrap_or_else(taken_over)
     }
@@ -138,11 +136,13 @@ impl PlatformService {
             return Ok(());
         }
         let place = authorize::place(jobset.ns(), jobset.name());
-        Err(Status::failed_precondition(if jobset.is_finished() {
-            format!("name: the JobSet{place} has ended")
+        let refused = if jobset.is_finished() {
+            Refused::new(Reason::JobsetEnded, format!("name: the JobSet{place} has ended"))
         } else {
-            format!("name: the JobSet{place} is not restarted in place by Lockstep")
-        }))
+            let message = format!("name: the JobSet{place} is not restarted in place by Lockstep");
+            Refused::new(Reason::NotInPlace, message)
+        };
+        Err(refused.of(jobset.ns(), jobset.name()).into())
     }
 
     /// Writes the annotation that asks for a restart, unless it is there or has been acted upon.
@@ -171,12 +171,16 @@ impl PlatformService {
                 Ok(())
             }
             // Gone, or another one of the same name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Err(Status::aborted(
-                format!("the JobSet has changed meanwhile: {}", status.message),
-            )),
-            Err(error) => Err(Status::unavailable(format!(
-                "the request could not be made durable: {error}"
-            ))),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {
+                let message = format!("the JobSet has changed meanwhile: {}", status.message);
+                Err(Refused::new(Reason::JobsetChanged, message).of_key(key).into())
+            }
+            Err(error) => {
+                let message = format!("the request could not be made durable: {error}");
+                Err(Refused::new(Reason::ApiServerUnavailable, message)
+                    .of_key(key)
+                    .into())
+            }
         }
     }
 
@@ -211,11 +215,8 @@ impl PlatformService {
 
     /// What the request would do.
     async fn try_out(&self, key: &Key, wish: Wish) -> Result<pb::DryRun, Status> {
-        let asks = self
-            .board
-            .asks(key)
-            .ok_or_else(|| Status::aborted("the JobSet is not looked after any more"))?;
-        let answer = dry_run::ask(&asks, wish).await?;
+        let asks = self.board.asks(key).ok_or_else(|| dry_run::given_up(key))?;
+        let answer = dry_run::ask(&asks, key, wish).await?;
         Ok(convert::dry_run(&answer.preview, &answer.observed))
     }
 }
@@ -266,9 +267,11 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&metadata, "watch", &filter.namespace, &filter.name)
             .await?;
-        let permit = Arc::clone(&self.watches)
-            .try_acquire_owned()
-            .map_err(|_| Status::resource_exhausted(format!("more than {MAX_WATCHES} watches at once")))?;
+        let permit = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
+            let message = format!("more than {MAX_WATCHES} watches at once");
+            let refused = Refused::new(Reason::TooManyWatches, message);
+            refused.with("limit", MAX_WATCHES.to_string())
+        })?;
         let watching = Watching::new(
             Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
             filter,

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::authorize::place;
 use super::board::Key;
+use super::refused::{Reason, Refused};
 
 /// Others write the status beside us. So many times it is looked again.
 const ATTEMPTS: usize = 5;
@@ -36,9 +37,15 @@ pub(super) async fn set(
 ) -> Result<Done, Status> {
     let place = place(&key.namespace, &key.name);
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
-    let unavailable =
-        |error: kube::Error| Status::unavailable(format!("the API server does not answer: {error}"));
-    let missing = || Status::not_found(format!("name: there is no JobSet{place}"));
+    let refused = |reason, message: String| Status::from(Refused::new(reason, message).of_key(key));
+    let unavailable = |error: kube::Error| {
+        let message = format!("the API server does not answer: {error}");
+        refused(Reason::ApiServerUnavailable, message)
+    };
+    let missing = || {
+        let message = format!("name: there is no JobSet{place}");
+        refused(Reason::JobsetNotFound, message)
+    };
     for _ in 0..ATTEMPTS {
         let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
         let jobset = jobset.ok_or_else(missing)?;
@@ -70,15 +77,12 @@ pub(super) async fn set(
             Err(kube::Error::Api(status)) if status.code == 404 => return Err(missing()),
             // A webhook, most likely, with its reason.
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                return Err(Status::failed_precondition(format!(
-                    "the API server refuses it: {}",
-                    status.message
-                )));
+                let message = format!("the API server refuses it: {}", status.message);
+                return Err(refused(Reason::AdmissionRefused, message));
             }
             Err(error) => return Err(unavailable(error)),
         }
     }
-    Err(Status::aborted(format!(
-        "the JobSet{place} was changed by others {ATTEMPTS} times meanwhile; try again"
-    )))
+    let message = format!("the JobSet{place} was changed by others {ATTEMPTS} times meanwhile; try again");
+    Err(refused(Reason::JobsetChanged, message))
 }

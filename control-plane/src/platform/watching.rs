@@ -12,6 +12,7 @@ use tonic::metadata::MetadataMap;
 use super::authorize::{self, Authorizer};
 use super::board::Filter;
 use super::follow::Follower;
+use super::refused::{Reason, Refused};
 use super::service::Event;
 
 /// Who watches is asked after this time again whether they still may.
@@ -53,7 +54,8 @@ impl Watching {
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => {
-                    return Err(Status::unavailable("this replica of the control plane is shutting down"));
+                    let message = "this replica of the control plane is shutting down";
+                    return Err(Refused::new(Reason::ShuttingDown, message).into());
                 }
                 () = sleep_until(self.ask_at) => self.ask_again().await?,
                 event = self.follower.next() => return Ok(event),
@@ -71,7 +73,7 @@ impl Watching {
             .await
         {
             Ok(()) | Err(authorize::Refusal::Unavailable) => Ok(()),
-            Err(refusal) => Err(refusal.into()),
+            Err(refusal) => Err(refusal.status("watch", namespace, name)),
         }
     }
 }

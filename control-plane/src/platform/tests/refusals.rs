@@ -1,6 +1,19 @@
 //! What is refused, and why.
 
+use tonic_types::StatusExt as _;
+
 use super::*;
+
+/// The reason that a status gives to programs, and one of its metadata.
+fn said(status: &Status, key: &str) -> (String, String) {
+    let info = status.get_details_error_info().unwrap();
+    assert_eq!(info.domain, "lockstep.dev");
+    (info.reason, info.metadata.get(key).cloned().unwrap_or_default())
+}
+
+fn is(reason: &str, value: &str) -> (String, String) {
+    (reason.to_owned(), value.to_owned())
+}
 
 #[tokio::test]
 async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
@@ -17,18 +30,27 @@ async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
         api.jobsets
             .apply_watcher_event(&watcher::Event::Apply(PackedJobSet::of(&object).unwrap()));
     }
-    for (name, code, text) in [
+    for (name, code, text, reason) in [
         (
             "missing",
             Code::NotFound,
             "name: there is no JobSet missing in namespace ours",
+            "JOBSET_NOT_FOUND",
         ),
-        ("ended", Code::FailedPrecondition, "has ended"),
-        ("plain", Code::FailedPrecondition, "is not restarted in place"),
+        ("ended", Code::FailedPrecondition, "has ended", "JOBSET_ENDED"),
+        (
+            "plain",
+            Code::FailedPrecondition,
+            "is not restarted in place",
+            "NOT_IN_PLACE",
+        ),
     ] {
         let status = api.restart("*:*", restart(name, "t")).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(text), "{status}");
+        assert_eq!(said(&status, "jobset"), is(reason, name));
+        let against = status.get_details_precondition_failure();
+        assert_eq!(against.is_some(), code == Code::FailedPrecondition);
     }
     assert!(api.patches.lock().unwrap().is_empty());
 }
@@ -48,6 +70,7 @@ async fn nothing_is_said_to_those_who_may_not() {
     }
     let status = api.client().list_groups(all()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
+    assert_eq!(said(&status, ""), is("TOKEN_MISSING", ""));
     let Err(status) = api.watch("list:*", Default::default()).await else {
         panic!("it may watch")
     };
@@ -58,6 +81,8 @@ async fn nothing_is_said_to_those_who_may_not() {
         status.message(),
         "user list may not patch jobsets.jobset.x-k8s.io in namespace ours"
     );
+    assert_eq!(said(&status, "verb"), is("ACCESS_DENIED", "patch"));
+    assert_eq!(said(&status, "user"), is("ACCESS_DENIED", "list"));
     // Not even that it does not exist.
     let status = api.restart("list:*", restart("other", "t")).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -105,6 +130,15 @@ async fn bad_input_is_named_by_its_field() {
         let status = api.restart("*:*", request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert!(status.message().starts_with(field), "{status}");
+        let path = field.trim_end_matches(": ");
+        assert_eq!(said(&status, "field"), is("INVALID_FIELD", path));
+        let bad = status.get_details_bad_request().unwrap().field_violations;
+        assert_eq!(
+            (bad.len(), bad[0].field.as_str()),
+            (1, path),
+            "{}",
+            bad[0].description
+        );
     }
 }
 
@@ -114,6 +148,9 @@ async fn a_replica_that_does_not_lead_says_so() {
     let status = api.list("*:*", all()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("does not lead"), "{status}");
+    assert_eq!(said(&status, ""), is("NOT_LEADING", ""));
+    let again = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    assert!(again.is_some_and(|delay| delay < Duration::from_secs(1)));
     let status = api.restart("*:*", restart("js", "t")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
 }
