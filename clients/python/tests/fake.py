@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import grpc
 import trustme
+from google.protobuf import any_pb2, message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from lockstep import Client
 from lockstep.platform.v1 import platform_pb2 as pb
@@ -52,6 +54,22 @@ def removed(name: str, uid: str = "") -> pb.WatchGroupsResponse:
 SYNCED = pb.WatchGroupsResponse(synced=pb.Synced())
 
 
+def refuse(
+    context: grpc.ServicerContext, code: grpc.StatusCode, text: str, reason: str, *more: message.Message
+) -> NoReturn:
+    """Ends a call with what the control plane says to programs."""
+    info = error_details_pb2.ErrorInfo(domain="lockstep.dev", reason=reason)
+    info.metadata.update({"namespace": "team", "jobset": "js"})
+    number, _ = code.value
+    status = status_pb2.Status(code=number, message=text)
+    for detail in (info, *more):
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(code, text)
+
+
 class Platform(platform_pb2_grpc.PlatformServicer):
     """Knows the tokens `reader`, who may see all, and `writer`, who may restart as well."""
 
@@ -66,6 +84,8 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         # A platform of before dry runs does not see that it is asked for one.
         # How many calls that are no watches a replica answers that does not lead.
         self.following = 0
+        # What it tells them to wait.
+        self.retry_after_ms = 0
         # Who called, one after the other.
         self.bearers: list[str | bytes | None] = []
         self.silent = threading.Event()
@@ -88,7 +108,10 @@ class Platform(platform_pb2_grpc.PlatformServicer):
     def _lead(self, context: grpc.ServicerContext) -> None:
         if self.following:
             self.following -= 1
-            context.abort(grpc.StatusCode.UNAVAILABLE, "this replica of the control plane does not lead")
+            again = error_details_pb2.RetryInfo()
+            again.retry_delay.FromMilliseconds(self.retry_after_ms)
+            text = "this replica of the control plane does not lead"
+            refuse(context, grpc.StatusCode.UNAVAILABLE, text, "NOT_LEADING", again)
 
     def ListGroups(self, request: pb.ListGroupsRequest, context: grpc.ServicerContext) -> pb.ListGroupsResponse:
         self._check(context)
@@ -140,7 +163,16 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self.requests.append(request)
         self._lead(context)
         if request.only.replicated_job == "driver":
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "only: the workers of replicatedJob driver run in step")
+            text = "only: the workers of replicatedJob driver run in step"
+            against = error_details_pb2.PreconditionFailure()
+            against.violations.add(type="NOT_ALONE", subject="jobsets.jobset.x-k8s.io/team/js", description=text)
+            refuse(context, grpc.StatusCode.FAILED_PRECONDITION, text, "NOT_ALONE", against)
+        if request.only.job == "No":
+            bad = error_details_pb2.BadRequest()
+            bad.field_violations.add(field="only.job", description="must be a name")
+            refuse(
+                context, grpc.StatusCode.INVALID_ARGUMENT, "only.job: must be a name", "INVALID_FIELD", bad
+            )
         return pb.RestartWorkersResponse(token=request.token, uid="uid-js")
 
     def DryRunRestartWorkers(

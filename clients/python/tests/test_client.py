@@ -142,8 +142,37 @@ class Calls(ClientTest):
 
     def test_where_nobody_leads_in_time_the_failure_says_so(self) -> None:
         self.platform.following = 1000
-        with self.assertRaisesRegex(lockstep.Unavailable, "does not lead"):
+        with self.assertRaisesRegex(lockstep.Unavailable, "does not lead") as raised:
             self.client.restart_group("team", "js", timeout=0.5)
+        self.assertEqual((raised.exception.reason, raised.exception.details.retry_after), ("NOT_LEADING", 0.0))
+
+    def test_a_server_that_says_when_to_come_again_is_not_asked_before(self) -> None:
+        self.platform.following, self.platform.retry_after_ms = 1, 800
+        began = time.monotonic()
+        self.client.restart_group("team", "js")
+        self.assertGreaterEqual(time.monotonic() - began, 0.8)
+        self.platform.following, self.platform.retry_after_ms = 1, 60_000
+        with self.assertRaises(lockstep.Unavailable) as raised:
+            self.client.restart_group("team", "js")
+        self.assertEqual(raised.exception.details.retry_after, 60.0)
+
+    def test_failures_have_details_for_programs(self) -> None:
+        with self.assertRaises(lockstep.FailedPrecondition) as failed:
+            self.client.restart_workers("team", "js", lockstep.ReplicatedJob("driver"))
+        details = failed.exception.details
+        self.assertEqual((failed.exception.reason, details.metadata["jobset"]), ("NOT_ALONE", "js"))
+        [against] = details.preconditions
+        self.assertEqual((against.type, against.subject), ("NOT_ALONE", "jobsets.jobset.x-k8s.io/team/js"))
+        with self.assertRaises(lockstep.InvalidArgument) as invalid:
+            self.client.restart_workers("team", "js", lockstep.Job("No"))
+        self.assertEqual(
+            invalid.exception.details.fields, (lockstep.FieldViolation("only.job", "must be a name"),)
+        )
+        # What others say has none, nor has what cannot be read.
+        self.token.write_text("stranger", encoding="ascii")
+        with self.assertRaises(lockstep.Unauthenticated) as stranger:
+            self.client.restart_group("team", "js")
+        self.assertEqual(stranger.exception.details, lockstep.Details())
 
     def test_the_token_is_read_at_each_call(self) -> None:
         self.token.write_text("stranger", encoding="ascii")

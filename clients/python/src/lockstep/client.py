@@ -163,6 +163,7 @@ class Client:
         while True:
             unseen = set(known)
             served = False
+            least = 0.0
             try:
                 for event in self.watch_groups(namespace, name, omit_workers=omit_workers, timeout=_until(end)):
                     served, first_by, delay = True, None, _DELAYS[0]
@@ -186,7 +187,8 @@ class Client:
                             unseen.clear()
                     yield event
             except errors.Unavailable as loss:
-                if first_by is not None and time.monotonic() + delay >= first_by:
+                least = loss.details.retry_after or 0.0
+                if first_by is not None and time.monotonic() + max(delay, least) >= first_by:
                     raise
                 _LOG.warning("no watch of %s, trying again: %s", self._target, loss)
             except errors.Unauthenticated as loss:
@@ -195,7 +197,7 @@ class Client:
                     raise
                 _LOG.info("the token of a watch of %s has run out, reading it anew: %s", self._target, loss)
             _until(end)
-            delay = _pause(delay, end)
+            delay = _pause(delay, end, least)
 
     def restart_group(
         self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
@@ -357,10 +359,11 @@ class Client:
                 if loss:
                     raise loss from None
                 raise
-            if time.monotonic() + delay >= end:
+            least = loss.details.retry_after or 0.0
+            if time.monotonic() + max(delay, least) >= end:
                 raise loss
             _LOG.info("no answer of %s, trying again: %s", self._target, loss)
-            delay = _pause(delay)
+            delay = _pause(delay, least=least)
 
     @contextlib.contextmanager
     def _platform(self) -> Iterator[tuple[PlatformStub, tuple[tuple[str, str | bytes], ...]]]:
@@ -389,9 +392,9 @@ def _is_steady(group: pb.Group) -> bool:
     return steady and group.workers_up == group.workers_expected
 
 
-def _pause(delay: float, end: float | None = None) -> float:
-    """Waits for about `delay` seconds, not past `end`, and returns how long the next one should be."""
-    wait = delay * random.uniform(0.5, 1.0)
+def _pause(delay: float, end: float | None = None, least: float = 0.0) -> float:
+    """Waits for about `delay` seconds, but `least` at least, not past `end`, and returns how long the next one should be."""
+    wait = max(least, delay * random.uniform(0.5, 1.0))
     time.sleep(wait if end is None else max(0.0, min(wait, end - time.monotonic())))
     return min(2 * delay, _DELAYS[1])
 
