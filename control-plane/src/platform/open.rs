@@ -169,6 +169,8 @@ pub(super) fn reflection(
         Builder::configure()
             .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that grpcurl and the like can read the details of a refusal.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let streams = Arc::new(Semaphore::new(MAX_STREAMS));
     let v1 = described().build_v1()?.max_decoding_message_size(MAX_REQUEST);

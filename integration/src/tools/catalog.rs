@@ -151,6 +151,19 @@ pub const MODULES: &[Module] = &[
         cold_seconds: 70,
     },
     Module {
+        name: "grpcurl",
+        tools: &[tool(
+            "grpcurl",
+            "github.com/fullstorydev/grpcurl/cmd/grpcurl",
+            // A copy that `go install` has built does not know its version.
+            Accept::Own,
+        )],
+        cgo: false,
+        tags: "",
+        ldflags: "-s -w",
+        cold_seconds: 45,
+    },
+    Module {
         name: "etcd",
         tools: &[tool(
             "etcd",
@@ -186,7 +199,7 @@ pub const API_SERVER_TOOLS: &[&str] = &[
 ];
 
 /// Programs that check what we ship, and that no cluster needs.
-pub const CHECKERS: &[&str] = &["promtool"];
+pub const CHECKERS: &[&str] = &["promtool", "grpcurl"];
 
 /// The module and the entry of a program.
 pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {

@@ -3,6 +3,7 @@
 mod alone;
 pub(crate) mod caller;
 pub(crate) mod daemon;
+pub(crate) mod grpcurl;
 mod open;
 mod operations;
 
@@ -16,12 +17,14 @@ use lockstep_proto::platform::v1 as pb;
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_types::StatusExt as _;
 
 use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 use caller::Caller;
 use daemon::{Daemon, NODE};
+use grpcurl::Grpcurl;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![case!(a_platform_sees_groups_and_restarts_them alone)]
@@ -103,8 +106,16 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         })
         .await?;
         open::it_describes_itself(platform, &ca).await?;
+        let grpcurl = Grpcurl::new(platform, &dir.join("ca.crt")).await?;
+        grpcurl.reads_what_is_public().await?;
         let platform = Caller::new(&scene, platform, &ca);
-        Box::pin(groups_are_shown_and_restarted(&scene, &platform, hub, &ca)).await?;
+        Box::pin(groups_are_shown_and_restarted(
+            &scene,
+            (&platform, &grpcurl),
+            hub,
+            &ca,
+        ))
+        .await?;
         access_follows_rbac(&scene, &platform).await?;
         Box::pin(alone::some_workers_are_restarted(&scene, &platform, hub, &ca)).await?;
         follower.start().await?;
@@ -120,7 +131,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
 
 async fn groups_are_shown_and_restarted(
     scene: &Scene,
-    platform: &Caller,
+    (platform, grpcurl): (&Caller, &Grpcurl),
     hub: std::net::SocketAddr,
     ca: &str,
 ) -> Result<()> {
@@ -149,6 +160,7 @@ async fn groups_are_shown_and_restarted(
     let group = watch.until("all that is", |group| is_up(group, 0)).await?;
     ensure!(group == listed, "{group:?} is not {listed:?}");
     watch.until_synced().await?;
+    grpcurl.lists_groups(namespace, admin.token()).await?;
 
     // What it would do, and nothing more.
     let tried = admin.dry_run(namespace, "js", "night-shift").await?;
@@ -234,6 +246,32 @@ fn refused<T>(code: Code, text: &str, answer: Result<T, tonic::Status>) -> Resul
         status.code() == code && status.message().contains(text),
         "{status}"
     );
+    says_why_to_programs(&status)
+}
+
+/// Whatever is refused has a reason, and what its code promises beside that.
+fn says_why_to_programs(status: &tonic::Status) -> Result<()> {
+    let details = status.check_error_details()?;
+    let info = details
+        .error_info()
+        .with_context(|| format!("no reason: {status}"))?;
+    ensure!(
+        info.domain == "lockstep.dev" && !info.reason.is_empty(),
+        "{info:?}"
+    );
+    let promised = match status.code() {
+        Code::InvalidArgument => {
+            let bad = details.bad_request().map(|bad| bad.field_violations.as_slice());
+            let field = bad.and_then(|bad| bad.first()).map(|bad| bad.field.as_str());
+            field.is_some_and(|field| status.message().starts_with(&format!("{field}: ")))
+        }
+        Code::FailedPrecondition => details.precondition_failure().is_some(),
+        Code::Unavailable | Code::ResourceExhausted => details.retry_info().is_some(),
+        Code::PermissionDenied => info.metadata.contains_key("verb") && info.metadata.contains_key("user"),
+        Code::NotFound => info.metadata.contains_key("namespace") && info.metadata.contains_key("jobset"),
+        _ => true,
+    };
+    ensure!(promised, "{details:?}");
     Ok(())
 }
 

@@ -112,6 +112,12 @@ async fn reflection_shows_the_platform_api_with_its_comments_and_nothing_else_of
         text.contains("restarts all workers of a group in place, once per token"),
         "{text}"
     );
+    let details = MessageRequest::FileContainingSymbol("google.rpc.ErrorInfo".into());
+    let file = answer(api.channel.clone(), details).await;
+    assert!(
+        matches!(file, Ok(MessageResponse::FileDescriptorResponse(_))),
+        "{file:?}"
+    );
     let hub = MessageRequest::FileContainingSymbol("lockstep.node.v1.NodeHub".into());
     let status = answer(api.channel.clone(), hub).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);

@@ -51,6 +51,11 @@ impl Caller {
         }
     }
 
+    /// What it presents.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// A ServiceAccount that may do this with the JobSets of its namespace.
     pub(super) async fn account(&self, name: &str, verbs: &[&str]) -> Result<Self> {
         self.namespace
