@@ -153,10 +153,11 @@ examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTor
 	python3 examples/pytorch-ddp/train_test.py
 
 .PHONY: docs
-docs: ## Check the links of the documentation, and that its reference is up to date
+docs: ## Check the links and the commands of the documentation, and that its reference is up to date
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/reference/generate_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/reference/generate.py --check
 	python3 docs/links_test.py
+	PYTHONDONTWRITEBYTECODE=1 python3 docs/commands_test.py
 
 .PHONY: python-test
 python-test: deps ## Build the Python client, install its wheel, check its types and run its tests

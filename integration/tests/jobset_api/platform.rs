@@ -3,6 +3,7 @@
 mod alone;
 pub(crate) mod caller;
 pub(crate) mod daemon;
+mod documented;
 pub(crate) mod grpcurl;
 mod open;
 mod operations;
@@ -27,7 +28,9 @@ use daemon::{Daemon, NODE};
 use grpcurl::Grpcurl;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(a_platform_sees_groups_and_restarts_them alone)]
+    let mut cases = vec![case!(a_platform_sees_groups_and_restarts_them alone)];
+    cases.extend(documented::cases());
+    cases
 }
 
 /// Two workers in Jobs of their own, on the node that the test plays.
