@@ -269,7 +269,7 @@ class Scene:
             reached = any(text in ran.stderr for text in NO_KUBELET) or " logs " in line and ran.stderr == ""
             return None if reached else f"not for the want of a kubelet: {ran}"
         allowed = next((codes for command, codes in CODES.items() if re.search(command, line)), {0})
-        if ran.returncode not in allowed:
+        if ran.returncode not in allowed or (ran.returncode and not ran.stdout):
             return str(ran)
         seen = {shape(line) for line in ran.stdout.replace(f"{self.namespace}/", "team/").splitlines()}
         missing = heads(printed) - seen
