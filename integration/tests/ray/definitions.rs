@@ -19,7 +19,10 @@ use crate::scene::{PATIENCE, Scene};
 const NAME: &str = "rayjobs.ray.io";
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(a_job_is_tried_again_once_by_kuberays_definition alone)]
+    vec![
+        case!(a_job_is_tried_again_once_by_kuberays_definition alone),
+        case!(the_annotation_goes_with_kuberays_definition alone),
+    ]
 }
 
 async fn a_job_is_tried_again_once_by_kuberays_definition(scene: Scene) -> Result<()> {
@@ -71,6 +74,35 @@ async fn it_is_tried_again_once(scene: &Scene) -> Result<()> {
         "{memory}"
     );
     Ok(())
+}
+
+async fn the_annotation_goes_with_kuberays_definition(scene: Scene) -> Result<()> {
+    let ours = definition(scene.client()).get(NAME).await?;
+    replace(&scene, kuberays(ours.clone())).await?;
+    let result = it_has_an_annotation(&scene).await;
+    replace(&scene, ours).await?;
+    ray_says(&result?, "SUCCEEDED");
+    let ended = until_phase(&scene, Phase::Complete).await?;
+    ensure!(
+        (ended.session.as_str(), ended.succeeded, ended.failed) == ("s0", 1, 0),
+        "{ended:?}"
+    );
+    eventually("the annotation is gone", PATIENCE, async || {
+        let job = scene.api::<RayJob>().get("rj").await?;
+        ensure!(job.annotation(keys::JOB_STATUS).is_none(), "it is there");
+        Ok(())
+    })
+    .await
+}
+
+async fn it_has_an_annotation(scene: &Scene) -> Result<RayJobStatus> {
+    again(scene).await?;
+    create(scene, rayjob(0, json!({}))).await?;
+    head_runs(scene, "s0").await?;
+    let seen = submits(scene, "s0").await?;
+    let job = scene.api::<RayJob>().get("rj").await?;
+    job.annotation(keys::JOB_STATUS).context("no annotation")?;
+    Ok(seen)
 }
 
 async fn again(scene: &Scene) -> Result<()> {
