@@ -278,7 +278,7 @@ async fn a_pod_that_takes_all_its_connections_keeps_out_nobody_elses_agent() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let mut crowd = Vec::new();
-    for _ in 0..super::MAX_CONNECTIONS {
+    for _ in 0..MAX_CONNECTIONS {
         crowd.push(Agent::connect(&daemon.socket()).await);
     }
     Agent::connect(&daemon.socket()).await.closed().await;
