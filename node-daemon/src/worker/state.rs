@@ -327,7 +327,21 @@ impl Table {
         }
         let tick = self.tick;
         let mut present = BTreeSet::new();
+        let live: BTreeSet<(PodUid, String)> = containers
+            .iter()
+            .filter(|listed| listed.ended.is_none())
+            .map(|listed| (listed.pod.clone(), listed.name.clone()))
+            .collect();
         for listed in containers {
+            let heard = |worker: &Worker| worker.last.is_some() || worker.lost.is_some();
+            if listed.ended.is_some()
+                && !self.workers.get(&listed.id).is_some_and(heard)
+                && live.contains(&(listed.pod.clone(), listed.name.clone()))
+            {
+                // Ended before this daemon could hear of it, and replaced since: its end is no news, and the present container's agent tells more.
+                present.insert(listed.id);
+                continue;
+            }
             let worker = self.worker(&listed.id, &listed.pod, &listed.name);
             worker.seen.get_or_insert(tick);
             if let Some((exit, at)) = listed.ended {

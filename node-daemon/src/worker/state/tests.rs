@@ -393,6 +393,36 @@ fn forgetting_touches_no_worker() {
 }
 
 #[test]
+fn a_container_that_was_replaced_before_this_daemon_heard_of_it_is_no_news() {
+    let mut table = Table::new(BASE);
+    let dead = ("old", Some((exit(128), 40)));
+    let seen = table.apply(listed(0, &["p"], &[dead, ("new", None)]), 50);
+    assert_eq!(phases(&seen), []);
+    table.apply(registered("p", "new", 1), 60);
+    let spoke = table.apply(state("new", 1, agent(AgentPhase::Running, 0, 1)), 60);
+    assert_eq!(phases(&spoke), [RUNNING]);
+    let mark = table.mark();
+    let again = table.apply(listed(mark, &["p"], &[dead, ("new", None)]), 70);
+    assert_eq!(phases(&again), []);
+
+    // Nobody has taken its place yet.
+    let mut table = Table::new(BASE);
+    let alone = table.apply(listed(0, &["p"], &[dead]), 50);
+    assert_eq!(phases(&alone), [Phase::Lost(exit(128))]);
+    let mark = table.mark();
+    let replaced = table.apply(listed(mark, &["p"], &[dead, ("new", None)]), 60);
+    assert_eq!(phases(&replaced), []);
+
+    // Its agent was heard.
+    let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
+    let ended = [("c", Some((exit(137), 40))), ("new", None)];
+    let mark = table.mark();
+    let heard = table.apply(listed(mark, &["p"], &ended), 50);
+    assert_eq!(phases(&heard), [Phase::Lost(exit(137))]);
+    assert_eq!(heard.reports[0].generation, 1);
+}
+
+#[test]
 fn the_exit_that_is_known_later_replaces_the_unknown_one() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     // containerd was restarted: NRI no longer names the container that has ended meanwhile.

@@ -3,7 +3,9 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Exit, Identity, Observed, Phase, Reason, Rung, Scope, TerminalAction, UnixNanos};
+use super::super::{
+    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Rung, Scope, TerminalAction, UnixNanos,
+};
 use super::Coordinator;
 
 /// How much later than this clock that of the Job controller may be, milliseconds.
@@ -181,12 +183,13 @@ impl Coordinator {
             if slot.worker.pods.is_empty() {
                 return Some(cause(Reason::PodLost, "", "", None, None));
             }
-            if slot.worker.scope == Scope::Worker && self.apart.latest > wanted {
-                // It may have been restarted alone since, and run in a container whose agent has not come back to its daemon yet. The present
-                // container tells: where it was not restarted since, it is fresh.
+            let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
+            let is_heard_of = ended.generation > Generation::default();
+            if slot.worker.scope == Scope::Worker && self.apart.latest > wanted && !is_heard_of {
+                // Daemons say 0 of containers whose agents they never heard, too. It may have been restarted alone since, and run in a container
+                // whose agent has not come back to its daemon yet. The present container tells: where it was not restarted since, it is fresh.
                 return None;
             }
-            let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let Phase::Lost(exit) = ended.phase else {
                 return None;
             };
