@@ -18,7 +18,8 @@ use crate::ray::names::HEAD;
 /// Restarts of the cluster in an attempt, before its head was up, that are forgiven; and failures of its head.
 const FORGIVEN: i32 = 3;
 
-/// How often pods of a cluster's head have failed, and kubelet has started a container of the present one again.
+/// How often pods of a cluster's head have failed, and kubelet has started a container of the present one again. A pod that is on its way out is
+/// among the failed ones already.
 #[must_use]
 pub fn head_failures<'a>(
     jobset: &JobSet,
@@ -35,7 +36,7 @@ pub fn head_failures<'a>(
     let failed = job.status.as_ref().and_then(|status| status.failed);
     let own = pods
         .into_iter()
-        .filter(|pod| pod.job_uid == job.metadata.uid && !pod.is_terminal());
+        .filter(|pod| pod.job_uid == job.metadata.uid && !pod.is_terminal() && !pod.deleting);
     let restarted = own.map(|pod| pod.agent.container_restarts).max();
     failed.unwrap_or(0).saturating_add(restarted.unwrap_or(0))
 }

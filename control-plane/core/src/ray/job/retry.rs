@@ -14,6 +14,9 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(180);
 
 impl Draft<'_> {
     pub(super) fn retry(&mut self) {
+        // A definition that drops it must not have the attempt wait for ever.
+        let now = self.now();
+        self.status.retrying_since.get_or_insert(now);
         self.look_again(POLL);
         if self.delete_submitter() {
             return self.tell_what_does_not_go();

@@ -282,6 +282,11 @@ fn failures_of_a_head_are_those_of_its_job_and_of_the_containers_of_its_present_
         pod("uid-small", 9, false),
         pod("uid-head", 5, true),
         pod("uid-head", 1, false),
+        // Its Job counts it already.
+        PodSummary {
+            deleting: true,
+            ..pod("uid-head", 9, false)
+        },
     ];
     assert_eq!(head_failures(&jobset("uid-js"), &jobs, &pods), 3);
     assert_eq!(head_failures(&jobset("uid-js"), &jobs, []), 2);
