@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::registry::Registry;
 use crate::lease::Whereabouts;
 
-/// How long a daemon is kept waiting for a leader: shorter than it waits for an answer.
-const HOLD: Duration = Duration::from_secs(4);
+/// How long a daemon is kept waiting for a leader, from its first word on: shorter than it waits for an answer.
+pub(super) const HOLD: Duration = Duration::from_secs(4);
 
 /// The role of this replica.
 pub struct Role {
@@ -56,9 +57,9 @@ impl Role {
         tasks.wait().await;
     }
 
-    /// Waits, for a while, until this replica leads or another one is sure to. In the seconds after a leader has died its Lease still names it: whoever
+    /// Waits, until then at most, until this replica leads or another one is sure to. In the seconds after a leader has died its Lease still names it: whoever
     /// was sent there would come back, ever more slowly, and be late when there is a leader again.
-    pub(super) async fn settled(&self) {
+    pub(super) async fn settled(&self, latest: Instant) {
         let mut term = self.term.subscribe();
         let settled = async {
             tokio::select! {
@@ -67,7 +68,7 @@ impl Role {
                 () = self.leader.renewed() => {}
             }
         };
-        let _ = tokio::time::timeout(HOLD, settled).await;
+        let _ = tokio::time::timeout_at(latest, settled).await;
     }
 
     /// Does something in the present term, which does not end meanwhile; or says where the leader is, if that is known: host and port.

@@ -12,6 +12,7 @@ use lockstep_proto::node::v1::{self as pb, hub_message};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -21,7 +22,7 @@ use tracing::Instrument;
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::handshake;
 use super::refusals::Refusals;
-use super::role::{Role, Term};
+use super::role::{HOLD, Role, Term};
 use super::session::Outbox;
 use super::stream::NodeStream;
 use crate::serve::listen;
@@ -65,6 +66,7 @@ impl NodeHub for HubService {
         &self,
         request: Request<Streaming<pb::NodeMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
+        let latest = Instant::now() + HOLD;
         let Gate {
             authenticator,
             refusals,
@@ -81,7 +83,7 @@ impl NodeHub for HubService {
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
         let stay = visit.as_ref().map(Visit::admit);
-        let _ = self.shutdown.run_until_cancelled(self.role.settled()).await;
+        let _ = self.shutdown.run_until_cancelled(self.role.settled(latest)).await;
         let accepted = self
             .role
             .within(|term| self.accept(term, credentials, (hello, protocol), inbound, stay));

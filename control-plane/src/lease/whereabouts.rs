@@ -118,16 +118,48 @@ pub(crate) fn follow(
     let leases: Api<Lease> = Api::namespaced(client.clone(), &election.namespace);
     let (name, lasts, every) = (election.lease.clone(), election.duration, election.retry);
     let task = async move {
+        let mut claim = Claim::default();
         let leases = watcher::watch_object(leases, &name).default_backoff();
         let mut leases = std::pin::pin!(leases);
         while let Some(Some(seen)) = end.run_until_cancelled(leases.next()).await {
             match seen {
-                Ok(lease) => drop(sender.send_replace(lease.and_then(|lease| read(&lease, lasts, every)))),
+                Ok(lease) => {
+                    let known = lease.and_then(|lease| {
+                        let known = read(&lease, lasts, every)?;
+                        let address = known.address.filter(|_| claim.is_taken_by(&lease));
+                        Some(Known { address, ..known })
+                    });
+                    sender.send_replace(known);
+                }
                 Err(error) => tracing::debug!(%error, "the lease cannot be watched"),
             }
         }
     };
     (Whereabouts { known, own }, task)
+}
+
+/// Who had the Lease, and the process that has written its address. A replica that takes it becomes its holder first, and puts its own address in the
+/// place of the former one's a moment later.
+#[derive(Debug, Default)]
+struct Claim {
+    holder: String,
+    process: Option<String>,
+}
+
+impl Claim {
+    /// Whether the address that the Lease names now is that of its holder.
+    fn is_taken_by(&mut self, lease: &Lease) -> bool {
+        let holder = super::holder(lease).unwrap_or_default();
+        let process = super::leader_process(lease);
+        if holder != self.holder && process.is_some() && process == self.process.as_deref() {
+            return false;
+        }
+        *self = Self {
+            holder: holder.to_owned(),
+            process: process.map(str::to_owned),
+        };
+        true
+    }
 }
 
 /// What a Lease that has just changed says. It is renewed each `every`, long before it has run out.

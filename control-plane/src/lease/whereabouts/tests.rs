@@ -82,3 +82,39 @@ async fn the_leader_has_a_name_wherever_it_is() {
     let known = whereabouts(&lease(json!(""), "10.0.0.1:9444"), None);
     assert_eq!(known.holder(), None, "it was given up");
 }
+
+#[test]
+fn who_takes_the_lease_is_not_where_the_one_before_was() {
+    let lease = |holder: &str, process: Option<&str>| -> Lease {
+        let lease = json!({
+            "metadata": {"annotations": {super::super::LEADER_PROCESS: process}},
+            "spec": {"holderIdentity": holder},
+        });
+        let mut lease: Lease = serde_json::from_value(lease).unwrap_or_default();
+        if process.is_none() {
+            lease.metadata.annotations = None;
+            lease.spec.get_or_insert_default().holder_identity = Some(holder.to_owned());
+        }
+        lease
+    };
+    let mut claim = Claim::default();
+    for (holder, process, taken) in [
+        ("a", Some("7"), true),
+        ("a", Some("7"), true),
+        ("b", Some("7"), false),
+        ("b", Some("7"), false),
+        ("b", Some("9"), true),
+        ("b", Some("9"), true),
+        // The same pod in another process.
+        ("b", Some("11"), true),
+        // Of a version that names no process.
+        ("c", None, true),
+        ("d", None, true),
+    ] {
+        assert_eq!(
+            claim.is_taken_by(&lease(holder, process)),
+            taken,
+            "{holder} {process:?}"
+        );
+    }
+}
