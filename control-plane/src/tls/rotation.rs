@@ -234,7 +234,8 @@ impl Rotation {
         let next = next.zip(time(NEXT_SINCE)).map(|(ca, made)| Next {
             ca,
             made,
-            told: time(NEXT_TOLD),
+            // One of before it was made is of another, left behind by a version that does not know the key.
+            told: time(NEXT_TOLD).filter(|told| *told >= made),
         });
         let previous = text(PREVIOUS_CERT).filter(|cert| is_certificate(cert));
         let previous = previous.map(str::to_owned).zip(time(PREVIOUS_SINCE));
