@@ -171,9 +171,13 @@ impl PlatformService {
                 Ok(())
             }
             // Gone, or another one of the same name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 let message = format!("the JobSet has changed meanwhile: {}", status.message);
                 Err(Refused::new(Reason::JobsetChanged, message).of_key(key).into())
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+                let message = format!("the API server refuses it: {}", status.message);
+                Err(Refused::new(Reason::AdmissionRefused, message).of_key(key).into())
             }
             Err(error) => {
                 let message = format!("the request could not be made durable: {error}");
