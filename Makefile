@@ -32,7 +32,7 @@ NAMESPACE := lockstep-system
 # Linked statically against glibc, so that the images hold nothing but the binary.
 STATIC := -C target-feature=+crt-static
 # What panics say holds paths of sources. With those of this machine the same sources would make other binaries elsewhere.
-CARGO_HOME ?= $(HOME)/.cargo
+CARGO_HOME := $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE := $(CARGO) --config \
   'target.x86_64-unknown-linux-gnu.rustflags=["--remap-path-prefix=$(CARGO_HOME)=/cargo", "--remap-path-prefix=$(CURDIR)=/lockstep"]'
 

@@ -29,6 +29,7 @@ ELSEWHERE = [
     (r"KUBECONFIG=\S+ cargo run ", "runs until it is ended", "integration/tests/jobset_api/control_plane.rs::start_with"),
     (r"(target/debug/)?lockstep-testbed ", "takes root and a node", "make node-test"),
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
+    (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes a second release build", "make binaries"),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
 ]
 # Targets of make that `make test` does not make, and what covers what they do.
@@ -71,7 +72,7 @@ class Command(NamedTuple):
 
 def is_word(text):
     """Whether a command may begin so, be it with settings."""
-    return re.match(r"(\w+=\S* )*[a-z][\w./-]*(\s|$)", text) is not None
+    return re.match(r"\(?(\w+=\S* )*[a-z][\w./-]*(\s|$)", text) is not None
 
 
 def uncommented(line):
@@ -91,10 +92,15 @@ def lines(block):
     return [(line, ()) for line in found] if found and all(map(is_word, found)) else []
 
 
+def blocks(text):
+    """The blocks of a page that may hold commands."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
+    return [block for language, block in found if language in ("", "sh")]
+
+
 def of_page(text):
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S):
-        if language in ("", "sh"):
-            yield from lines(block)
+    for block in blocks(text):
+        yield from lines(block)
     for line in re.findall(r"`(grpcurl -[^`]*)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
         yield line, ()
 
