@@ -1,4 +1,4 @@
-//! How a plain queue would run gangs: each starts when all that came before it have started and its pods have room. It loses no time.
+//! How a plain queue would run gangs: each starts when all that came before it have started and its pods have room.
 
 use std::time::Duration;
 
@@ -15,8 +15,9 @@ pub(crate) struct Gang {
     pub(crate) runs: Duration,
 }
 
-/// When the last of the gangs has ended, on so many nodes with so many CPUs each. They are in the order in which they come.
-pub(crate) fn makespan(gangs: &[Gang], nodes: usize, cpus: u32) -> Duration {
+/// When the last of the gangs has ended, on so many nodes with so many CPUs each. They are in the order in which they come, and have their nodes for
+/// as long as `starting` before they run.
+pub(crate) fn makespan(gangs: &[Gang], nodes: usize, cpus: u32, starting: Duration) -> Duration {
     let mut free = vec![cpus; nodes];
     let mut running: Vec<(Duration, Vec<usize>, u32)> = Vec::new();
     let (mut now, mut end) = (Duration::ZERO, Duration::ZERO);
@@ -36,7 +37,7 @@ pub(crate) fn makespan(gangs: &[Gang], nodes: usize, cpus: u32) -> Duration {
             let next = running.iter().map(|(ends, ..)| *ends).min();
             now = next.expect("a gang that the nodes can take when they are empty");
         };
-        let ends = now + gang.runs;
+        let ends = now + starting + gang.runs;
         running.push((ends, placed, gang.cpus));
         end = end.max(ends);
     }
