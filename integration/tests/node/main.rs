@@ -23,6 +23,7 @@ mod scope;
 mod support;
 mod templates;
 mod trees;
+mod uninstall;
 mod without_nri;
 
 use support::Suite;
@@ -47,6 +48,7 @@ fn main() -> std::process::ExitCode {
         flood::cases(),
         chaos::cases(),
         ray::cases(),
+        uninstall::cases(),
         without_nri::cases(),
     ];
     let three_nodes = [nodes::cases(), lost::cases()];

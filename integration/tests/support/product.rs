@@ -100,6 +100,52 @@ impl Product {
         self.ready().await
     }
 
+    /// Removes it as docs/operations.md says: the chart, and then what it leaves behind. Waits until no part runs.
+    pub(crate) async fn uninstall(&self) -> Result<()> {
+        let helm = self
+            .with_cluster(async |cluster| Ok(cluster.tools().path("helm")?.to_owned()))
+            .await?;
+        let output = tokio::process::Command::new(helm)
+            .args([
+                "uninstall",
+                "lockstep",
+                "--namespace",
+                NAMESPACE,
+                "--wait",
+                "--timeout",
+                "120s",
+            ])
+            .arg("--kubeconfig")
+            .arg(&self.access.kubeconfig)
+            .output()
+            .await?;
+        ensure!(
+            output.status.success(),
+            "helm: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        eventually("no part runs", READY, async || {
+            let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+            let parts =
+                ListParams::default().labels("app.kubernetes.io/component in (control-plane, node-daemon)");
+            let left = api.list(&parts).await?.items.len();
+            ensure!(left == 0, "{left} pods");
+            Ok(())
+        })
+        .await?;
+        let left = [
+            "lease/lockstep-control-plane",
+            "configmap/lockstep-hub-ca",
+            "secret/lockstep-hub-tls",
+            "secret/jobset-webhook-server-cert",
+        ];
+        let delete = ["--namespace", NAMESPACE, "delete"];
+        self.access
+            .kubectl(&[delete.as_slice(), &left].concat(), "")
+            .await?;
+        Ok(())
+    }
+
     /// Puts an image on every node that does not have it.
     pub(crate) async fn load(&self, image: &Image) -> Result<()> {
         self.with_cluster(async |cluster| Ok(cluster.load_image(image).await?))
