@@ -177,7 +177,11 @@ impl Run {
 
     fn tend_pods(&mut self) {
         for condemned in &self.world.condemned {
-            self.hidden[condemned.identity.index as usize] = None;
+            let pods = &self.world.observed.workers[&condemned.identity].pods;
+            // The pod that took its place stays.
+            if pods.iter().any(|pod| pod.uid == condemned.pod_uid) {
+                self.hidden[condemned.identity.index as usize] = None;
+            }
         }
         self.world.tend_pods();
     }
@@ -321,4 +325,26 @@ proptest! {
         prop_assert_eq!(run.world.restarts(), 0);
         prop_assert_eq!(run.world.coordinator.generation(), Generation(0));
     }
+}
+
+/// A pod that is to go was replaced already when the control plane comes to delete it.
+#[test]
+fn a_worker_out_of_sight_in_a_newer_pod_than_the_condemned_one_is_seen_again() {
+    let events = [
+        Event::Container(0),
+        Event::Step,
+        Event::Obey,
+        Event::Step,
+        Event::Container(0),
+        Event::Step,
+        Event::Pod(0),
+        Event::Unlink(0),
+        Event::TendPods,
+    ];
+    let mut run = Run::new(true, 1);
+    for event in &events {
+        run.apply(event);
+    }
+    run.heal();
+    assert_eq!(run.world.coordinator.state_name(), "InSync");
 }
