@@ -112,6 +112,9 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
             }
             (2, Some(name)) => {
                 let bound = model.pods_of(&name).into_iter().filter(|pod| pod.node.is_some());
+                // kube-scheduler waits for as many pods of a PodGroup as are its minimum: without one that has ended, what takes the place of
+                // another would be too few.
+                let bound = bound.filter(|pod| !pod.is_terminal() || !model.is_grouped(&pod.uid));
                 let uids = bound.map(|pod| pod.uid.clone()).collect();
                 if let Some(uid) = pick(uids, &mut model.chance) {
                     model.lose(&uid);
@@ -153,6 +156,35 @@ proptest! {
         disturb(&mut model, &cores);
         model.finish(3000);
     }
+}
+
+/// What the Job controller has counted stays counted, whatever becomes of the pod: nobody waits in its PodGroup again.
+#[test]
+fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_anew() {
+    let mut model = Model::new(&[8]);
+    let parts = vec![part("a", 1, 2, 1), part("b", 1, 2, 1)];
+    model.create(gang("g", parts, &[("a", 2), ("b", 2)]), 0, true);
+    model.run(6);
+    assert_eq!(model.bound("g"), 4);
+    let pod_of = |model: &Model, replicated_job: &str| {
+        let mut pods = model.pods_of("g").into_iter();
+        pods.find(|pod| pod.replicated_job == replicated_job).unwrap()
+    };
+    let lost = pod_of(&model, "b").uid.clone();
+    model.lose(&lost);
+    // The Job of `a` completes, that of `b` does not: it is made anew for the gates.
+    model.run(8);
+    for suspend in [true, false] {
+        model.spec_of("g").suspend = Some(suspend);
+        model.run(5);
+    }
+    assert_eq!(model.phase("g", "a"), Some(GangPhase::Scheduled));
+    let ended = pod_of(&model, "a");
+    assert!(ended.is_terminal() && !model.is_completed("g"));
+    model.lose(&ended.uid);
+    model.run(1);
+    assert!(pod_of(&model, "a").is_terminal(), "{}", model.describe());
+    model.finish(60);
 }
 
 /// Extras that find room later start, and nobody else is touched.

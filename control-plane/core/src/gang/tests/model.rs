@@ -244,6 +244,12 @@ impl Model {
             .count()
     }
 
+    /// Whether a pod is in a PodGroup.
+    pub(super) fn is_grouped(&self, uid: &str) -> bool {
+        let spec = self.pods[uid].spec.as_ref();
+        spec.is_some_and(|spec| spec.scheduling_group.is_some())
+    }
+
     pub(super) fn is_completed(&self, jobset: &str) -> bool {
         let status = self.clusters[jobset].jobset.status.as_ref();
         status.is_some_and(|status| status.is_true(conditions::COMPLETED))

@@ -11,6 +11,7 @@ use lockstep_api::labels;
 use super::Model;
 use crate::gang::eligible::is_eligible;
 use crate::gang::{Pod, mutate};
+use crate::restart::indexes;
 
 impl Model {
     pub(super) fn job_controller(&mut self) {
@@ -38,7 +39,15 @@ impl Model {
         let name = job.metadata.name.clone().unwrap();
         let spec = job.spec.as_ref().unwrap();
         let suspended = spec.suspend == Some(true);
-        let mut completed: BTreeSet<u32> = BTreeSet::new();
+        // What it has counted stays counted, whatever becomes of the pod.
+        let counted = job
+            .status
+            .as_ref()
+            .and_then(|status| status.completed_indexes.as_deref());
+        let mut completed: BTreeSet<u32> = indexes(counted.unwrap_or_default())
+            .into_iter()
+            .flatten()
+            .collect();
         let mut live: BTreeSet<u32> = BTreeSet::new();
         let (mut ready, mut active) = (0, 0);
         let uid = controller_uid(jobset, job);
