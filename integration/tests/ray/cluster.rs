@@ -223,6 +223,10 @@ async fn autoscaling_is_refused(scene: Scene) -> Result<()> {
         "{}",
         status.reason
     );
+    let note = scene
+        .until_event_of("RayCluster", "InvalidRayClusterSpec")
+        .await?;
+    ensure!(note.contains("spec.enableInTreeAutoscaling"), "{note}");
     ensure!(scene.api::<JobSet>().get_opt("rc").await?.is_none());
     Ok(())
 }

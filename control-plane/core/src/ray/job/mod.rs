@@ -219,6 +219,9 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
     if is_live && !draft.has_ended_in_time() && draft.is_past_deadline() {
         return draft.finish();
     }
+    if is_live && draft.status.observed_generation != draft.generation() {
+        draft.name_unsupported();
+    }
     match phase {
         None => draft.start(),
         Some(Phase::ValidationFailed) => {
@@ -370,18 +373,18 @@ impl<'a> Draft<'a> {
         self.enter(Phase::Initializing);
     }
 
-    /// Says which fields are ignored: in a condition, and in an event.
+    /// Says which fields are ignored: in a condition, and in an event. What is said already is not said again.
     fn name_unsupported(&mut self) {
         let annotations = self.job.metadata.annotations.as_ref();
         let mut paths = self.job.spec.unsupported("spec");
         paths.extend(unsupported_annotation(annotations));
-        self.status
-            .conditions
-            .retain(|condition| condition.type_ != UNSUPPORTED_FIELDS);
-        if paths.is_empty() {
+        let message = format!("not supported, and ignored: {}", paths.join(", "));
+        let is_said = |condition: &Condition| condition.message == message;
+        let conditions = &mut self.status.conditions;
+        conditions.retain(|condition| condition.type_ != UNSUPPORTED_FIELDS || is_said(condition));
+        if paths.is_empty() || conditions.iter().any(is_said) {
             return;
         }
-        let message = format!("not supported, and ignored: {}", paths.join(", "));
         self.tell(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
         self.status.conditions.push(Condition {
             type_: UNSUPPORTED_FIELDS.to_owned(),

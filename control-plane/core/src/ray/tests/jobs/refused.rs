@@ -100,6 +100,15 @@ fn a_spec_that_was_put_right_is_looked_at_again() {
 #[test]
 fn ignored_fields_are_named() {
     let mut stage = Stage::new(json!({"deletionStrategy": {"onSuccess": {"policy": "DeleteSelf"}}}));
+    stage.step();
+    let told = &stage.step().events[0];
+    assert_eq!(
+        (told.reason.as_str(), told.message.as_str()),
+        (
+            "UnsupportedFields",
+            "not supported, and ignored: spec.deletionStrategy"
+        )
+    );
     stage.settle();
     assert_eq!(
         stage.status().conditions[0].message,
@@ -113,6 +122,41 @@ fn ignored_fields_are_named() {
         stage.status().conditions[0].message,
         "not supported, and ignored: spec.rayClusterSpec.networkPolicy, metadata.annotations[ray.io/ft-enabled]"
     );
+}
+
+#[test]
+fn a_field_that_comes_while_the_job_runs_is_named_once() {
+    let mut stage = running(json!({}));
+    let told = |plan: &JobPlan| {
+        let events = plan.events.iter();
+        let named = events.filter(|event| event.reason == "UnsupportedFields");
+        named.map(|event| event.message.clone()).collect::<Vec<_>>()
+    };
+    let changed = |stage: &mut Stage, strategy: Value| {
+        let mut spec = serde_json::to_value(&stage.job.spec).unwrap();
+        let fields = spec.as_object_mut().unwrap();
+        match strategy {
+            Value::Null => fields.remove("deletionStrategy"),
+            strategy => fields.insert("deletionStrategy".to_owned(), strategy),
+        };
+        stage.job.spec = serde_json::from_value(spec).unwrap();
+        *stage.job.metadata.generation.get_or_insert(1) += 1;
+        told(&stage.step())
+    };
+    let strategy = json!({"onSuccess": {"policy": "DeleteSelf"}});
+    let message = "not supported, and ignored: spec.deletionStrategy";
+    assert_eq!(changed(&mut stage, strategy.clone()), [message]);
+    stage.settle();
+    assert_eq!(
+        (
+            stage.phase(),
+            stage.status().conditions.last().unwrap().message.as_str()
+        ),
+        (Phase::Running, message)
+    );
+    assert!(changed(&mut stage, strategy).is_empty(), "that is known");
+    assert!(changed(&mut stage, Value::Null).is_empty());
+    assert!(stage.settle().status().conditions.is_empty());
 }
 
 #[test]

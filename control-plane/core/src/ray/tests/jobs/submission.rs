@@ -119,7 +119,8 @@ fn kuberay_4199_the_head_is_enough_unless_all_pods_are_asked_for() {
 
 #[test]
 fn http_mode_submits_once_for_each_attempt() {
-    let mut stage = Stage::new(json!({"submissionMode": "HTTPMode", "entrypointNumCpus": 0.5}));
+    let asked = json!({"submissionMode": "HTTPMode", "entrypointNumCpus": 0.5, "entrypointNumGpus": 1});
+    let mut stage = Stage::new(asked);
     stage.settle().head_is_ready().settle();
     stage.ray = Ray::Reached {
         session: "s0".to_owned(),
@@ -132,6 +133,7 @@ fn http_mode_submits_once_for_each_attempt() {
         (&body["entrypoint"], &body["entrypoint_num_cpus"]),
         (&json!("python main.py"), &json!(0.5))
     );
+    assert_eq!(body["entrypoint_num_gpus"], json!(1.0));
     assert_eq!(body["runtime_env"]["env_vars"]["RAYJOB_ATTEMPT"], "0");
     assert_eq!(stage.submitted.len(), 1);
     stage.says("RUNNING").wait(60);
@@ -144,6 +146,8 @@ fn the_submitter_has_what_the_job_asks_for() {
     let stage = running(json!({
         "runtimeEnvYAML": "env_vars:\n  A: \"1\"\npip: [x]\n",
         "metadata": {"k": "v"},
+        "entrypointNumCpus": 0.5,
+        "entrypointNumGpus": 1,
         "entrypointResources": "{\"slots\": 1}",
         "activeDeadlineSeconds": 100,
     }));
@@ -186,7 +190,11 @@ fn the_submitter_has_what_the_job_asks_for() {
     );
     assert_eq!(words[2..4], ["--metadata-json", "{\"k\":\"v\"}"]);
     assert_eq!(
-        words[4..],
+        words[4..8],
+        ["--entrypoint-num-cpus", "0.5", "--entrypoint-num-gpus", "1"]
+    );
+    assert_eq!(
+        words[8..],
         ["--entrypoint-resources", "{\"slots\": 1}", "--", "python main.py"]
     );
 }
