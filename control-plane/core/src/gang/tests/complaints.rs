@@ -1,10 +1,10 @@
 //! What users of Volcano complain of, by the number of the issue.
 
-use lockstep_api::GangPhase;
+use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder, GangPhase, ReplicatedJobsStatus};
 
 use super::model::{Model, gang, part};
 use crate::gang::Word;
-use crate::testing::ReplicatedJobBuild;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild};
 
 /// 1755: the minimum of each task is honoured, not only that of the whole job.
 #[test]
@@ -66,7 +66,33 @@ fn issues_2944_2130_and_2226_what_is_not_created_is_not_waited_for() {
     }
 }
 
-/// The same with an execution policy, and a stage that is ready at its minimum although its extras have no room.
+/// The same with an execution policy: each replicatedJob is a stage.
+#[test]
+fn what_an_execution_policy_has_not_created_is_not_waited_for() {
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[4]);
+        let parts = vec![part("m", 1, 3, 1), part("w", 1, 2, 1)];
+        let jobset = gang("a", parts, &[("m", 2), ("w", 1)]).with(|js| {
+            js.spec.execution_policy = Some(ExecutionPolicy {
+                execution_policy_order: Some(ExecutionPolicyOrder::InOrder),
+                replicated_jobs_status: Some(ReplicatedJobsStatus::Succeeded),
+            });
+        });
+        model.create(jobset, 0, pod_groups);
+        model.run(3);
+        assert_eq!(model.phase("a", "m"), Some(GangPhase::Scheduled));
+        assert!(model.pods_of("a").iter().all(|pod| pod.replicated_job == "m"));
+        model.finish(100);
+        assert!(model.is_completed("a"));
+        let scheduled = model
+            .words
+            .iter()
+            .filter(|(_, _, word, _)| matches!(word, Word::Scheduled(_)));
+        assert_eq!(scheduled.count(), 2, "each stage is a gang of its own");
+    }
+}
+
+/// A stage is ready at its minimum although its extras have no room.
 #[test]
 fn a_stage_is_ready_at_its_minimum() {
     let mut model = Model::new(&[3]);

@@ -1,6 +1,8 @@
 //! The four cells of the table, as a user meets them at admission.
 
-use lockstep_api::{Gang, GangReplicatedJob, JobSet, annotations};
+use lockstep_api::{
+    ExecutionPolicy, ExecutionPolicyOrder, Gang, GangReplicatedJob, JobSet, ReplicatedJobsStatus, annotations,
+};
 use proptest::prelude::*;
 
 use super::model::part;
@@ -146,6 +148,13 @@ fn jobsets_whose_replicated_jobs_wait_are_marked() {
         js.spec.replicated_jobs[1] = js.spec.replicated_jobs[1].clone().depends_on("m", "Ready");
     });
     assert_eq!(marked(waits.clone()).as_deref(), Some("true"));
+    let in_order = set(&["m", "w"], None, &[]).with(|js| {
+        js.spec.execution_policy = Some(ExecutionPolicy {
+            execution_policy_order: Some(ExecutionPolicyOrder::InOrder),
+            replicated_jobs_status: Some(ReplicatedJobsStatus::Ready),
+        });
+    });
+    assert_eq!(marked(in_order).as_deref(), Some("true"));
     assert_eq!(marked(set(&["m", "w"], None, &[])), None);
     assert_eq!(marked(waits.with(|js| js.spec.gang = None)), None);
 }
