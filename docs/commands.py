@@ -150,8 +150,9 @@ class Scene:
         self.bin.mkdir()
         (folder / "installed").mkdir()
         given = os.environ
-        # Webhooks would lead nowhere, and nobody could make a JobSet any more.
-        self.program("helm", f'case $1 in install | upgrade) set -- "$@" --set webhook.enable=false ;; esac; exec {given["HELM"]} "$@"')
+        # Webhooks would lead nowhere, and nobody could make a JobSet any more. Other tests have left roles of the chart behind.
+        more = "--set webhook.enable=false --take-ownership"
+        self.program("helm", f'case $1 in install | upgrade) set -- "$@" {more} ;; esac; exec {given["HELM"]} "$@"')
         soon = 'case " $* " in *" port-forward "*) set -- "$@" --pod-running-timeout=3s ;; esac'
         self.program("kubectl", f'{soon}; exec {given["KUBECTL"]} "$@"')
         self.program("grpcurl", f'exec {given["GRPCURL"]} "$@"')

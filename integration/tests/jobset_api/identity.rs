@@ -407,6 +407,7 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         both.connect(&other).await?;
 
         // Now the second one signs.
+        long_ago(&scene, "next.since").await?;
         long_ago(&scene, "next.told").await?;
         eventually("the first one signs no more", PATIENCE, async || {
             ensure!(first.connect(&other).await.is_err(), "it does");

@@ -18,6 +18,7 @@ pub(super) async fn replace(product: &Product) -> Result<()> {
     long_ago(product, "ca.since").await?;
     let both = published(product, |ca| certificates(ca) == 2).await?;
     until_known(product, &both).await?;
+    long_ago(product, "next.since").await?;
     long_ago(product, "next.told").await?;
     let replaced = published(product, |ca| *ca != both).await?;
     // What the hub serves now is by the next one.
