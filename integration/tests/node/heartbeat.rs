@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{Case, Scene, case};
 
 /// Gives a heartbeat ten times a second. The loop is the worker itself, so that a signal stops it.
-const BEATING: &str = r#"while :; do touch "$LOCKSTEP_HEARTBEAT" || exit 3; sleep 0.1; done"#;
+pub(crate) const BEATING: &str = r#"while :; do touch "$LOCKSTEP_HEARTBEAT" || exit 3; sleep 0.1; done"#;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![

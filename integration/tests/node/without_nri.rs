@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::container_status;
-use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::{Manifest, Worker};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
+use crate::heartbeat::BEATING;
 use crate::support::{Case, Scene, case};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -32,8 +32,9 @@ async fn templates_bring_the_agent_along(scene: Scene) -> Result<()> {
 
 /// A hardened group of two restarts once, by agents that came with the template.
 async fn restarts_in_place(scene: &Scene, name: &str) -> Result<()> {
-    let manifest = Manifest::new(2, IDLE)
+    let manifest = Manifest::new(2, BEATING)
         .named(name)
+        .annotated("lockstep.dev/heartbeat-timeout", "2s")
         .pod(json!({"securityContext": {"runAsUser": 1000, "runAsNonRoot": true}}))
         .container(json!({"securityContext": {
             "readOnlyRootFilesystem": true,
@@ -47,7 +48,10 @@ async fn restarts_in_place(scene: &Scene, name: &str) -> Result<()> {
         container_status(&pod, "lockstep-agent").context("no init container")?;
     }
     before[1].signal(Signal::SIGKILL)?;
-    group.restarted_in_place(&before, 1).await?;
+    let after = group.restarted_in_place(&before, 1).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    after[0].signal(Signal::SIGSTOP)?;
+    group.restarted_in_place(&after, 2).await?;
     group.status_has("/inPlaceRestart/kind", "Supervised").await?;
     group.status_has("/inPlaceRestart/rung", "Process").await
 }

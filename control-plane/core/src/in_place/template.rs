@@ -30,6 +30,11 @@ const SOCKETS_ON_NODE: &str = "/run/lockstep/pods";
 /// Where a worker finds the agent and its pod's socket: where node daemons would mount them, too.
 const BIN: &str = "/.lockstep/bin";
 const RUN: &str = "/.lockstep/run";
+/// Name of the volume with the workers' heartbeat files, and where it is: those of a pod have a name each.
+const HEARTBEATS: &str = "lockstep-heartbeats";
+const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
+/// The time that Kubernetes gives a pod to end where it states none, seconds.
+const TERMINATION_GRACE: i64 = 30;
 /// Environment variable of workers with the UID of their pod.
 const POD_UID: &str = "LOCKSTEP_POD_UID";
 /// A user that is not root, whatever the image says. The agent runs as any.
@@ -60,16 +65,23 @@ pub(crate) fn inject(pod: &mut PodSpec, workers: &[String], image: &str) {
         }),
         ..Volume::default()
     });
+    volumes.push(Volume {
+        name: HEARTBEATS.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    let grace = pod.termination_grace_period_seconds.unwrap_or(TERMINATION_GRACE);
     for container in &mut pod.containers {
         if workers.contains(&container.name) {
-            put_in_front(container);
+            put_in_front(container, grace);
         }
     }
     let copier = copier(image, &pod.containers);
     pod.init_containers.get_or_insert_default().insert(0, copier);
 }
 
-fn put_in_front(container: &mut Container) {
+/// Puts the agent in front of a worker that has so many seconds to end.
+fn put_in_front(container: &mut Container, grace: i64) {
     let Some(command) = &mut container.command else {
         return;
     };
@@ -79,6 +91,10 @@ fn put_in_front(container: &mut Container) {
         &format!("{RUN}/agent.sock"),
         "--container",
         &container.name,
+        "--heartbeat",
+        &format!("{HEARTBEAT_DIR}/{}", container.name),
+        "--termination-grace-ms",
+        &grace.saturating_mul(1000).to_string(),
         "--",
     ]
     .map(str::to_owned);
@@ -99,6 +115,11 @@ fn put_in_front(container: &mut Container) {
         name: NAME.to_owned(),
         mount_path: BIN.to_owned(),
         read_only: Some(true),
+        ..VolumeMount::default()
+    });
+    mounts.push(VolumeMount {
+        name: HEARTBEATS.to_owned(),
+        mount_path: HEARTBEAT_DIR.to_owned(),
         ..VolumeMount::default()
     });
     // Each pod sees its own socket alone.

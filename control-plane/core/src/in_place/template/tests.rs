@@ -28,13 +28,21 @@ fn the_agent_is_in_front_of_the_workers_alone() {
     let worker = &pod.containers[0];
     assert_eq!(
         worker.command.as_ref().unwrap().join(" "),
-        "/.lockstep/bin/lockstep-pod-agent --socket /.lockstep/run/agent.sock --container worker -- python3"
+        "/.lockstep/bin/lockstep-pod-agent --socket /.lockstep/run/agent.sock --container worker \
+         --heartbeat /.lockstep/heartbeat/worker --termination-grace-ms 30000 -- python3"
     );
     assert_eq!(worker.args.as_ref().unwrap(), &["train.py"]);
     assert_eq!(pod.containers[1], container("sidecar"));
-    let socket = &worker.volume_mounts.as_ref().unwrap()[1];
+    let socket = worker.volume_mounts.as_ref().unwrap().last().unwrap();
     let uid = &worker.env.as_ref().unwrap()[0];
     assert_eq!(socket.sub_path_expr, Some(format!("$({})", uid.name)));
+}
+
+#[test]
+fn the_agent_knows_how_long_its_worker_has_to_end() {
+    let pod = injected(|pod| pod.termination_grace_period_seconds = Some(5));
+    let command = pod.containers[0].command.as_ref().unwrap().join(" ");
+    assert!(command.contains("--termination-grace-ms 5000 "), "{command}");
 }
 
 #[test]
