@@ -203,7 +203,8 @@ class Scene:
 
     def set(self):
         """Makes what the pages take for granted."""
-        self.apply(SETTING.replace("UPSTREAM", f"{self.namespace}-upstream").replace("ARGOCD", f"{self.namespace}-argocd"))
+        setting = SETTING.replace("DEFINITIONS", DEFINITIONS)
+        self.apply(setting.replace("UPSTREAM", f"{self.namespace}-upstream").replace("ARGOCD", f"{self.namespace}-argocd"))
         self.run("kubectl wait --for=condition=established crd/servicemonitors.monitoring.coreos.com crd/prometheusrules.monitoring.coreos.com")
         self.run("kubectl apply -f examples/ring-allreduce.yaml")
         self.ring = self.pod("jobset.sigs.k8s.io/jobset-name=ring,batch.kubernetes.io/job-completion-index=1")
@@ -301,25 +302,7 @@ items:
    metadata: {name: jobset-mutating-webhook-configuration-of-the-docs, labels: {docs: ""}}}
 - {apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration,
    metadata: {name: jobset-validating-webhook-configuration-of-the-docs, labels: {docs: ""}}}
-- apiVersion: apiextensions.k8s.io/v1
-  kind: CustomResourceDefinition
-  metadata: {name: servicemonitors.monitoring.coreos.com}
-  spec:
-    group: monitoring.coreos.com
-    scope: Namespaced
-    names: {kind: ServiceMonitor, plural: servicemonitors}
-    versions:
-    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-- apiVersion: apiextensions.k8s.io/v1
-  kind: CustomResourceDefinition
-  metadata: {name: prometheusrules.monitoring.coreos.com}
-  spec:
-    group: monitoring.coreos.com
-    scope: Namespaced
-    names: {kind: PrometheusRule, plural: prometheusrules}
-    versions:
-    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-- apiVersion: jobset.x-k8s.io/v1alpha2
+DEFINITIONS- apiVersion: jobset.x-k8s.io/v1alpha2
   kind: JobSet
   metadata: {name: done}
   spec:
@@ -327,6 +310,21 @@ items:
     - name: a
       template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: worker, image: none}]}}}}
 """
+# A definition of the Prometheus Operator, which the chart asks for.
+DEFINITION = """\
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: PLURAL.monitoring.coreos.com}
+  spec:
+    group: monitoring.coreos.com
+    scope: Namespaced
+    names: {kind: KIND, plural: PLURAL}
+    versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+"""
+DEFINITIONS = "".join(
+    DEFINITION.replace("PLURAL", f"{kind.lower()}s").replace("KIND", kind) for kind in ["ServiceMonitor", "PrometheusRule"]
+)
 LEASE = "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: lockstep-control-plane}}"
 
 

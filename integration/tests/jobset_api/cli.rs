@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -110,14 +108,7 @@ async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Resul
     control_plane.start_with(&flags).await?;
     control_plane.until_ready().await?;
     let result = Box::pin(async {
-        let maps: Api<ConfigMap> = Api::namespaced(scene.client(), "lockstep-system");
-        let ca = eventually("the hub's CA", PATIENCE, async || {
-            let map = maps.get("lockstep-hub-ca").await?;
-            map.data
-                .and_then(|mut data| data.remove("ca.crt"))
-                .context("no ca.crt")
-        })
-        .await?;
+        let ca = scene.hub_ca().await?;
         let (_, daemon) = played(&scene, hub, &ca).await?;
         Box::pin(by_the_api_server_alone(&scene, &daemon)).await?;
         Box::pin(by_the_platform_api(&scene, &platform_flag)).await

@@ -19,7 +19,7 @@ use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::identity::{AUDIENCE, Account};
 use crate::platform::daemon::fresh;
-use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, Scene, hub_ca_in, jobset, replicated_job};
 use fleet::{Fleet, Node};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -99,10 +99,7 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
     control_plane.until_ready().await?;
     let next = control_plane.replica("failover", &flags(&second_flag))?;
     let result = Box::pin(async {
-        let ca = eventually("the hub's CA", PATIENCE, async || {
-            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
-        })
-        .await?;
+        let ca = hub_ca_in(&dir).await?;
         eventually("the first one leads", PATIENCE, async || {
             let metrics = control_plane.metrics().await?;
             ensure!(metrics.contains("lockstep_leader 1"), "it does not");

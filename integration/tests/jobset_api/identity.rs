@@ -19,7 +19,7 @@ use tonic::{Code, Request, Status, Streaming};
 use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::platform::caller::channel;
-use crate::scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene, hub_ca_in};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -212,10 +212,7 @@ async fn node_daemons_are_known_by_their_tokens(scene: Scene) -> Result<()> {
     control_plane.start_with(&flags).await?;
     control_plane.until_ready().await?;
     let result = Box::pin(async {
-        let ca = eventually("the hub's CA", PATIENCE, async || {
-            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
-        })
-        .await?;
+        let ca = hub_ca_in(&dir).await?;
         tells_them_from_others(&scene, &Hub { address, ca }).await
     })
     .await;
@@ -310,10 +307,7 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
     control_plane.until_ready().await?;
     let waiting = control_plane.replica("waiting", &flags(&second_flag))?;
     let result = Box::pin(async {
-        let ca = eventually("the hub's CA", PATIENCE, async || {
-            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
-        })
-        .await?;
+        let ca = hub_ca_in(&dir).await?;
         let [leader, other] = [first, second].map(|address| Hub {
             address,
             ca: ca.clone(),

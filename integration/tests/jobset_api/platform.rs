@@ -22,7 +22,7 @@ use tonic_types::StatusExt as _;
 
 use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
-use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, Scene, hub_ca_in, jobset, replicated_job};
 use caller::Caller;
 use daemon::{Daemon, NODE};
 use grpcurl::Grpcurl;
@@ -100,10 +100,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         &["--hub-tls-dir", &dir_flag, "--platform-bind-address", &address],
     )?;
     let result = Box::pin(async {
-        let ca = eventually("the hub's CA", PATIENCE, async || {
-            Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
-        })
-        .await?;
+        let ca = hub_ca_in(&dir).await?;
         eventually("the leader serves", PATIENCE, async || {
             open::health_is(platform, &ca, ServingStatus::Serving).await
         })

@@ -1,10 +1,11 @@
 //! One JobSet in a namespace of its own, and the part of kubelet, played by the test.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
@@ -16,6 +17,14 @@ use crate::control_plane::ControlPlane;
 
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The hub's CA, once the control plane has written it into this folder.
+pub(crate) async fn hub_ca_in(dir: &Path) -> Result<String> {
+    eventually("the hub's CA", PATIENCE, async || {
+        Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
+    })
+    .await
+}
 
 /// A JobSet under test.
 pub(crate) struct Scene {
@@ -74,6 +83,18 @@ impl Scene {
 
     pub(crate) fn client(&self) -> Client {
         self.namespace.access.client.clone()
+    }
+
+    /// The hub's CA, as daemons are told of it.
+    pub(crate) async fn hub_ca(&self) -> Result<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client(), "lockstep-system");
+        eventually("the hub's CA", PATIENCE, async || {
+            let map = maps.get("lockstep-hub-ca").await?;
+            map.data
+                .and_then(|mut data| data.remove("ca.crt"))
+                .context("no ca.crt")
+        })
+        .await
     }
 
     pub(crate) async fn create(&self, manifest: Value) -> Result<JobSet> {

@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status};
 use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::platform::daemon::{Daemon, NODE};
-use crate::scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene, hub_ca_in};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![case!(the_sample_of_the_valkey_design_works_as_it_is alone)]
@@ -104,10 +104,7 @@ async fn restarts_in_place_and_counts(
     }
     scene.all_pods_become("Running").await?;
     let made = scene.api::<JobSet>().get(NAME).await?;
-    let ca = eventually("the hub's CA", PATIENCE, async || {
-        Ok(std::fs::read_to_string(dir.join("ca.crt"))?)
-    })
-    .await?;
+    let ca = hub_ca_in(dir).await?;
     let daemon = Daemon::connect(scene, hub, &ca, &made.uid().context("no uid")?, &pods).await?;
 
     until_restarts(scene, "0").await?;

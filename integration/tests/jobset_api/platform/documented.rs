@@ -4,8 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
 use lockstep_integration::harness::eventually;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
@@ -87,14 +85,7 @@ async fn on_the_node(scene: &Scene, programs: &[(&'static str, PathBuf)]) -> Res
     control_plane.start_with(&flags).await?;
     control_plane.until_ready().await?;
     let result = Box::pin(async {
-        let maps: Api<ConfigMap> = Api::namespaced(scene.client(), "lockstep-system");
-        let pem = eventually("the hub's CA", PATIENCE, async || {
-            let map = maps.get("lockstep-hub-ca").await?;
-            map.data
-                .and_then(|mut data| data.remove("ca.crt"))
-                .context("no ca.crt")
-        })
-        .await?;
+        let pem = scene.hub_ca().await?;
         let ca = dir.join("ca.crt");
         std::fs::write(&ca, &pem)?;
         let (_, _daemon) = play(scene, (group(), 3), hub, &pem).await?;
