@@ -18,12 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::facts::{Effects, HostKill, Input, ListedContainer};
+use super::facts::{Effects, HostKill, Input};
 use super::plan;
 use super::types::{
     AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, LinkId, Phase, Pod,
     PodUid, SandboxId, Target, WorkerState,
 };
+
+mod listing;
 
 /// Ended incarnations kept per worker of a living pod.
 const KEPT_ENDED: usize = 3;
@@ -261,114 +263,6 @@ impl Table {
         let group = entry.pod.group;
         if !self.pods.values().any(|other| other.pod.group == group) {
             self.groups.remove(&group);
-        }
-    }
-
-    fn synchronized(
-        &mut self,
-        pods: Vec<(SandboxId, Pod)>,
-        containers: Vec<(PodUid, ContainerId, String)>,
-        now: i64,
-        effects: &mut Effects,
-    ) {
-        let mut sandboxes: BTreeMap<PodUid, BTreeSet<SandboxId>> = BTreeMap::new();
-        for (sandbox, pod) in pods {
-            sandboxes
-                .entry(pod.uid.clone())
-                .or_default()
-                .insert(sandbox.clone());
-            self.add_pod(sandbox, pod, true, effects);
-        }
-        let gone: BTreeSet<PodUid> = self
-            .pods
-            .keys()
-            .chain(self.workers.values().map(|worker| &worker.pod))
-            .filter(|uid| !sandboxes.contains_key(uid))
-            .cloned()
-            .collect();
-        for uid in gone {
-            self.drop_pod(&uid, effects);
-        }
-        for (uid, known) in sandboxes {
-            if let Some(entry) = self.pods.get_mut(&uid) {
-                entry.sandboxes = known;
-            }
-        }
-        let mark = self.tick;
-        let mut present = BTreeSet::new();
-        for (pod, id, name) in containers {
-            self.worker(&id, &pod, &name).seen.get_or_insert(mark);
-            present.insert(id);
-        }
-        self.lose_absent(mark, &present, now, effects);
-    }
-
-    fn listed(
-        &mut self,
-        mark: u64,
-        pods: Vec<(SandboxId, Pod)>,
-        containers: Vec<ListedContainer>,
-        now: i64,
-        effects: &mut Effects,
-    ) {
-        let mut uids = BTreeSet::new();
-        for (sandbox, pod) in pods {
-            uids.insert(pod.uid.clone());
-            self.add_pod(sandbox, pod, true, effects);
-        }
-        let gone: Vec<PodUid> = self
-            .pods
-            .iter()
-            .filter(|(uid, entry)| entry.listed.is_some_and(|tick| tick <= mark) && !uids.contains(*uid))
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in gone {
-            self.drop_pod(&uid, effects);
-        }
-        let tick = self.tick;
-        let mut present = BTreeSet::new();
-        let live: BTreeSet<(PodUid, String)> = containers
-            .iter()
-            .filter(|listed| listed.ended.is_none())
-            .map(|listed| (listed.pod.clone(), listed.name.clone()))
-            .collect();
-        for listed in containers {
-            let heard = |worker: &Worker| worker.last.is_some() || worker.lost.is_some();
-            if listed.ended.is_some()
-                && !self.workers.get(&listed.id).is_some_and(heard)
-                && live.contains(&(listed.pod.clone(), listed.name.clone()))
-            {
-                // Ended before this daemon could hear of it, and replaced since: its end is no news, and the present container's agent tells more.
-                present.insert(listed.id);
-                continue;
-            }
-            let worker = self.worker(&listed.id, &listed.pod, &listed.name);
-            worker.seen.get_or_insert(tick);
-            if let Some((exit, at)) = listed.ended {
-                self.lose(&listed.id, exit, at, "", effects);
-                self.prune(&listed.pod, &listed.name, effects);
-            }
-            present.insert(listed.id);
-        }
-        self.lose_absent(mark, &present, now, effects);
-    }
-
-    /// What was known to exist before `mark` and is not there any more has ended unseen.
-    fn lose_absent(&mut self, mark: u64, present: &BTreeSet<ContainerId>, now: i64, effects: &mut Effects) {
-        let absent: Vec<ContainerId> = self
-            .workers
-            .iter()
-            .filter(|(id, worker)| worker.seen.is_some_and(|tick| tick <= mark) && !present.contains(*id))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in absent {
-            self.lose(
-                &id,
-                Exit::UNKNOWN,
-                now,
-                "the container is gone and its exit code is not known",
-                effects,
-            );
         }
     }
 

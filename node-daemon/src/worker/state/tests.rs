@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::facts::ListedContainer;
 use super::*;
 
 const BASE: u64 = 1_000_000;
