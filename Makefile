@@ -197,7 +197,7 @@ soak-node: binaries ## Restart real workers while everything around them fails (
 	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) $(CARGO) test --locked -p lockstep-integration --test node -- chaos::
 
 .PHONY: deny
-deny: ## Check licences, sources and advisories of dependencies, where cargo-deny is installed
+deny: ## Check licences and sources of dependencies, and advisories where their database can be reached
 	@.ci/deny
 
 ##@ Measure
