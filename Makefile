@@ -33,8 +33,11 @@ NAMESPACE := lockstep-system
 STATIC := -C target-feature=+crt-static
 # What panics say holds paths of sources. With those of this machine the same sources would make other binaries elsewhere.
 CARGO_HOME := $(or $(CARGO_HOME),$(HOME)/.cargo)
-RELEASE := $(CARGO) --config \
-  'target.x86_64-unknown-linux-gnu.rustflags=["--remap-path-prefix=$(CARGO_HOME)=/cargo", "--remap-path-prefix=$(CURDIR)=/lockstep"]'
+REMAPPED := "--remap-path-prefix=$(CARGO_HOME)=/cargo", "--remap-path-prefix=$(CURDIR)=/lockstep"
+ifdef CARGO_TARGET_DIR
+REMAPPED := $(REMAPPED), "--remap-path-prefix=$(abspath $(CARGO_TARGET_DIR))=/lockstep/target"
+endif
+RELEASE := $(CARGO) --config 'target.x86_64-unknown-linux-gnu.rustflags=[$(REMAPPED)]'
 
 .PHONY: help
 help: ## Show this
