@@ -14,7 +14,8 @@
 //! Where the Secret is damaged: without the current one there is nothing; a next or previous one that cannot be used is left out, and the Secret
 //! written without it.
 //!
-//! The clock may be put back: a time that has not come yet is taken for the present, and written down so.
+//! Clocks differ, and may be put back. One that is up to a day behind waits for a time that has not come yet; a time further ahead is taken for the
+//! present, and written down so. A current one that has not begun was made by a clock that was ahead: it is renewed by its key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,7 +96,7 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mended => "what was damaged, or of a time to come, is mended",
-            Self::Renewed => "the authority's certificate nears its end",
+            Self::Renewed => "the authority's certificate nears its end, or has not begun",
             Self::Made => "the next authority is published",
             Self::Told => "all are told of the next authority",
             Self::Signs => "the next authority signs",
@@ -137,7 +138,8 @@ impl Rotation {
         if after != *self {
             return Ok(Some((after, Change::Mended)));
         }
-        if !self.current.lasts_until(now.saturating_add(HURRY).unwrap_or(now)) {
+        let lasts = self.current.lasts_until(now.saturating_add(HURRY).unwrap_or(now));
+        if !lasts || !self.current.has_begun(now) {
             return Ok(Some((self.renewed(now)?, Change::Renewed)));
         }
         let is_over = |since: Timestamp, time| now.duration_since(since) >= time;
@@ -184,11 +186,14 @@ impl Rotation {
         Ok(Some((after, change)))
     }
 
-    /// Without what is damaged, and without times that have not come yet.
+    /// Without what is damaged, and without times that are far ahead. A replica that is a little behind must leave the others' times alone: by
+    /// its own, the day would be over too early for them.
     fn mended(&self, now: Timestamp) -> Self {
+        let credible = now.saturating_add(ANNOUNCED).unwrap_or(now);
+        let seen = |time: Timestamp| if time > credible { now } else { time };
         let next = self.next.clone().map(|next| Next {
-            made: next.made.min(now),
-            told: next.told.map(|told| told.min(now)),
+            made: seen(next.made),
+            told: next.told.map(seen),
             ..next
         });
         let previous = self.previous.clone();

@@ -53,7 +53,7 @@ fn steps(authority: &mut Authority, now: Timestamp, expected: &[Change]) {
 
 #[test]
 fn another_one_is_due_a_year_after_one_began_to_sign() {
-    use Change::{Forgotten, Made, Mended, Signs, Told};
+    use Change::{Forgotten, Made, Renewed, Signs, Told};
     let mut authority = Authority::generate(start()).unwrap();
     steps(&mut authority, start() + days(364), &[]);
     steps(&mut authority, start() + days(365), &[Made, Told]);
@@ -62,10 +62,10 @@ fn another_one_is_due_a_year_after_one_began_to_sign() {
     steps(&mut authority, start() + days(366 + 364), &[]);
     steps(&mut authority, start() + days(366 + 365), &[Made, Told]);
 
-    // A clock that was years ahead when it was made: a year from now, and not from then.
+    // A clock that was years ahead when it was made: it is good from now on, and signs for a year from now, not from then.
     let mut early = Authority::generate(start()).unwrap();
     let before = start() - days(3000);
-    steps(&mut early, before, &[Mended]);
+    steps(&mut early, before, &[Renewed]);
     steps(&mut early, before + days(364), &[]);
     steps(&mut early, before + days(365), &[Made, Told]);
 }

@@ -91,14 +91,25 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "a clock that is put back while another one is announced: its day begins anew",
+            "a clock that is put back by a day while another one is announced: it is announced for a day more",
             &[
                 ((24 * 300, DUE, TOLD), Some(Made)),
                 ((24 * 300, DUE, TOLD), Some(Told)),
-                ((24 * 299, DUE, TOLD), Some(Mended)),
                 ((24 * 299, DUE, TOLD), None),
-                ((24 * 300 - 1, DUE, TOLD), None),
-                ((24 * 300, DUE, TOLD), Some(Signs)),
+                ((24 * 300, DUE, TOLD), None),
+                ((24 * 301 - 1, DUE, TOLD), None),
+                ((24 * 301, DUE, TOLD), Some(Signs)),
+            ],
+        ),
+        (
+            "by more than a day: its day begins anew",
+            &[
+                ((24 * 300, DUE, TOLD), Some(Made)),
+                ((24 * 300, DUE, TOLD), Some(Told)),
+                ((24 * 299 - 1, DUE, TOLD), Some(Mended)),
+                ((24 * 299 - 1, DUE, TOLD), None),
+                ((24 * 300 - 2, DUE, TOLD), None),
+                ((24 * 300 - 1, DUE, TOLD), Some(Signs)),
             ],
         ),
         (
@@ -143,19 +154,20 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
 
 #[test]
 fn replicas_whose_clocks_differ_agree() {
-    let (made, _) = live(first(), &[(10, true, true), (10, true, true)]);
-    // This one is five hours behind: it puts down its own time, which is in the past of the other one.
-    let (behind, changes) = live(
-        made,
-        &[
-            (5, true, true),
-            (10, true, true),
-            (5, true, true),
-            (10, true, true),
-        ],
-    );
-    assert_eq!(changes, [Some(Change::Mended), None, None, None]);
-    assert_eq!(live(behind, &[(29, true, true)]).1, [Some(Change::Signs)]);
+    let (made, _) = live(first(), &[(50, true, true), (50, true, true)]);
+    // One is five hours behind, another a day. The day of the announcement is over by the clock that wrote it down, not by theirs.
+    let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
+    let (_, changes) = live(made, &looks);
+    assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
+}
+
+#[test]
+fn one_that_was_made_by_a_clock_that_was_ahead_is_renewed_by_its_key() {
+    let made = Rotation::generate(TERMS, at(24 * 300)).unwrap();
+    let (renewed, changes) = live(made.clone(), &[(0, false, true), (0, false, true)]);
+    assert_eq!(changes, [Some(Change::Renewed), None]);
+    assert_eq!(renewed.current.key, made.current.key);
+    assert!(renewed.current.has_begun(at(0)));
 }
 
 #[test]
