@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gang;
 use crate::group::{self, Announcer, Manager, Means};
 use crate::hub::{Refusals, Registry, Role};
-use crate::lease::Leadership;
+use crate::lease::{Identity, Leadership};
 use crate::metrics::Metrics;
 use crate::namespace;
 use crate::placement::{Controller, Placement};
@@ -99,18 +99,14 @@ impl Leader {
 
     async fn become_leader(&self) -> anyhow::Result<Leadership> {
         self.stores.wait_until_ready().await;
-        // The same after a restart of the process, so that it takes its own lease back at once.
-        let identity = std::env::var("POD_NAME")
-            .ok()
-            .or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
-        let identity = identity.ok_or_else(|| anyhow!("neither POD_NAME nor the host's name can be read"))?;
+        let own = Identity::read()?;
         let (client, election) = (&self.client, &self.settings.leader_election);
         let hub = self.settings.hub.advertised;
         namespace::ensure(client, &self.settings.namespace).await?;
         Ok(if election.enabled {
-            Leadership::acquire(client, election, &identity, hub).await?
+            Leadership::acquire(client, election, &own, hub).await?
         } else {
-            Leadership::without_election(client, election, &identity, hub).await?
+            Leadership::without_election(client, election, &own, hub).await?
         })
     }
 

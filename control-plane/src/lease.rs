@@ -1,5 +1,6 @@
 //! Leadership: one replica acts, and its epoch fences the ones before it.
 
+mod process;
 #[cfg(test)]
 mod tests;
 mod whereabouts;
@@ -20,6 +21,7 @@ use crate::apply::is_status;
 use crate::namespace;
 use crate::settings::LeaderElection;
 
+pub use process::{Identity, Nameless};
 use whereabouts::HUB_ADDRESS;
 pub use whereabouts::Whereabouts;
 pub(crate) use whereabouts::follow;
@@ -33,38 +35,12 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How often others may write the Lease between two writes that belong together, before it is given up.
 const RACES: u32 = 10;
 
-/// Annotation of the Lease: the process that leads. The latest to take the lease wins over others of its identity.
+/// Annotation of the Lease: the process that leads. The latest to write it wins, where somebody leads without election.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
 
 /// Annotation of the Lease: the highest epoch that anybody is known to have acted under. There only where the store was restored from a backup,
 /// so that its versions, from which epochs are taken, begin below those that nodes have seen.
 const EPOCH: &str = "lockstep.dev/epoch";
-
-/// This process among all that have run on this host: its id, when it was started, and a random part for hosts that share a name.
-fn this_process() -> String {
-    let pid = std::process::id();
-    format!(
-        "{pid}-{}-{}",
-        started(pid).unwrap_or_default(),
-        uuid::Uuid::new_v4()
-    )
-}
-
-/// Whether a process that has claimed the lease still runs, on this host.
-fn still_runs(process: &str) -> bool {
-    let mut parts = process.splitn(3, '-');
-    let (Some(pid), Some(since)) = (parts.next(), parts.next()) else {
-        return false;
-    };
-    let pid = pid.parse().ok().filter(|pid| *pid != std::process::id());
-    pid.and_then(started).is_some_and(|started| started == since)
-}
-
-/// When a process was started, in the kernel's ticks (proc(5), field 22 of stat).
-fn started(pid: u32) -> Option<String> {
-    let process = procfs::process::Process::new(pid.try_into().ok()?).ok()?;
-    Some(process.stat().ok()?.starttime.to_string())
-}
 
 /// Why leadership could not be had or kept.
 #[derive(Debug, Error)]
@@ -98,7 +74,6 @@ struct Held {
     leases: Api<Lease>,
     election: LeaderElection,
     identity: String,
-    /// Names this process: another one on the same host may have the same identity.
     process: String,
     task: JoinHandle<Result<LeaseManager, LeaseManagerError>>,
 }
@@ -106,36 +81,26 @@ struct Held {
 impl Leadership {
     /// Waits until this replica leads.
     ///
-    /// The identity survives a restart of the process (the name of a pod or host): a control plane that was killed takes its own lease back
-    /// at once. Where another process of this host holds it, and lives, this one waits under a name of its own. `hub` is where node daemons
-    /// find this replica.
+    /// A control plane that follows one that was killed in the same pod, or on the same host, need not wait for the lease's end. `hub` is where
+    /// node daemons find this replica.
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
     pub async fn acquire(
         client: &kube::Client,
         election: &LeaderElection,
-        identity: &str,
+        own: &Identity,
         hub: Option<SocketAddr>,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
         let leases = leases(client, namespace).await?;
-        let process = this_process();
-        let present = leases.get_opt(lease).await.map_err(Box::new)?;
-        let taken = present.as_ref().is_some_and(|lease| {
-            holder(lease) == Some(identity) && leader_process(lease).is_some_and(still_runs)
-        });
-        let identity = if taken {
-            format!("{identity}_{process}")
-        } else {
-            identity.to_owned()
-        };
-        let identity = identity.as_str();
+        let (identity, process) = (own.holder(), own.process());
+        unless_raced(|| bury(&leases, lease, own)).await?;
         let mut told = false;
         let (held, task) = loop {
             let manager = LeaseManagerBuilder::new(client.clone(), lease)
                 .with_namespace(namespace)
-                .with_identity(identity)
+                .with_identity(&identity)
                 .with_duration(election.duration.as_secs())
                 // Tried as early as client-go tries, so that one attempt may fail, or take its time.
                 .with_grace(election.duration.saturating_sub(election.retry).as_secs())
@@ -159,8 +124,6 @@ impl Leadership {
                 }
             }
         };
-        // A write of our own: a process that was killed and comes back under the same identity finds its lease held, and must not share the
-        // epoch of its former life.
         let epoch = new_epoch(
             &leases,
             lease,
@@ -178,7 +141,7 @@ impl Leadership {
                 held,
                 leases,
                 election: election.clone(),
-                identity: identity.to_owned(),
+                identity,
                 process,
                 task,
             }),
@@ -193,15 +156,18 @@ impl Leadership {
     pub async fn without_election(
         client: &kube::Client,
         election: &LeaderElection,
-        identity: &str,
+        own: &Identity,
         hub: Option<SocketAddr>,
     ) -> Result<Self, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
         let leases = leases(client, namespace).await?;
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let process = this_process();
-        let epoch = new_epoch(&leases, lease, (&process, hub), &params, Patch::Apply).await?;
-        tracing::info!(epoch = epoch.0, identity, "leading without election");
+        let epoch = new_epoch(&leases, lease, (&own.process(), hub), &params, Patch::Apply).await?;
+        tracing::info!(
+            epoch = epoch.0,
+            identity = own.holder(),
+            "leading without election"
+        );
         Ok(Self {
             epoch,
             name: lease.clone(),
@@ -210,8 +176,8 @@ impl Leadership {
         })
     }
 
-    /// Resolves when the lease is lost, or could not be seen to be ours for as long as it lasts: then another replica may hold it. Never
-    /// without election. Cancel-safe.
+    /// Resolves when the lease is lost, or could not be seen to be ours for so long that another replica may hold it soon. Never without
+    /// election. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseError {
         match &mut self.held {
             Some(held) => held.lost().await,
@@ -272,6 +238,24 @@ impl Held {
 async fn leases(client: &kube::Client, namespace: &str) -> Result<Api<Lease>, LeaseError> {
     namespace::ensure(client, namespace).await.map_err(Box::new)?;
     Ok(Api::namespaced(client.clone(), namespace))
+}
+
+/// Frees the lease where the process has ended that holds it, and this one follows it.
+async fn bury(leases: &Api<Lease>, name: &str, own: &Identity) -> Result<(), LeaseError> {
+    let present = leases.get_opt(name).await.map_err(Box::new)?;
+    let Some(lease) = present.filter(|lease| own.follows(lease)) else {
+        return Ok(());
+    };
+    tracing::info!(former = holder(&lease), "the process that led has ended");
+    let patch = json!({
+        "metadata": {"resourceVersion": lease.metadata.resource_version},
+        "spec": {"acquireTime": null, "renewTime": null, "holderIdentity": null, "leaseDurationSeconds": null},
+    });
+    leases
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map_err(Box::new)?;
+    Ok(())
 }
 
 /// Writes the Lease, so that its resourceVersion is higher than that of every leader before. After a restore that is not enough: then the epoch
@@ -357,19 +341,19 @@ async fn given_up(leases: &Api<Lease>, name: &str) {
     }
 }
 
-/// Resolves once the lease has not been seen to be ours for its whole duration. The manager renews it, but says nothing while the API server is
-/// away.
+/// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
+/// renews it, but says nothing while the API server is away.
 async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, process): (&str, &str)) {
-    let (duration, every) = (election.duration, election.retry);
+    let (deadline, every) = (election.renew_deadline, election.retry);
     let mut seen = Instant::now();
     loop {
-        let left = |seen: Instant| duration.saturating_sub(seen.elapsed());
+        let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
         if left(seen).is_zero() {
             return;
         }
         tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
-        let patience = every.max(duration / 3).min(left(seen));
+        let patience = every.max(deadline / 3).min(left(seen));
         match tokio::time::timeout(patience, leases.get(&election.lease)).await {
             Ok(Ok(lease)) if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) => {
                 seen = asked;

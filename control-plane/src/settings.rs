@@ -123,6 +123,8 @@ pub struct LeaderElection {
     pub namespace: String,
     /// For how long the lease is held without renewal.
     pub duration: Duration,
+    /// For how long a leader acts that cannot see the lease to be its own; less than `duration`.
+    pub renew_deadline: Duration,
     /// Between two renewals. Whole seconds, fewer than `duration` has.
     pub retry: Duration,
 }
@@ -317,6 +319,7 @@ fn leader_election(said: config::LeaderElection, namespace: &str) -> Result<Lead
         lease: non_empty(said.resource_name).unwrap_or_else(|| LEASE.to_owned()),
         namespace: non_empty(said.resource_namespace).unwrap_or_else(|| namespace.to_owned()),
         duration,
+        renew_deadline: renew_deadline.min(duration),
         retry: Duration::from_secs(retry_period.as_secs().clamp(1, duration.as_secs() - 1)),
     })
 }

@@ -118,14 +118,3 @@ async fn an_epoch_that_is_known_already_is_not_written() {
     assert_eq!(begin(&leases).await.unwrap(), Epoch(201));
     assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("100"));
 }
-
-#[test]
-fn a_process_is_told_from_one_that_had_its_id_before() {
-    let started_at = |pid| started(pid).unwrap();
-    assert!(!still_runs(&this_process()), "it does not wait for itself");
-    let parent = std::os::unix::process::parent_id();
-    assert!(still_runs(&format!("{parent}-{}-x", started_at(parent))));
-    assert!(!still_runs(&format!("{parent}-1{}-x", started_at(parent))));
-    assert!(!still_runs("4194304-1-x"));
-    assert!(!still_runs("7f1de4f0-0a52-4d6b-9b5b-0d0a4c1f1a11"));
-}

@@ -95,7 +95,13 @@ impl Whereabouts {
     #[must_use]
     pub fn holder(&self) -> Option<String> {
         // What follows tells one process of a pod from the next.
-        self.look(|known| known.holder.split('_').next().unwrap_or_default().to_owned())
+        let name = |holder: &str| {
+            holder
+                .rsplit_once('_')
+                .map_or(holder, |(name, _)| name)
+                .to_owned()
+        };
+        self.look(|known| name(&known.holder))
     }
 
     fn look<T>(&self, at: impl FnOnce(&Known) -> T) -> Option<T> {

@@ -65,6 +65,15 @@ impl ControlPlane {
 
     /// Another replica, with these arguments too. It has not been started.
     pub(crate) fn replica(&self, identity: &str, more: &[&str]) -> Result<Self> {
+        self.beside(identity, Some(identity), more)
+    }
+
+    /// Another replica that goes by the name of this host, as this one does.
+    pub(crate) fn twin(&self, more: &[&str]) -> Result<Self> {
+        self.beside("twin", None, more)
+    }
+
+    fn beside(&self, name: &str, identity: Option<&str>, more: &[&str]) -> Result<Self> {
         let [health, metrics, webhooks] = free_addresses()?;
         let shared = &*self.shared;
         Ok(Self {
@@ -72,12 +81,12 @@ impl ControlPlane {
                 program: shared.program.clone(),
                 kubeconfig: std::sync::Mutex::new(self.kubeconfig()),
                 dir: shared.dir.clone(),
-                log: shared.dir.join(format!("control-plane-{identity}.log")),
+                log: shared.dir.join(format!("control-plane-{name}.log")),
                 health,
                 metrics,
                 webhooks,
                 more: more.iter().map(ToString::to_string).collect(),
-                identity: Some(identity.to_owned()),
+                identity: identity.map(str::to_owned),
                 child: Mutex::default(),
             }),
         })

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
+use crate::control_plane::ControlPlane;
 use crate::fixture::{Case, case};
 use crate::restarts::{ALL, create};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
@@ -19,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(told_to_end_it_ends_well_and_the_next_one_leads_at_once alone),
         case!(a_lease_that_is_given_up_is_taken_at_once alone),
         case!(a_leader_that_is_killed_is_followed_when_its_lease_is_over alone),
+        case!(of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_follows alone),
     ]
 }
 
@@ -107,12 +109,13 @@ async fn a_lease_that_is_given_up_is_taken_at_once(scene: Scene) -> Result<()> {
     Ok(())
 }
 
+const LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+];
+
 async fn a_leader_that_is_killed_is_followed_when_its_lease_is_over(scene: Scene) -> Result<()> {
-    const LEASE: [&str; 3] = [
-        "--leader-elect-lease-duration=3s",
-        "--leader-elect-renew-deadline=2s",
-        "--leader-elect-retry-period=500ms",
-    ];
     let control_plane = scene.control_plane();
     control_plane.stop().await?;
     control_plane.start_with(&LEASE).await?;
@@ -141,4 +144,54 @@ async fn a_leader_that_is_killed_is_followed_when_its_lease_is_over(scene: Scene
     next.stop().await?;
     control_plane.start().await?;
     result
+}
+
+async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_follows(
+    scene: Scene,
+) -> Result<()> {
+    let control_plane = scene.control_plane();
+    control_plane.stop().await?;
+    let twin = control_plane.twin(&[])?;
+    let both = [control_plane, &twin];
+    let led = |one: &ControlPlane| one.logged_with(&["leading", "epoch="]);
+    let before = both.map(led);
+    let leads = || {
+        let leaders = both
+            .into_iter()
+            .zip(before)
+            .filter(|(one, before)| led(one) > *before);
+        leaders.map(|(one, _)| one).collect::<Vec<_>>()
+    };
+    let waited = control_plane.logged("waiting for leadership");
+    // With the default hub, whose port one of them has.
+    let flags = [LEASE.as_slice(), &["--hub-bind-address", ":9444"]].concat();
+    let result = async {
+        tokio::try_join!(control_plane.start_with(&flags), twin.start_with(&flags))?;
+        eventually("both have come for the lease", PATIENCE, async || {
+            ensure!(
+                control_plane.logged("waiting for leadership") > waited,
+                "{}",
+                control_plane.log()
+            );
+            ensure!(twin.logged("waiting for leadership") > 0, "{}", twin.log());
+            ensure!(!leads().is_empty(), "nobody leads");
+            Ok(())
+        })
+        .await?;
+        create(&scene, "Recreate", 3).await?;
+        scene.until_jobs(&ALL, 0).await?;
+        scene.all_pods_become("Running").await?;
+        let [leader] = leads()[..] else {
+            bail!("{} lead", leads().len());
+        };
+        leader.kill().await?;
+        scene.pods_become("js-a-1", "Failed").await?;
+        scene.until_jobs(&ALL, 1).await?;
+        ensure!(leads().len() == 2, "who has done that?");
+        leader.start_with(&flags).await
+    }
+    .await;
+    let stopped = (twin.stop().await, control_plane.stop().await);
+    control_plane.start().await?;
+    result.and(stopped.0.and(stopped.1).map(drop))
 }
