@@ -125,7 +125,7 @@ pub struct Args {
         long,
         env = "LOCKSTEP_HUB_BIND_ADDRESS",
         value_name = "ADDRESS",
-        default_value = "0.0.0.0:9444"
+        default_value = ":9444"
     )]
     pub hub_bind_address: BindAddress,
 

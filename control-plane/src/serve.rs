@@ -25,7 +25,7 @@ pub(crate) use access::{Access, Verdict, Wish};
 pub(crate) use activity::Activity;
 pub(crate) use connection::http;
 pub(crate) use connections::Connections;
-pub(crate) use listen::listen;
+pub(crate) use listen::{listen, listen_once_free};
 pub use metrics::metrics;
 pub(crate) use plain_text::{HANDSHAKE_RECORD, turn_down};
 

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
 use lockstep_proto::node::v1::{self as pb, hub_message};
 use rustls::ServerConfig;
@@ -25,7 +24,7 @@ use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::Outbox;
 use super::stream::NodeStream;
-use crate::serve::listen;
+use crate::serve::listen_once_free;
 use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
 
 /// What the hub checks daemons with.
@@ -145,10 +144,11 @@ impl HubService {
     }
 }
 
-/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there is a certificate for it.
+/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there is a certificate for it and the address is free.
+/// Another process that has it is no reason to end: JobSets without workers that restart in place need no hub.
 ///
 /// # Errors
-/// Where the address cannot be bound or the server fails.
+/// Where the server fails.
 pub(crate) async fn run(
     address: SocketAddr,
     identity: Arc<HubIdentity>,
@@ -161,10 +161,10 @@ pub(crate) async fn run(
         let Some(tls) = shutdown.run_until_cancelled(identity.ready()).await else {
             return Ok(());
         };
-        let listener = listen(address)
-            .await
-            .with_context(|| format!("--hub-bind-address {address}"))?;
-        tracing::info!(address = %listener.local_addr()?, "hub listens");
+        let listener = listen_once_free(address, "hub");
+        let Some(listener) = shutdown.run_until_cancelled(listener).await else {
+            return Ok(());
+        };
         serve_on(listener, tls?, role, gate, GRACE, shutdown.clone()).await
     };
     tokio::select! {

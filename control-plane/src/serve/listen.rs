@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -14,6 +15,8 @@ mod tests;
 
 /// Connections that wait to be accepted, as many as with [`TcpListener::bind`].
 const BACKLOG: u32 = 1024;
+/// How soon an address is tried again that another process has.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Listens on `address`.
 ///
@@ -28,6 +31,26 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         }
         listening => listening,
+    }
+}
+
+/// Listens on `address` once that can be: another process may have it, one that is about to end or another replica on the same host. `what` listens, for
+/// the log. Cancel-safe.
+pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) -> TcpListener {
+    let mut told = false;
+    loop {
+        let listener = listen(address).await;
+        match listener.and_then(|listener| Ok((listener.local_addr()?, listener))) {
+            Ok((address, listener)) => {
+                tracing::info!(%address, "{what} listens");
+                return listener;
+            }
+            Err(error) if !std::mem::replace(&mut told, true) => {
+                tracing::warn!(%address, %error, "{what} cannot listen: tried again each second");
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 

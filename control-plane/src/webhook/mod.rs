@@ -20,28 +20,22 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use kube::Client;
 use lockstep_core::features::Features;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
-use crate::serve::listen;
+use crate::serve::listen_once_free;
 use crate::settings::{TlsOptions, Webhooks};
 use crate::tls::expiry;
 use cert::Current;
 use routes::Admission;
-
-/// How long to wait before the address is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether the webhooks can be called. Clones are the same one.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +80,10 @@ impl Server {
         let (certificate, certificates) = watch::channel(None);
         let tls = self.tls.server(Arc::new(Current(certificates.clone())))?;
         let serve = async {
-            let Some(listener) = shutdown.run_until_cancelled(bind(self.settings.address)).await else {
+            let Some(listener) = shutdown
+                .run_until_cancelled(listen_once_free(self.settings.address, "webhook server"))
+                .await
+            else {
                 return;
             };
             // Connections wait for the first certificate in the listener's queue.
@@ -118,19 +115,5 @@ impl Server {
             shutdown.run_until_cancelled(told)
         );
         Ok(())
-    }
-}
-
-async fn bind(address: SocketAddr) -> TcpListener {
-    loop {
-        let listener = listen(address).await;
-        match listener.and_then(|listener| Ok((listener.local_addr()?, listener))) {
-            Ok((address, listener)) => {
-                tracing::info!(%address, "webhooks listen");
-                return listener;
-            }
-            Err(error) => tracing::warn!(%address, %error, "webhooks cannot listen, trying again"),
-        }
-        tokio::time::sleep(TRY_AGAIN).await;
     }
 }

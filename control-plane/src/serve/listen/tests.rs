@@ -1,11 +1,12 @@
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use tokio::net::TcpStream;
 
-use super::{is_without_ipv6, listen};
+use super::{is_without_ipv6, listen, listen_once_free};
 
 #[tokio::test]
 async fn every_address_means_those_of_ipv4_too() {
@@ -30,6 +31,17 @@ async fn one_address_is_that_one() {
     let all = SocketAddr::new("::".parse().unwrap(), address.port());
     let taken = listen(all).await.unwrap_err();
     assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_taken_is_waited_for() {
+    let before = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = before.local_addr().unwrap();
+    let mut waiting = std::pin::pin!(listen_once_free(address, "test"));
+    let early = tokio::time::timeout(Duration::from_secs(5), &mut waiting).await;
+    assert!(early.is_err());
+    drop(before);
+    assert_eq!(waiting.await.local_addr().unwrap(), address);
 }
 
 #[test]
