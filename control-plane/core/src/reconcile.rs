@@ -122,8 +122,15 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         brings_agents || in_place && (!observed.has_daemons || upstream_agent::reports(&observed.agent_pods));
     let coordinated = in_place && !has_upstream_agents;
     if coordinated && let Some(kind) = made_for {
-        // From when there are Jobs, whatever becomes of the annotation.
-        let status = draft.status.in_place_restart.get_or_insert_default();
+        // From when there are Jobs, whatever becomes of the annotation. Restarts of before it was coordinated count on.
+        let counted = draft.status.restarts_count_towards_max;
+        let status = draft
+            .status
+            .in_place_restart
+            .get_or_insert_with(|| InPlaceRestartStatus {
+                restarts: counted,
+                ..InPlaceRestartStatus::default()
+            });
         status.kind.get_or_insert(kind);
     }
     if coordinated && let Some(message) = gave_up(&draft.status) {
@@ -137,7 +144,8 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         return;
     }
     let counted = match &draft.status.in_place_restart {
-        Some(in_place) if coordinated => in_place.restarts,
+        // It may have been restarted by others before.
+        Some(in_place) if coordinated => in_place.restarts.max(draft.status.restarts_count_towards_max),
         _ => draft.status.restarts_count_towards_max,
     };
     let of_single_jobs = if observed.features.restart_job {

@@ -49,6 +49,25 @@ fn a_failed_job_recreates_the_group_under_a_new_generation() {
 }
 
 #[test]
+fn restarts_of_before_it_was_coordinated_count_on() {
+    // By another controller; and while agents of upstream's reported, who have gone since.
+    for before in [None, Some(InPlaceRestartStatus::default())] {
+        let mut cluster = Cluster::new(group());
+        cluster.settle();
+        let status = cluster.jobset.status.as_mut().unwrap();
+        (status.restarts, status.restarts_count_towards_max) = (2, 2);
+        status.in_place_restart = before;
+        cluster.settle();
+        cluster.report("js-a-0", Fate::Failed);
+        cluster.settle();
+        assert_eq!(
+            condition(&cluster, "Failed"),
+            Some(("True", "ReachedMaxRestarts"))
+        );
+    }
+}
+
+#[test]
 fn restart_job_makes_a_whole_group_anew_and_counts_once() {
     for (action, counts) in [
         (Action::RestartJob, 1),
