@@ -216,6 +216,18 @@ impl Stage {
         self.settle()
     }
 
+    /// The head comes up, with Ray in this session, and the job is submitted.
+    fn submits(&mut self, session: &str) -> &mut Self {
+        self.settle().head_is_ready().settle().session(session);
+        assert_eq!(self.phase(), Phase::Running);
+        self
+    }
+
+    /// The same, and Ray runs it.
+    fn runs(&mut self, session: &str) -> &mut Self {
+        self.submits(session).says("RUNNING")
+    }
+
     fn submitter_ends(&mut self, type_: &str, reason: &str) -> &mut Self {
         let status = self.submitter.as_mut().unwrap().status.get_or_insert_default();
         status.conditions =
@@ -235,15 +247,14 @@ impl Stage {
 /// One whose head is ready, and whose submitter was made.
 fn submitted(spec: Value) -> Stage {
     let mut stage = Stage::new(spec);
-    stage.settle().head_is_ready().settle().session("s0");
-    assert_eq!(stage.phase(), Phase::Running);
+    stage.submits("s0");
     stage
 }
 
 /// One that Ray runs.
 fn running(spec: Value) -> Stage {
-    let mut stage = submitted(spec);
-    stage.says("RUNNING");
+    let mut stage = Stage::new(spec);
+    stage.runs("s0");
     stage
 }
 
@@ -308,13 +319,7 @@ fn a_suspension_deletes_all_and_a_resumption_begins_anew() {
     assert_eq!(stage.phase(), Phase::Suspended);
     assert!(stage.cluster.is_none() && stage.submitter.is_none() && stage.status().job_id.is_empty());
     stage.job.spec.suspend = Some(false);
-    stage
-        .settle()
-        .head_is_ready()
-        .settle()
-        .session("s1")
-        .says("RUNNING")
-        .says("SUCCEEDED");
+    stage.runs("s1").says("SUCCEEDED");
     assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Complete, 0));
 }
 

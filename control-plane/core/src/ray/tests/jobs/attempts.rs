@@ -53,7 +53,7 @@ fn a_retry_on_a_new_cluster_waits_for_the_old_one_to_be_gone() {
     stage.settle();
     assert_eq!((stage.clusters.len(), stage.phase()), (2, Phase::Initializing));
     assert_ne!(stage.clusters[0], stage.clusters[1]);
-    stage.head_is_ready().settle().session("s0").says("RUNNING");
+    stage.runs("s0");
     assert_eq!(stage.submitted.len(), 2);
 }
 
@@ -223,13 +223,7 @@ fn failures_of_a_head_that_came_up_count_for_the_attempt_that_they_are_of() {
     let mut stage = Stage::new(json!({"backoffLimit": 1}));
     stage.settle();
     stage.head_failures = 3;
-    stage
-        .settle()
-        .head_is_ready()
-        .settle()
-        .session("s0")
-        .says("RUNNING");
-    assert_eq!(stage.phase(), Phase::Running);
+    stage.runs("s0");
     stage.says("FAILED").session("s1");
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Running, 1));
     assert_eq!(stage.status().head_failures_before, Some(3));

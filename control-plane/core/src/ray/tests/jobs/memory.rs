@@ -28,13 +28,7 @@ pub(super) fn pruned(status: &RayJobStatus) -> RayJobStatus {
 fn runs(spec: Value) -> Stage {
     let mut stage = Stage::new(spec);
     stage.is_kuberays = true;
-    stage
-        .settle()
-        .head_is_ready()
-        .settle()
-        .session("s0")
-        .says("RUNNING");
-    assert_eq!(stage.phase(), Phase::Running);
+    stage.runs("s0");
     stage
 }
 
