@@ -1,0 +1,166 @@
+//! A job that computes on a head and two workers, of which one dies, and what is left of it.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::{Namespace, Process, eventually};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{PATIENCE, create, ended, logs, pods, program_of, rayjob, with_ray};
+use crate::support::{Case, Scene, case};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![case!(a_job_computes_on_head_and_workers_of_which_one_dies alone)]
+}
+
+/// Where the head's logs are on the node, and in the head.
+const LOGS: (&str, &str) = ("/var/lib/lockstep-tests/ray-logs", "/logs");
+/// What the driver does in the first test: as a module of the working directory that a runtime environment names.
+const MAIN: &str = r#"
+import os, time, ray
+ray.init()
+def alive():
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+def square(x):
+    time.sleep(1)
+    return x * x, ray.util.get_node_ip_address()
+def squares():
+    while len(alive()) != 3:
+        time.sleep(0.5)
+    done = ray.get([square.remote(x) for x in range(6)])
+    return [square for square, _ in done], "on", len({node for _, node in done}), "nodes,"
+print("squares", *squares(), os.environ["GREETING"], flush=True)
+before = alive()
+while not os.path.exists("/logs/go") or alive() == before:
+    time.sleep(0.5)
+print("again", *squares(), len(before & alive()), "of them as before", flush=True)
+"#;
+
+async fn a_job_computes_on_head_and_workers_of_which_one_dies(scene: Scene) -> Result<()> {
+    with_ray(&scene).await?;
+    let folder = tempfile::tempdir()?;
+    std::fs::create_dir(folder.path().join("app"))?;
+    std::fs::write(folder.path().join("app/main.py"), MAIN)?;
+    let archive = folder.path().join("app.zip");
+    let zipped = tokio::process::Command::new("python3")
+        .args(["-m", "zipfile", "-c"])
+        .arg(&archive)
+        .arg("app/")
+        .current_dir(folder.path())
+        .status()
+        .await?;
+    ensure!(zipped.success(), "zipfile: {zipped}");
+    let from = format!("--from-file={}", archive.display());
+    let namespace = &scene.namespace;
+    namespace.kubectl(&["create", "configmap", "code", &from]).await?;
+
+    let created = Instant::now();
+    let mut manifest = rayjob("python main.py", 2);
+    let spec = &mut manifest["spec"];
+    spec["runtimeEnvYAML"] = json!("working_dir: file:///code/app.zip\nenv_vars:\n  GREETING: hello\n");
+    spec["shutdownAfterJobFinishes"] = json!(true);
+    let host = format!("{}/{}", LOGS.0, namespace.name);
+    keep_logs(&mut spec["rayClusterSpec"]["headGroupSpec"], &host);
+    create(namespace, &manifest).await?;
+    let first = "squares [0, 1, 4, 9, 16, 25] on 3 nodes, hello";
+    eventually("it computes", PATIENCE, async || {
+        let logs = namespace.kubectl(&["logs", "job/rj"]).await?;
+        ensure!(logs.contains(first), "{logs}");
+        Ok(())
+    })
+    .await?;
+    println!(
+        "     a RayJob with two workers, from its creation to its first result: {:.1?}",
+        created.elapsed()
+    );
+
+    let killed = Instant::now();
+    a_worker_dies(namespace).await?;
+    println!(
+        "     a worker of Ray, from its death to another one in its place: {:.1?}",
+        killed.elapsed()
+    );
+    let kept = scene.product.node_path(1, &host).await?;
+    std::fs::write(kept.join("go"), "")?;
+    let status = ended(namespace, "Complete").await?;
+    ensure!(
+        status["jobStatus"] == "SUCCEEDED" && status["numRetries"] == 0 && status["failed"] == 0,
+        "{status}"
+    );
+    let again = "again [0, 1, 4, 9, 16, 25] on 3 nodes, 2 of them as before";
+    let shown = logs(namespace).await?;
+    ensure!(shown.contains(first) && shown.contains(again), "{shown}");
+
+    eventually("the cluster is gone", PATIENCE, async || {
+        let left = pods(namespace).await?;
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+    .await?;
+    let session = std::fs::read_dir(&kept)?
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("session_2"))
+        .context("no session")?;
+    let id = status["jobId"].as_str().unwrap_or_default();
+    let of_driver = std::fs::read_to_string(session.path().join(format!("logs/job-driver-{id}.log")))?;
+    ensure!(of_driver.contains(again), "{of_driver}");
+    ensure!(
+        session.path().join("logs/gcs_server.out").is_file(),
+        "no log of Ray's own"
+    );
+    Ok(())
+}
+
+/// Has the head keep its logs on its node, as docs/ray.md says.
+fn keep_logs(head: &mut Value, host: &str) {
+    head["rayStartParams"]["temp-dir"] = json!(LOGS.1);
+    let pod = &mut head["template"]["spec"];
+    let volume = json!({"name": "logs", "hostPath": {"path": host, "type": "DirectoryOrCreate"}});
+    let mount = json!({"name": "logs", "mountPath": LOGS.1});
+    for (list, entry) in [("/volumes", volume), ("/containers/0/volumeMounts", mount)] {
+        if let Some(Value::Array(list)) = pod.pointer_mut(list) {
+            list.push(entry);
+        }
+    }
+}
+
+/// Kills Ray in one worker, and sees that it comes again there, and that nothing else is touched.
+async fn a_worker_dies(namespace: &Namespace) -> Result<()> {
+    let before = pods(namespace).await?;
+    let processes = |pods: &[(String, String, String)]| -> Result<Vec<Process>> {
+        let programs = pods.iter().map(|(name, _, container)| {
+            let program = if name.contains("-head-") {
+                "gcs_server"
+            } else {
+                "raylet"
+            };
+            program_of(container, program).with_context(|| format!("no {program} in {name}"))
+        });
+        programs.collect()
+    };
+    let old = processes(&before)?;
+    let victim = before
+        .iter()
+        .position(|(name, ..)| name.contains("-small-"))
+        .context("no worker")?;
+    old[victim].signal(Signal::SIGKILL)?;
+    eventually("Ray runs there again", PATIENCE, async || {
+        let after = pods(namespace).await?;
+        ensure!(after == before, "{before:?} became {after:?}");
+        let new = processes(&after)?;
+        ensure!(new[victim] != old[victim], "it is the old one");
+        let untouched = (0..old.len()).filter(|index| *index != victim);
+        for index in untouched {
+            ensure!(
+                new[index] == old[index],
+                "{:?} became {:?}",
+                old[index],
+                new[index]
+            );
+        }
+        Ok(())
+    })
+    .await
+}
