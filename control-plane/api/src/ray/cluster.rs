@@ -88,6 +88,8 @@ pub struct WorkerGroupSpec {
     pub max_replicas: Option<i32>,
     /// Pods of each replica; 1 by default.
     pub num_of_hosts: Option<i32>,
+    /// Whether the group is to have no pods, whatever else is stated.
+    pub suspend: Option<bool>,
     /// Flags of `ray start`, without their dashes.
     pub ray_start_params: Option<Map>,
     /// What each pod has to give, by Ray's names.
@@ -213,8 +215,16 @@ impl RayClusterSpec {
 }
 
 impl WorkerGroupSpec {
+    /// Whether the group is to have no pods.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend.unwrap_or(false)
+    }
+
     /// How many pods the group is to have: replicas within their limits, times hosts.
     pub fn pods(&self) -> i32 {
+        if self.is_suspended() {
+            return 0;
+        }
         let replicas = self
             .replicas
             .unwrap_or(0)

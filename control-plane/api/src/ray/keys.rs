@@ -29,6 +29,8 @@ pub const ORIGINATED_FROM_CRD: &str = "ray.io/originated-from-crd";
 pub const SUBMISSION_MODE: &str = "ray.io/job-submission-mode";
 /// On a RayCluster, with value `true`: KubeRay has the state of the head kept in Redis. Not supported.
 pub const FAULT_TOLERANCE: &str = "ray.io/ft-enabled";
+/// On a RayCluster: the name under which KubeRay has that state kept. Not supported.
+pub const EXTERNAL_STORAGE: &str = "ray.io/external-storage-namespace";
 /// Label of RayJobs of a RayCronJob: its name.
 pub const CRON_JOB_NAME: &str = "ray.io/cronjob-name";
 /// On RayJobs of a RayCronJob: the time by the schedule (RFC 3339, UTC).

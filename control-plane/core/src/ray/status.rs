@@ -162,6 +162,7 @@ fn counts(observed: &ObservedCluster, wanted: &JobSet, status: &mut RayClusterSt
     let spec = &observed.cluster.spec;
     let sum = |of: &dyn Fn(&lockstep_api::ray::WorkerGroupSpec) -> i32| {
         let groups = spec.worker_group_specs.iter();
+        let groups = groups.filter(|group| !group.is_suspended());
         groups.fold(0, |sum: i32, group| {
             sum.saturating_add(of(group).saturating_mul(group.hosts()))
         })

@@ -1,4 +1,5 @@
 mod compiled;
+mod contradictions;
 mod crons;
 mod decided;
 mod jobs;

@@ -1,10 +1,10 @@
 //! What Ray's resources must fulfil, with KubeRay's limits. Messages name the field.
 
 mod groups;
+mod options;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ray::{
     ConcurrencyPolicy, RayCluster, RayCronJob, RayJob, RayJobSpec, RayJobSubmissionMode, keys,
 };
@@ -12,6 +12,9 @@ use lockstep_api::ray::{
 use super::cron::Schedule;
 use crate::features::Features;
 use crate::validation::{Violation, dns1035_label};
+
+/// Annotations of an object.
+type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;
@@ -30,12 +33,9 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
         LONGEST_CLUSTER_NAME,
         &mut violations,
     );
-    groups::validate(
-        "spec",
-        &cluster.spec,
-        is_fault_tolerant(&cluster.metadata),
-        &mut violations,
-    );
+    let annotations = cluster.metadata.annotations.as_ref();
+    groups::validate("spec", &cluster.spec, annotations, &mut violations);
+    options::validate("spec", &cluster.spec, annotations, false, &mut violations);
     compiled("spec", cluster, &mut violations);
     violations
 }
@@ -45,12 +45,8 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
 pub fn job(job: &RayJob) -> Vec<Violation> {
     let mut violations = Vec::new();
     name("RayJob", job.name(), LONGEST_JOB_NAME, &mut violations);
-    job_spec(
-        "spec",
-        &job.spec,
-        is_fault_tolerant(&job.metadata),
-        &mut violations,
-    );
+    let annotations = job.metadata.annotations.as_ref();
+    job_spec("spec", &job.spec, annotations, &mut violations);
     compiled(
         "spec.rayClusterSpec",
         &super::job::first_cluster(job),
@@ -91,11 +87,11 @@ pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
             wrong(field, "must be greater than or equal to 0".to_owned());
         }
     }
-    let fault_tolerant = is_fault_tolerant(&cron.metadata);
+    let annotations = cron.metadata.annotations.as_ref();
     job_spec(
         "spec.jobTemplate",
         &spec.job_template,
-        fault_tolerant,
+        annotations,
         &mut violations,
     );
     let cluster = super::job::first_cluster(&super::cron::first_job(cron));
@@ -103,13 +99,8 @@ pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
     violations
 }
 
-/// Whether the annotation says that the head keeps its state in Redis.
-fn is_fault_tolerant(meta: &ObjectMeta) -> bool {
-    unsupported_annotation(meta.annotations.as_ref()).is_some()
-}
-
 /// The path of the annotation that asks for what is not supported, where it is stated.
-pub(crate) fn unsupported_annotation(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
+pub(crate) fn unsupported_annotation(annotations: Annotations<'_>) -> Option<String> {
     let value = annotations?.get(keys::FAULT_TOLERANCE)?;
     let path = format!("metadata.annotations[{}]", keys::FAULT_TOLERANCE);
     value.eq_ignore_ascii_case("true").then_some(path)
@@ -130,8 +121,8 @@ fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
     }));
 }
 
-/// What is wrong with the spec of a job, at `path`.
-fn job_spec(path: &str, spec: &RayJobSpec, fault_tolerant: bool, violations: &mut Vec<Violation>) {
+/// What is wrong with the spec of a job, at `path`, whose object has these annotations.
+fn job_spec(path: &str, spec: &RayJobSpec, annotations: Annotations<'_>, violations: &mut Vec<Violation>) {
     let mut wrong =
         |field: &str, message: &str| violations.push(Violation::new(format!("{path}.{field}"), message));
     match spec.submission_mode() {
@@ -178,6 +169,30 @@ fn job_spec(path: &str, spec: &RayJobSpec, fault_tolerant: bool, violations: &mu
             wrong(field, &format!("{field} must be a positive integer"));
         }
     }
+    if let Some(strategy) = spec
+        .other
+        .0
+        .get("deletionStrategy")
+        .filter(|value| value.is_object())
+    {
+        for message in options::deletion(strategy, spec.shuts_down()) {
+            wrong("deletionStrategy", &message);
+        }
+    }
+    if spec.backoff_limit.is_some_and(|retries| retries > 0) {
+        if !spec.cluster_selector.is_empty() {
+            wrong(
+                "backoffLimit",
+                "BackoffLimit is incompatible with ClusterSelector mode",
+            );
+        }
+        if spec.submission_mode() == RayJobSubmissionMode::InteractiveMode {
+            wrong(
+                "backoffLimit",
+                "BackoffLimit is incompatible with InteractiveMode",
+            );
+        }
+    }
     for (field, value) in [
         ("backoffLimit", spec.backoff_limit),
         ("maxRetries", spec.max_retries),
@@ -205,7 +220,10 @@ fn job_spec(path: &str, spec: &RayJobSpec, fault_tolerant: bool, violations: &mu
     if !resources.is_empty() && serde_json::from_str::<serde_json::Value>(resources).is_err() {
         wrong("entrypointResources", "must be JSON");
     }
-    if spec.entrypoint.trim().is_empty() {
+    // Who submits with a command of their own may say it there.
+    let is_said_elsewhere =
+        spec.submission_mode() == RayJobSubmissionMode::K8sJobMode && super::submitter::is_stated(spec);
+    if spec.entrypoint.trim().is_empty() && !is_said_elsewhere {
         wrong("entrypoint", "must be set");
     }
     if let Some(template) = &spec.submitter_pod_template
@@ -220,12 +238,9 @@ fn job_spec(path: &str, spec: &RayJobSpec, fault_tolerant: bool, violations: &mu
                 "is the RayJob's to say, by spec.suspend",
             );
         }
-        groups::validate(
-            &format!("{path}.rayClusterSpec"),
-            cluster,
-            fault_tolerant,
-            violations,
-        );
+        let path = format!("{path}.rayClusterSpec");
+        groups::validate(&path, cluster, annotations, violations);
+        options::validate(&path, cluster, annotations, true, violations);
     }
 }
 

@@ -87,6 +87,25 @@ fn a_group_goes_to_no_workers_and_back() {
 }
 
 #[test]
+fn a_group_that_is_suspended_has_no_workers_whatever_else_is_stated() {
+    let mut world = running();
+    for (suspended, pods, least) in [(true, 0, 0), (false, 2, 1)] {
+        world.cluster.spec.worker_group_specs[0].suspend = Some(suspended);
+        world.settle();
+        let group = world.jobset.as_ref().unwrap().replicated_job("small").unwrap();
+        assert_eq!((group.pods(), group.replicas()), (pods, i32::from(pods > 0)));
+        let status = world.cluster.status.as_ref().unwrap();
+        assert_eq!(
+            (status.desired_worker_replicas, status.min_worker_replicas),
+            (pods, least)
+        );
+        assert!(
+            !world.is_true(conditions::CHANGES_PENDING) && !world.is_true(conditions::UNSUPPORTED_FIELDS)
+        );
+    }
+}
+
+#[test]
 fn each_replica_has_so_many_hosts() {
     let mut stated = cluster(json!({}));
     stated.spec.worker_group_specs[0].num_of_hosts = Some(4);

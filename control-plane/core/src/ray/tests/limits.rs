@@ -119,7 +119,7 @@ fn each_mistake_is_named_by_its_field() {
 }
 
 /// A head whose container has this variable.
-fn head_env(name: &str, value: &str) -> Value {
+pub(super) fn head_env(name: &str, value: &str) -> Value {
     let container = json!({"name": "ray", "env": [{"name": name, "value": value}]});
     json!({"headGroupSpec": {"template": {"spec": {"containers": [container]}}}})
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec};
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
+use super::{Annotations, options, unsupported_annotation};
 use crate::ray::names;
 use crate::validation::{Violation, label_value, qualified_name};
 
@@ -17,11 +18,11 @@ const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
 
-/// What is wrong with the spec of a cluster, at `path`. `fault_tolerant`: an annotation says that the head keeps its state in Redis.
+/// What is wrong with the spec of a cluster, at `path`, whose object has these annotations.
 pub(super) fn validate(
     path: &str,
     spec: &RayClusterSpec,
-    fault_tolerant: bool,
+    annotations: Annotations<'_>,
     violations: &mut Vec<Violation>,
 ) {
     if spec.enable_in_tree_autoscaling == Some(true) {
@@ -42,7 +43,7 @@ pub(super) fn validate(
         &head.labels,
         &mut wrong,
     );
-    outside(head, fault_tolerant, &mut wrong);
+    outside(head, unsupported_annotation(annotations).is_some(), &mut wrong);
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
     violations.extend(wrong.into_iter().map(at_head));
 
@@ -65,6 +66,7 @@ pub(super) fn validate(
             ));
         }
         numbers(group, &mut wrong);
+        options::group(group, &mut wrong);
         let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
         ray(name, params, &group.resources, &group.labels, &mut wrong);
         let at_group =
@@ -89,11 +91,17 @@ fn has_container(template: &PodTemplateSpec) -> bool {
     pod.is_some_and(|pod| !pod.containers.is_empty())
 }
 
-/// What the head is told to have outside of it, or beside it, which is not made here.
-fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, String)>) {
+/// A variable of the head's container.
+pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&'a EnvVar> {
     let pod = head.template.spec.as_ref();
     let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
-    let variable = |name: &str| env?.iter().find(|variable| variable.name == name);
+    env?.iter().find(|variable| variable.name == name)
+}
+
+/// What the head is told to have outside of it, or beside it, which is not made here. `fault_tolerant`: an annotation says that the head keeps its
+/// state in Redis.
+fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, String)>) {
+    let variable = |name: &str| head_variable(head, name);
     let params = head.ray_start_params.as_ref();
     if variable(REDIS_ADDRESS).is_some() && !fault_tolerant {
         let message = format!(

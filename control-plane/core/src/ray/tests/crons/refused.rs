@@ -89,9 +89,9 @@ fn each_mistake_is_named_by_its_field() {
 
 #[test]
 fn fields_that_are_not_supported_are_named() {
-    let mut stage = Stage::new(
-        json!({"jitterSeconds": 5, "jobTemplate": {"deletionStrategy": {"onSuccess": {"policy": "x"}}}}),
-    );
+    let rule = json!({"policy": "DeleteCluster", "condition": {"jobStatus": "FAILED", "ttlSeconds": 9}});
+    let strategy = json!({"deletionRules": [rule]});
+    let mut stage = Stage::new(json!({"jitterSeconds": 5, "jobTemplate": {"deletionStrategy": strategy}}));
     stage.wait(60);
     assert_eq!(
         stage.heard("UnsupportedFields"),

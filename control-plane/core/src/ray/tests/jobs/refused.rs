@@ -97,9 +97,14 @@ fn a_spec_that_was_put_right_is_looked_at_again() {
     assert_eq!(stage.phase(), Phase::Initializing);
 }
 
+/// A strategy that KubeRay takes.
+fn strategy() -> Value {
+    json!({"onSuccess": {"policy": "DeleteSelf"}, "onFailure": {"policy": "DeleteWorkers"}})
+}
+
 #[test]
 fn ignored_fields_are_named() {
-    let mut stage = Stage::new(json!({"deletionStrategy": {"onSuccess": {"policy": "DeleteSelf"}}}));
+    let mut stage = Stage::new(json!({"deletionStrategy": strategy()}));
     stage.step();
     let told = &stage.step().events[0];
     assert_eq!(
@@ -143,7 +148,7 @@ fn a_field_that_comes_while_the_job_runs_is_named_once() {
         *stage.job.metadata.generation.get_or_insert(1) += 1;
         told(&stage.step())
     };
-    let strategy = json!({"onSuccess": {"policy": "DeleteSelf"}});
+    let strategy = strategy();
     let message = "not supported, and ignored: spec.deletionStrategy";
     assert_eq!(changed(&mut stage, strategy.clone()), [message]);
     stage.settle();
