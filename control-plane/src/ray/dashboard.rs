@@ -25,6 +25,12 @@ const LONGEST_MESSAGE: usize = 32_000;
 const LONGEST_WORD: usize = 256;
 /// The longest answer that is read.
 const LONGEST: usize = 1 << 20;
+/// Answers to a request that say nothing against it.
+const PASSING: [StatusCode; 3] = [
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::TOO_EARLY,
+    StatusCode::TOO_MANY_REQUESTS,
+];
 
 /// Why the dashboard gave no answer that can be used.
 #[derive(Debug, Error)]
@@ -46,11 +52,14 @@ pub(super) enum DashboardError {
 }
 
 impl DashboardError {
-    /// Why Ray will never take what was sent: it has read it, and does not like it. An id that it knows is no reason.
+    /// Why Ray will never take what was sent: it has read it, and does not like it. An id that it knows is no reason, and that it, or what
+    /// stands before it, has enough to do passes.
     pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Refused { status, text }
-                if status.is_client_error() && !text.contains("already exists") =>
+                if status.is_client_error()
+                    && !PASSING.contains(status)
+                    && !text.contains("already exists") =>
             {
                 Some(text)
             }

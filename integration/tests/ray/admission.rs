@@ -32,7 +32,7 @@ fn named(mut manifest: Value, length: usize) -> Value {
 }
 
 /// Creates it as it stands, whatever our types know.
-async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
+pub(crate) async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
     let resource = match manifest["kind"].as_str() {
         Some("RayCluster") => ApiResource::erase::<RayCluster>(&()),
         Some("RayJob") => ApiResource::erase::<RayJob>(&()),
@@ -45,7 +45,7 @@ async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
 }
 
 /// Refused by the webhook of a kind, in the form of the API server's own refusals.
-fn ensure_refused<T>(result: Result<T>, kind: &str, expected: &str) -> Result<()> {
+pub(crate) fn ensure_refused<T>(result: Result<T>, kind: &str, expected: &str) -> Result<()> {
     let error = result
         .err()
         .with_context(|| format!("it was taken: {expected}"))?;

@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(workers_start_after_the_head_and_all_is_shown),
         case!(workers_come_and_go_and_the_head_stays),
+        case!(a_suspended_group_has_no_workers_and_all_else_runs_on),
         case!(a_suspended_cluster_has_no_pods_and_starts_anew),
         case!(changes_that_need_a_suspension_wait_for_it),
         case!(a_service_that_changes_is_replaced_between_a_suspension_and_its_end),
@@ -123,6 +124,32 @@ async fn workers_come_and_go_and_the_head_stays(scene: Scene) -> Result<()> {
     );
     let jobset = scene.api::<JobSet>().get("rc").await?;
     ensure!(jobset.restarts() == 0, "{:?}", jobset.status);
+    Ok(())
+}
+
+async fn a_suspended_group_has_no_workers_and_all_else_runs_on(scene: Scene) -> Result<()> {
+    let (head, _) = running(&scene, 2).await?;
+    for (suspended, workers) in [(true, 0), (false, 2)] {
+        let mut cluster = scene.api::<RayCluster>().get("rc").await?;
+        cluster.spec.worker_group_specs[0].suspend = Some(suspended);
+        let groups = json!({"spec": {"workerGroupSpecs": cluster.spec.worker_group_specs}});
+        scene.patch_cluster(groups).await?;
+        ensure!(
+            running(&scene, workers).await?.0 == head,
+            "the head is another one"
+        );
+        let what = format!("{workers} workers are ready");
+        let count = i32::try_from(workers)?;
+        let status = scene.until_cluster(&what, |status| {
+            (status.desired_worker_replicas, status.ready_worker_replicas) == (count, count)
+        });
+        let status = status.await?;
+        ensure!(!status.is_true(conditions::CHANGES_PENDING), "{status:?}");
+    }
+    ensure!(
+        scene.ray_pods_run("head", 1).await? == head,
+        "the head was made anew"
+    );
     Ok(())
 }
 

@@ -23,8 +23,8 @@ pub(crate) struct Head {
     pub(crate) session: Option<String>,
     /// How often it was asked for its session.
     pub(crate) asked: usize,
-    /// It answers submissions with an error of its own.
-    pub(crate) fails_to_submit: bool,
+    /// It answers submissions with this code and text, and takes none.
+    pub(crate) refuses: Option<(u16, &'static str)>,
     /// Status by id.
     pub(crate) jobs: BTreeMap<String, String>,
     /// Bodies of submissions over HTTP.
@@ -100,12 +100,13 @@ async fn job(Path(id): Path<String>, headers: HeaderMap) -> Response {
 
 async fn submit(headers: HeaderMap, body: Bytes) -> Response {
     answer(&headers, |head| {
-        if head.fails_to_submit {
-            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-        }
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let id = body["submission_id"].as_str().unwrap_or_default().to_owned();
         head.submitted.push(body);
+        if let Some((code, text)) = head.refuses {
+            let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            return (code, text).into_response();
+        }
         if head.jobs.contains_key(&id) {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }

@@ -55,18 +55,18 @@ async fn a_dashboard_that_does_not_take_a_job_is_named(scene: Scene) -> Result<(
         !status.dashboard_url.is_empty()
     })
     .await?;
-    let refuses = |refuses| dashboard::with(&seen.dashboard_url, |head| head.fails_to_submit = refuses);
-    refuses(true);
+    let refuses = |answer| dashboard::with(&seen.dashboard_url, |head| head.refuses = answer);
+    refuses(Some((500, "no room")));
     ray_is(&seen, "s0");
     let told = until(&scene, "it is said", |status| {
-        status.message.contains("has not taken the job: 500")
+        status.message.contains("has not taken the job: 500") && status.message.contains("no room")
     })
     .await?;
     ensure!(
         told.job_deployment_status == Some(Phase::Initializing) && told.unreachable_since.is_some(),
         "{told:?}"
     );
-    refuses(false);
+    refuses(None);
     let seen = until(&scene, "Ray has it", |status| status.job_status == "PENDING").await?;
     ensure!(seen.unreachable_since.is_none(), "{seen:?}");
     Ok(())

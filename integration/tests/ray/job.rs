@@ -28,7 +28,6 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(deletion_stops_the_job),
         case!(over_http_it_is_submitted_once),
         case!(the_cluster_goes_when_the_job_is_over),
-        case!(what_is_not_supported_is_refused),
         case!(jobs_of_other_controllers_are_left_alone),
         case!(the_example_applies),
         case!(kuberay_756_a_control_plane_that_is_killed_submits_once alone),
@@ -138,7 +137,8 @@ pub(crate) async fn running(scene: &Scene, more: Value) -> Result<RayJobStatus> 
     submits(scene).await
 }
 
-async fn clusters(scene: &Scene) -> Result<Vec<String>> {
+/// Names of the RayClusters.
+pub(crate) async fn clusters(scene: &Scene) -> Result<Vec<String>> {
     let clusters = scene
         .api::<RayCluster>()
         .list(&ListParams::default())
@@ -344,16 +344,6 @@ async fn the_cluster_goes_when_the_job_is_over(scene: Scene) -> Result<()> {
         scene.api::<Job>().get_opt("rj").await?.is_some(),
         "the logs are gone"
     );
-    Ok(())
-}
-
-async fn what_is_not_supported_is_refused(scene: Scene) -> Result<()> {
-    create(&scene, rayjob(0, json!({"submissionMode": "SidecarMode"}))).await?;
-    let seen = until_phase(&scene, Phase::ValidationFailed).await?;
-    ensure!(seen.message.contains("SidecarMode"), "{seen:?}");
-    let note = scene.until_event_of("RayJob", "InvalidRayJobSpec").await?;
-    ensure!(note.contains("spec.submissionMode"), "{note}");
-    ensure!(clusters(&scene).await?.is_empty());
     Ok(())
 }
 

@@ -17,9 +17,13 @@ mod job;
 mod kueue;
 mod permissions;
 mod ray;
+mod samples;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]
 mod scene;
+mod submitters;
+mod transitions;
+mod unsupported;
 mod webhooks;
 
 use lockstep_integration::cluster::Spec;
@@ -30,8 +34,12 @@ fn main() -> std::process::ExitCode {
     let cases = [
         cluster::cases(),
         job::cases(),
+        transitions::cases(),
+        submitters::cases(),
+        unsupported::cases(),
         complaints::cases(),
         faults::cases(),
+        samples::cases(),
         kueue::cases(),
         definitions::cases(),
         cron::cases(),
