@@ -107,6 +107,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         let (told, metrics, until) = (Arc::clone(&identity), Arc::clone(&metrics), shutdown.clone());
         watches.spawn(async move { told.tell(&metrics, until).await });
     }
+    let (whereabouts, follow) = lease::follow(
+        &client,
+        &settings.leader_election,
+        settings.hub.advertised,
+        shutdown.clone(),
+    );
+    let role = Role::new(whereabouts.clone());
     let board = Board::new();
     let service = PlatformService::new(
         Arc::clone(&board),
@@ -114,6 +121,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         client.clone(),
         Arc::new(ClusterAuthorizer::new(client.clone())),
         settings.agents.clone(),
+        settings.hub.address.map(|_| Arc::clone(&role)),
         shutdown.clone(),
     );
     parts.spawn(platform::run(
@@ -122,16 +130,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         service,
         shutdown.clone(),
     ));
-    let (whereabouts, follow) = lease::follow(
-        &client,
-        &settings.leader_election,
-        settings.hub.advertised,
-        shutdown.clone(),
-    );
     if settings.hub.address.is_some() || settings.status_page.is_some() {
         watches.spawn(follow);
     }
-    let leads = whereabouts.clone();
+    let leads = whereabouts;
     let page = StatusPage::new(
         Arc::clone(&board),
         replica(&settings),
@@ -139,7 +141,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         shutdown.clone(),
     );
     parts.spawn(page.run(settings.status_page));
-    let role = Role::new(whereabouts);
     let gate = gate(&settings, &client, &metrics);
     let refusals = Arc::clone(&gate.refusals);
     if let Some(address) = settings.hub.address {

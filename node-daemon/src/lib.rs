@@ -8,6 +8,7 @@ pub mod args;
 mod clock;
 pub mod cri;
 pub mod events;
+pub mod health;
 pub mod install;
 pub mod link;
 pub mod logging;

@@ -3,31 +3,42 @@
 use anyhow::Result;
 use futures::future::try_join;
 use jiff::Timestamp;
+use lockstep_proto::platform::v1 as pb;
+use tonic::{Code, Status};
 
 use super::DONE;
 use crate::args::Nodes;
-use crate::fetch::Cluster;
+use crate::fetch::{Cluster, Platform};
 use crate::print::{self, Printer};
-use crate::view::nodes::rows;
+use crate::view::nodes::{Said, rows};
 use crate::view::refused;
+
+/// Without the platform API.
+const UNKNOWN: &str = "what restarts in place on these nodes, and which agents are heard of, is not known";
 
 pub(super) async fn run(cluster: &Cluster, args: &Nodes) -> Result<u8> {
     let (nodes, daemons) = try_join(cluster.nodes(), cluster.daemon_pods()).await?;
-    let mut groups = None;
-    if let Some(platform) = super::platform(cluster, "which agents are heard of is not known").await {
+    let mut said = Said::default();
+    if let Some(platform) = super::platform(cluster, UNKNOWN).await {
         // Workers of all namespaces run on a node.
-        match platform.groups("").await {
-            Ok(all) => groups = Some(all),
-            Err(status) => print::note(&format!(
-                "which agents are heard of is not known: {}",
-                refused::words(&status)
-            )),
+        let asked = try_join(platform.groups(""), connected(&platform)).await;
+        match asked {
+            Ok((groups, nodes)) => said = Said::by(&groups, nodes),
+            Err(status) => print::note(&format!("{UNKNOWN}: {}", refused::words(&status))),
         }
     }
     let printer = Printer::new(&args.output);
-    let rows = rows(&nodes, &daemons, groups.as_deref());
+    let rows = rows(&nodes, &daemons, said);
     let wide = printer.is_wide();
     let text = printer.render(&rows, |paint| print::nodes(&rows, wide, Timestamp::now(), paint))?;
     print::out(&text)?;
     Ok(DONE)
+}
+
+/// The nodes whose daemon is connected; a control plane of before does not tell.
+async fn connected(platform: &Platform) -> Result<Option<Vec<pb::Node>>, Status> {
+    match platform.nodes().await {
+        Err(status) if status.code() == Code::Unimplemented => Ok(None),
+        nodes => nodes.map(Some),
+    }
 }

@@ -204,6 +204,24 @@ impl Platform {
         }
     }
 
+    /// The nodes whose daemon is connected.
+    pub(crate) async fn nodes(&self) -> Result<Vec<pb::Node>, Status> {
+        let mut nodes = Vec::new();
+        let mut list = pb::ListNodesRequest {
+            page_size: PAGE,
+            ..pb::ListNodesRequest::default()
+        };
+        loop {
+            let page = self.client.clone().list_nodes(self.request(list.clone())).await?;
+            let page = page.into_inner();
+            nodes.extend(page.nodes);
+            if page.next_page_token.is_empty() {
+                return Ok(nodes);
+            }
+            list.page_token = page.next_page_token;
+        }
+    }
+
     /// One group, where there is such a one.
     pub(crate) async fn group(&self, namespace: &str, name: &str) -> Result<Option<pb::Group>, Status> {
         let watch = pb::WatchGroupsRequest {

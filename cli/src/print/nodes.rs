@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::table::{Cell, plain, table};
 use super::{Paint, Tone};
-use crate::view::nodes::{Nri, Row};
+use crate::view::nodes::{Nri, Row, Rung, State, Way};
 use crate::view::time;
 
 /// One row for each node.
@@ -13,10 +13,10 @@ pub(crate) fn nodes(rows: &[Row], wide: bool, now: Timestamp, paint: Paint) -> S
         return "no nodes\n".to_owned();
     }
     let mut heads = vec![
-        "NODE", "DAEMON", "READY", "RESTARTS", "AGE", "IMAGE", "RUNTIME", "NRI", "AGENTS",
+        "NODE", "DAEMON", "READY", "RESTARTS", "AGE", "IMAGE", "RUNTIME", "RUNG", "CRI", "NRI", "AGENTS",
     ];
     if wide {
-        heads.push("POD");
+        heads.extend(["POD", "WHY AWAY"]);
     }
     let rows: Vec<Vec<Cell>> = rows.iter().map(|row| cells(row, wide, now)).collect();
     table(paint, &heads, &rows)
@@ -30,19 +30,22 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
     if row.unschedulable {
         node.push_str(" (cordoned)");
     }
-    let state = row.state.clone().unwrap_or_else(|| "none".to_owned());
-    let tone = if row.ready { Tone::Good } else { Tone::Bad };
+    let mut state = row.state.clone().unwrap_or_else(|| "none".to_owned());
+    let silent = row.pod.is_some() && row.connected == Some(false);
+    if silent {
+        state.push_str(" (not connected)");
+    }
+    let tone = if row.ready && !silent {
+        Tone::Good
+    } else {
+        Tone::Bad
+    };
     let image = row.image.as_deref().unwrap_or_default();
     // The registry is of no interest but to those who ask for more.
     let image = if wide {
         image
     } else {
         image.rsplit('/').next().unwrap_or_default()
-    };
-    let nri = match row.nri {
-        Nri::OnByDefault => None,
-        Nri::OffByDefault | Nri::None => Some(Tone::Bad),
-        Nri::Unknown => Some(Tone::Warning),
     };
     let agents = match (row.workers, row.workers_linked) {
         (Some(all), Some(linked)) => (
@@ -54,7 +57,11 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
     let mut cells = vec![
         (node, (!row.node_ready).then_some(Tone::Bad)),
         (state, Some(tone)),
-        (if row.ready { "yes" } else { "no" }.to_owned(), Some(tone)),
+        if row.ready {
+            ("yes".to_owned(), Some(Tone::Good))
+        } else {
+            ("no".to_owned(), Some(Tone::Bad))
+        },
         (
             row.restarts.to_string(),
             (row.restarts > 0).then_some(Tone::Warning),
@@ -62,11 +69,53 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
         plain(row.since.map_or_else(String::new, |since| time::ago(since, now))),
         plain(image),
         plain(row.runtime.clone()),
-        (row.nri.words().to_owned(), nri),
+        rung(row.rung),
+        way(row.cri_health.as_ref(), now).unwrap_or_else(|| plain("unknown")),
+        way(row.nri_health.as_ref(), now).unwrap_or_else(|| by_version(row.nri)),
         agents,
     ];
     if wide {
         cells.push(plain(row.pod.clone().unwrap_or_default()));
+        cells.push(plain(why_away(row)));
     }
     cells
+}
+
+fn rung(of: Option<Rung>) -> Cell {
+    let tone = match of {
+        Some(Rung::Process) => Tone::Good,
+        Some(Rung::Container) | None => Tone::Warning,
+        Some(Rung::Pod) => Tone::Bad,
+    };
+    (of.map_or("unknown", Rung::words).to_owned(), Some(tone))
+}
+
+/// What the daemon says.
+fn way(of: Option<&Way>, now: Timestamp) -> Option<Cell> {
+    let of = of?;
+    let tone = match of.state {
+        State::Well => Tone::Good,
+        State::Away => Tone::Bad,
+        State::Unknown => Tone::Warning,
+    };
+    Some((of.words(now), Some(tone)))
+}
+
+/// Where it says nothing.
+fn by_version(nri: Nri) -> Cell {
+    let tone = match nri {
+        Nri::OnByDefault => None,
+        Nri::OffByDefault | Nri::None => Some(Tone::Bad),
+        Nri::Unknown => Some(Tone::Warning),
+    };
+    (nri.words().to_owned(), tone)
+}
+
+fn why_away(row: &Row) -> String {
+    let ways = [("CRI", &row.cri_health), ("NRI", &row.nri_health)];
+    let away = ways.into_iter().filter_map(|(name, way)| {
+        let way = way.as_ref().filter(|way| way.state == State::Away)?;
+        Some(format!("{name}: {}", way.detail))
+    });
+    away.collect::<Vec<_>>().join("; ")
 }

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::view::check::{Level, Verdict};
 use crate::view::history::{Entry, History};
-use crate::view::nodes::{Nri, Row};
+use crate::view::nodes::{Nri, Row, Rung, State, Way};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::testing::{before, now};
 use crate::view::timeline::{Span, Timeline};
@@ -150,6 +150,13 @@ unknown  Restarted         3           Process                    it was asked f
 
 #[test]
 fn nodes_are_a_table() {
+    let way = |state, detail: &str| {
+        Some(Way {
+            state,
+            since: Some(before(65)),
+            detail: detail.into(),
+        })
+    };
     let row = Row {
         node: "node-1".into(),
         node_ready: true,
@@ -162,15 +169,47 @@ fn nodes_are_a_table() {
         image: Some("r.example/lockstep-node-daemon:0.1.0".into()),
         runtime: "containerd://2.1.4".into(),
         nri: Nri::OnByDefault,
+        connected: Some(true),
+        rung: Some(Rung::Process),
+        cri_health: way(State::Well, ""),
+        nri_health: way(State::Well, ""),
         workers: Some(4),
         workers_linked: Some(3),
     };
+    let without = Row {
+        node: "node-2".into(),
+        unschedulable: false,
+        rung: Some(Rung::Container),
+        nri_health: way(State::Away, "No such file"),
+        ..row.clone()
+    };
+    let silent = Row {
+        node: "node-3".into(),
+        unschedulable: false,
+        connected: Some(false),
+        rung: Some(Rung::Pod),
+        cri_health: None,
+        nri_health: None,
+        workers: Some(0),
+        workers_linked: Some(0),
+        ..row.clone()
+    };
+    let rows = [row, without, silent];
     assert_eq!(
-        nodes(&[row], false, now(), Paint::new(false)),
+        nodes(&rows, false, now(), Paint::new(false)),
         "\
-NODE               DAEMON   READY  RESTARTS  AGE  IMAGE                       RUNTIME             NRI            AGENTS
-node-1 (cordoned)  Running  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  on by default  3 of 4 heard
+NODE               DAEMON                   READY  RESTARTS  AGE  IMAGE                       RUNTIME             RUNG       CRI      NRI            AGENTS
+node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  process    well     well           3 of 4 heard
+node-2             Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  container  well     away for 65s   3 of 4 heard
+node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  pod        unknown  on by default  0 of 0 heard
 "
+    );
+    let wide = nodes(&rows, true, now(), Paint::new(false));
+    assert!(
+        wide.lines()
+            .nth(2)
+            .is_some_and(|line| line.ends_with("  NRI: No such file")),
+        "{wide}"
     );
 }
 

@@ -1,7 +1,7 @@
 //! The node daemons: one row for each node.
 //!
-//! What is not known is not shown: whether agents answer is known from the platform API alone; else the container runtime's version says
-//! whether it offers NRI.
+//! What is not known is not shown: what daemons find on their nodes, and whether agents answer, is known from the platform API alone; else the
+//! container runtime's version says whether it offers NRI.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,10 @@ use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
 use super::pods;
+
+mod runtime;
+
+pub(crate) use runtime::{Rung, State, Way};
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +44,14 @@ pub(crate) struct Row {
     pub(crate) runtime: String,
     /// Whether that version of the runtime offers NRI without being asked to, by which agents get into containers.
     pub(crate) nri: Nri,
-    /// Workers on this node, and those that are heard of now. From the platform API.
+    /// Whether the daemon is connected to the control plane. This and what follows is from the platform API.
+    pub(crate) connected: Option<bool>,
+    /// The cheapest rung by which a worker that starts there now can be restarted.
+    pub(crate) rung: Option<Rung>,
+    /// Whether the container runtime answers the daemon through CRI, and has taken it as an NRI plugin.
+    pub(crate) cri_health: Option<Way>,
+    pub(crate) nri_health: Option<Way>,
+    /// Workers on this node, and those that are heard of now.
     pub(crate) workers: Option<u32>,
     pub(crate) workers_linked: Option<u32>,
 }
@@ -86,8 +97,59 @@ impl Nri {
     }
 }
 
-/// A row for each node, by name. `groups` is what the platform API shows, where it was reached.
-pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], groups: Option<&[pb::Group]>) -> Vec<Row> {
+/// What the platform API says, where it was reached.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    nodes: Option<BTreeMap<String, OfNode>>,
+    /// Whether it tells which daemons are connected.
+    tells_connected: bool,
+}
+
+/// What it says of one node.
+#[derive(Clone, Debug, Default)]
+struct OfNode {
+    /// Where its daemon is connected.
+    node: Option<pb::Node>,
+    workers: u32,
+    linked: u32,
+}
+
+impl Said {
+    /// Of these groups, and of the nodes whose daemons are connected; a control plane of before does not tell these.
+    pub(crate) fn by(groups: &[pb::Group], connected: Option<Vec<pb::Node>>) -> Self {
+        let tells_connected = connected.is_some();
+        let mut all: BTreeMap<String, OfNode> = BTreeMap::new();
+        for worker in groups.iter().flat_map(|group| &group.workers) {
+            if worker.phase() != pb::WorkerPhase::Done {
+                let of = all.entry(worker.node.clone()).or_default();
+                of.workers += 1;
+                of.linked += u32::from(is_heard(worker.phase()));
+            }
+        }
+        for node in connected.into_iter().flatten() {
+            let of = all.entry(node.name.clone()).or_default();
+            of.node = Some(node);
+        }
+        Self {
+            nodes: Some(all),
+            tells_connected,
+        }
+    }
+
+    /// `None`: it was not reached.
+    fn of(&self, node: &str) -> Option<OfNode> {
+        Some(self.nodes.as_ref()?.get(node).cloned().unwrap_or_default())
+    }
+}
+
+/// Whether a worker in this phase is one that its daemon tells of.
+fn is_heard(phase: pb::WorkerPhase) -> bool {
+    use pb::WorkerPhase::{Lost, Pending, Unlinked, Unspecified};
+    !matches!(phase, Unspecified | Pending | Unlinked | Lost)
+}
+
+/// A row for each node, by name.
+pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], said: Said) -> Vec<Row> {
     let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
     for pod in daemons {
         let Some(node) = pods::node(pod) else { continue };
@@ -98,20 +160,25 @@ pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], groups: Option<&[pb::Group]>
     }
     let mut rows: Vec<Row> = nodes
         .iter()
-        .map(|node| row(node, by_node.get(node.name_any().as_str()).copied(), groups))
+        .map(|node| {
+            let name = node.name_any();
+            row(node, by_node.get(name.as_str()).copied(), &said)
+        })
         .collect();
     rows.sort_by(|a, b| a.node.cmp(&b.node));
     rows
 }
 
-fn row(node: &Node, pod: Option<&Pod>, groups: Option<&[pb::Group]>) -> Row {
+fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
     let name = node.name_any();
     let status = node.status.as_ref();
     let info = status.and_then(|status| status.node_info.as_ref());
     let runtime = info
         .map(|info| info.container_runtime_version.clone())
         .unwrap_or_default();
-    let workers = groups.map(|groups| linked(groups, &name));
+    let tells_connected = said.tells_connected;
+    let said = said.of(&name);
+    let told = said.as_ref().and_then(|said| said.node.as_ref());
     Row {
         node_ready: is_ready(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
@@ -123,8 +190,12 @@ fn row(node: &Node, pod: Option<&Pod>, groups: Option<&[pb::Group]>) -> Row {
         image: pod.and_then(image),
         nri: Nri::of(&runtime),
         runtime,
-        workers: workers.map(|(all, _)| all),
-        workers_linked: workers.map(|(_, linked)| linked),
+        connected: tells_connected.then_some(told.is_some()),
+        rung: tells_connected.then(|| Rung::of(told)).flatten(),
+        cri_health: told.map(|node| Way::of(node.cri.as_ref())),
+        nri_health: told.map(|node| Way::of(node.nri.as_ref())),
+        workers: said.as_ref().map(|said| said.workers),
+        workers_linked: said.as_ref().map(|said| said.linked),
         node: name,
     }
 }
@@ -151,21 +222,6 @@ fn image(pod: &Pod) -> Option<String> {
     let containers = &pod.spec.as_ref()?.containers;
     let daemon = containers.iter().find(|container| container.name == CONTAINER);
     daemon.or(containers.first())?.image.clone()
-}
-
-/// The workers on a node, and those of them that its daemon tells of.
-fn linked(groups: &[pb::Group], node: &str) -> (u32, u32) {
-    let unheard = [
-        pb::WorkerPhase::Unspecified,
-        pb::WorkerPhase::Pending,
-        pb::WorkerPhase::Unlinked,
-        pb::WorkerPhase::Lost,
-    ];
-    let here = groups.iter().flat_map(|group| &group.workers);
-    here.filter(|worker| worker.node == node && worker.phase() != pb::WorkerPhase::Done)
-        .fold((0, 0), |(all, linked), worker| {
-            (all + 1, linked + u32::from(!unheard.contains(&worker.phase())))
-        })
 }
 
 /// The nodes on which the DaemonSet wants a pod: those that its selector takes and whose taints it bears. Affinity is not looked at.

@@ -30,6 +30,7 @@ Request = (
     | pb.DryRunRestartWorkersRequest
     | pb.SetSuspendedRequest
     | pb.ListRestartsRequest
+    | pb.ListNodesRequest
 )
 # What a stream of a watch may be told to do: send, or end with a code.
 Step = pb.WatchGroupsResponse | grpc.StatusCode
@@ -203,6 +204,18 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         under_way = pb.Restart(generation=4, outcome=pb.RESTART_OUTCOME_UNDER_WAY)
         last = pb.Restart(generation=3, outcome=pb.RESTART_OUTCOME_DONE, rung="Process", phases=[phase])
         return pb.ListRestartsResponse(uid="uid-js", restarts=[under_way, last], since_unix_nanos=7)
+
+    def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
+        self._check(context)
+        self.requests.append(request)
+        self._lead(context)
+        well = pb.RuntimeAccess(state=pb.RUNTIME_ACCESS_STATE_WELL)
+        away = pb.RuntimeAccess(state=pb.RUNTIME_ACCESS_STATE_AWAY, detail="no socket")
+        first = pb.Node(name="n1", rung="Process", cri=well, nri=well)
+        second = pb.Node(name="n2", rung="Container", cri=well, nri=away)
+        if request.page_token == "n1":
+            return pb.ListNodesResponse(nodes=[second])
+        return pb.ListNodesResponse(nodes=[first], next_page_token="n1")
 
     def _next(self, context: grpc.ServicerContext) -> Step | None:
         """The next step, unless nobody listens any more."""

@@ -111,6 +111,13 @@ class Calls(ClientTest):
         self.assertEqual([(phase.name, phase.duration_ms) for phase in told.restarts[1].phases], [("stop", 2.5)])
         self.assertEqual(self.platform.requests, [pb.ListRestartsRequest(namespace="team", name="js")] * 2)
 
+    def test_nodes_are_listed_page_by_page(self) -> None:
+        nodes = list(self.client.list_nodes(page_size=1))
+        self.assertEqual([(node.name, node.rung) for node in nodes], [("n1", "Process"), ("n2", "Container")])
+        self.assertEqual(nodes[1].nri.state, lockstep.RuntimeAccessState.RUNTIME_ACCESS_STATE_AWAY)
+        asked = [pb.ListNodesRequest(page_size=1), pb.ListNodesRequest(page_size=1, page_token="n1")]
+        self.assertEqual(self.platform.requests, asked)
+
     def test_one_restart_is_found_by_its_generation_or_is_the_last_one(self) -> None:
         self.assertEqual([one.generation for one in self.client.history("team", "js")], [4, 3])
         last, third = self.client.timeline("team", "js"), self.client.timeline("team", "js", generation=3)

@@ -5,6 +5,11 @@ use lockstep_core::restart::{
 };
 use lockstep_proto::node::v1 as pb;
 
+use super::health::{Access, Health};
+
+/// Longest words of a daemon that are kept, in bytes: more of them would be nonsense.
+const LONGEST: usize = 256;
+
 /// What a node needs to know of a group besides its desired generation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupPolicy {
@@ -87,6 +92,32 @@ pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported
         report,
         revision: state.revision,
     })
+}
+
+/// Reads what a daemon says of its node; one of before says nothing.
+pub(super) fn health_from(health: Option<pb::Health>) -> Health {
+    let health = health.unwrap_or_default();
+    Health {
+        cri: access_from(health.cri),
+        nri: access_from(health.nri),
+    }
+}
+
+fn access_from(access: Option<pb::Access>) -> Access {
+    use pb::access::State;
+    let access = access.unwrap_or_default();
+    let since = UnixNanos(access.since_unix_nanos);
+    match access.state() {
+        State::Unspecified => Access::Unknown,
+        State::Well => Access::Well(since),
+        State::Away => Access::Away(since, words_from(access.detail)),
+    }
+}
+
+/// What a daemon says to people, as much of it as is kept.
+pub(super) fn words_from(mut said: String) -> String {
+    said.truncate(said.floor_char_boundary(LONGEST));
+    said
 }
 
 fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {

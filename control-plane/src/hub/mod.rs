@@ -6,6 +6,7 @@
 mod auth;
 mod convert;
 mod handshake;
+mod health;
 mod nonsense;
 mod pace;
 mod refusals;
@@ -21,6 +22,7 @@ pub use auth::{
     KeySource, ReviewError, Reviewer,
 };
 pub use convert::{GroupPolicy, TerminalCode};
+pub use health::{Access, Daemon, Health};
 pub use refusals::Refusals;
 pub use registry::{GroupLink, Published, Registry};
 pub use role::Role;

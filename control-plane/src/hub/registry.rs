@@ -3,6 +3,7 @@
 //! Promises: of two streams of one node the later one speaks for it, alone, from its Hello on; nothing that was said before on another
 //! stream stands in its way. Locks are taken in one order: nodes, then groups.
 
+mod daemons;
 mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +50,8 @@ struct Node {
     session: Option<(u64, Arc<Outbox>)>,
     /// The version of the protocol that its last stream has.
     protocol: u32,
+    /// What its daemon has said of itself on that stream.
+    said: daemons::Said,
     workers: BTreeMap<Incarnation, String>,
     /// Since when it has no session.
     left: Option<Instant>,

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::health::Daemon;
 use super::registry::Registry;
 use crate::lease::Whereabouts;
 
@@ -69,6 +70,12 @@ impl Role {
             }
         };
         let _ = tokio::time::timeout_at(latest, settled).await;
+    }
+
+    /// [`Registry::daemons`] of the present term; `None`: this replica does not lead.
+    #[must_use]
+    pub fn daemons(&self, after: &str, most: usize) -> Option<(Vec<Daemon>, bool)> {
+        self.within(|term| term.registry.daemons(after, most)).ok()
     }
 
     /// Does something in the present term, which does not end meanwhile; or says where the leader is, if that is known: host and port.

@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 
 use super::auth::{Authenticator, Credentials, GRACE};
+use super::convert;
 use super::handshake;
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
@@ -120,6 +121,8 @@ impl HubService {
             "node connected"
         );
         let session = registry.connect(node, &outbox, protocol, hello.snapshot);
+        let version = convert::words_from(hello.daemon_version);
+        registry.introduced(node, session, version, convert::health_from(hello.health));
         let span = tracing::info_span!("session", node, session);
         let stream = NodeStream {
             registry: Arc::clone(registry),

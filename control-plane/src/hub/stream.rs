@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::auth::{AuthError, Authenticator, Credentials};
+use super::convert;
 use super::nonsense::Nonsense;
 use super::pace::Pace;
 use super::refusals::Refusals;
@@ -146,8 +147,12 @@ impl NodeStream {
         match message {
             Some(Ok(message)) => match message.kind {
                 Some(Kind::Report(report)) => {
-                    self.registry
-                        .report(&self.credentials.node, session, report.workers);
+                    let node = &self.credentials.node;
+                    if let Some(health) = report.health {
+                        let health = convert::health_from(Some(health));
+                        self.registry.found(node, session, health);
+                    }
+                    self.registry.report(node, session, report.workers);
                     None
                 }
                 Some(Kind::Credentials(fresh)) => {

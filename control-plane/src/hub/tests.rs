@@ -24,6 +24,7 @@ use super::{Gate, Outbox, Published, Refusals, Registry, Role};
 use crate::lease::Whereabouts;
 use crate::tls;
 
+mod health;
 mod identity;
 mod lies;
 mod recorded;
@@ -181,6 +182,7 @@ fn hello(snapshot: Vec<pb::WorkerState>) -> pb::Hello {
         daemon_version: "test".into(),
         boot_id: "b".into(),
         snapshot,
+        health: None,
     }
 }
 
@@ -307,6 +309,7 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
 
     let report = pb::Report {
         workers: vec![worker(pb::Phase::Running, 0, 2)],
+        ..pb::Report::default()
     };
     node.tx
         .send(pb::NodeMessage {
@@ -512,6 +515,7 @@ async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() 
     assert_eq!(node.desired().await.generation, 3);
     let report = pb::Report {
         workers: vec![worker(pb::Phase::Fresh, 0, 1)],
+        ..pb::Report::default()
     };
     node.tx
         .send(pb::NodeMessage {

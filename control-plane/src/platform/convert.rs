@@ -13,10 +13,12 @@ use crate::group::sentence;
 
 mod dry_run;
 mod history;
+mod nodes;
 mod stages;
 
 pub(super) use dry_run::dry_run;
 pub(super) use history::restart;
+pub(super) use nodes::node;
 use stages::stages;
 
 /// The whole state of a group.

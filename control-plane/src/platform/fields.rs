@@ -101,6 +101,14 @@ pub(super) fn after(page_token: &str, filter: &Filter) -> Result<Option<Key>, St
     }
 }
 
+/// The node after which the page begins; empty: none.
+pub(super) fn after_node(page_token: String) -> Result<String, Status> {
+    if page_token.is_empty() || is_name(&page_token, MAX_NAMES.1, true) {
+        return Ok(page_token);
+    }
+    Err(invalid("page_token", "is none that this call has returned"))
+}
+
 /// What [`after`] reads.
 pub(super) fn page_token(last: &Key) -> String {
     format!("{}/{}", last.namespace, last.name)

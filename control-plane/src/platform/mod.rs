@@ -3,6 +3,7 @@
 //! ```text
 //! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
 //!         └── announcements ──> its last restarts ──> ListRestarts
+//!                                      hub ──> ListNodes
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
 //!                                    RestartWorkers ──> another one   ──> watch ──> group task
 //!                DryRunRestart, DryRunRestartWorkers ──> question ──> group task ──> answer

@@ -34,6 +34,7 @@ use super::suspend::{self, Done};
 use super::watching::Watching;
 use super::{convert, dry_run, fields, only, open};
 use crate::group;
+use crate::hub::Role;
 use crate::tls::{self, Door, HubIdentity, Stranger};
 use crate::watch::{self, PackedJobSet};
 
@@ -59,6 +60,7 @@ pub struct PlatformService {
     client: Client,
     authorizer: Arc<dyn Authorizer>,
     agents: Agents,
+    role: Option<Arc<Role>>,
     watches: Arc<Semaphore>,
     shutdown: CancellationToken,
 }
@@ -66,7 +68,7 @@ pub struct PlatformService {
 pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
 
 impl PlatformService {
-    /// A service that ends its watches with `shutdown`.
+    /// A service that ends its watches with `shutdown`. `role` knows the node daemons, where they can connect.
     #[must_use]
     pub fn new(
         board: Arc<Board>,
@@ -74,6 +76,7 @@ impl PlatformService {
         client: Client,
         authorizer: Arc<dyn Authorizer>,
         agents: Agents,
+        role: Option<Arc<Role>>,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
@@ -82,6 +85,7 @@ impl PlatformService {
             client,
             authorizer,
             agents,
+            role,
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             shutdown,
         }
@@ -89,11 +93,7 @@ impl PlatformService {
 
     /// Only the leader knows the groups.
     fn leads(&self) -> Result<(), Status> {
-        if self.board.leads() {
-            return Ok(());
-        }
-        let message = "this replica of the control plane does not lead; try again, another one does";
-        Err(Refused::new(Reason::NotLeading, message).into())
+        self.board.leads().then_some(()).ok_or_else(not_leading)
     }
 
     async fn may(
@@ -223,6 +223,11 @@ impl PlatformService {
         let answer = dry_run::ask(&asks, key, wish).await?;
         Ok(convert::dry_run(&answer.preview, &answer.observed))
     }
+}
+
+fn not_leading() -> Status {
+    let message = "this replica of the control plane does not lead; try again, another one does";
+    Refused::new(Reason::NotLeading, message).into()
 }
 
 fn is_handled(state: &Snapshot, token: &str) -> bool {
@@ -385,6 +390,30 @@ impl Platform for PlatformService {
             uid: state.jobset.uid_str().to_owned(),
             restarts: history.entries().map(convert::restart).collect(),
             since_unix_nanos: history.since.0,
+        }))
+    }
+
+    async fn list_nodes(
+        &self,
+        request: Request<pb::ListNodesRequest>,
+    ) -> Result<Response<pb::ListNodesResponse>, Status> {
+        self.leads()?;
+        let (metadata, _, list) = request.into_parts();
+        let after = fields::after_node(list.page_token)?;
+        self.may(&metadata, "list", "", "").await?;
+        let Some(role) = &self.role else {
+            return Ok(Response::new(pb::ListNodesResponse::default()));
+        };
+        let most = fields::page_size(list.page_size);
+        let daemons = role.daemons(&after, most).ok_or_else(not_leading)?;
+        let (found, more) = daemons;
+        let last = found.last().filter(|_| more);
+        Ok(Response::new(pb::ListNodesResponse {
+            next_page_token: last.map(|last| last.node.clone()).unwrap_or_default(),
+            nodes: found
+                .into_iter()
+                .map(|daemon| convert::node(daemon, &self.agents))
+                .collect(),
         }))
     }
 }

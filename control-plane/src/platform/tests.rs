@@ -30,11 +30,14 @@ use tower::service_fn;
 
 use super::authorize::Refusal;
 use super::*;
+use crate::hub::Role;
+use crate::lease::Whereabouts;
 use crate::tls;
 use crate::watch::PackedJobSet;
 
 mod dry_run;
 mod looked_up;
+mod nodes;
 mod only;
 mod open;
 mod refusals;
@@ -77,6 +80,7 @@ impl Authorizer for Tokens {
 struct Api {
     board: Arc<Board>,
     jobsets: Writer<PackedJobSet>,
+    role: Arc<Role>,
     patches: Arc<Mutex<Vec<Value>>>,
     endpoint: Endpoint,
     channel: Channel,
@@ -103,12 +107,14 @@ impl Api {
         let address = listener.local_addr().unwrap();
         let (board, shutdown) = (Board::new(), CancellationToken::new());
         let (reader, jobsets) = store::<PackedJobSet>();
+        let role = Role::new(Whereabouts::unknown());
         let service = PlatformService::new(
             Arc::clone(&board),
             reader,
             client,
             Arc::new(Tokens),
             Agents::ByNode,
+            Some(Arc::clone(&role)),
             shutdown.clone(),
         );
         let server = tokio::spawn(service::serve_on(listener, identity, service));
@@ -123,6 +129,7 @@ impl Api {
         Self {
             board,
             jobsets,
+            role,
             patches: Arc::default(),
             endpoint,
             channel,

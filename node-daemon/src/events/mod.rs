@@ -64,12 +64,23 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
     let mut away = false;
     loop {
         match follow(socket, workers, &mut away).await {
-            Ok(()) => info!("containerd has closed the event stream"),
+            Ok(()) => {
+                workers
+                    .health()
+                    .cri(Err(&"containerd has closed the event stream"));
+                info!("containerd has closed the event stream");
+            }
             Err(EventsError::Closed(closed)) => return Err(closed),
-            Err(error) if away => debug!(%error, "containerd is still away"),
+            // That is not containerd's fault.
+            Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed anew"),
             Err(error) => {
-                warn!(%error, "no events from containerd");
-                away = true;
+                workers.health().cri(Err(&error));
+                if away {
+                    debug!(%error, "containerd is still away");
+                } else {
+                    warn!(%error, "no events from containerd");
+                    away = true;
+                }
             }
         }
         tokio::time::sleep(RETRY).await;
@@ -138,6 +149,7 @@ where
         }
         let mark = workers.mark().await?;
         let listing = list().await?;
+        workers.health().cri(Ok(()));
         for (id, error) in &listing.unclear {
             if !unclear.contains_key(id) {
                 warn!(container = %id, error, "containerd does not say how it ended");

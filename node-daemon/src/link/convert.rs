@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_proto::node::v1 as wire;
 use tracing::warn;
 
+use crate::health::{Access, Ways};
 use crate::worker::types::{
     AgentPhase, Alone, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerState,
 };
@@ -53,6 +54,29 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         since_unix_nanos: state.since,
         detail: state.detail,
         heartbeat: heartbeat.into(),
+    }
+}
+
+/// What the daemon finds of the container runtime, as it is reported.
+#[must_use]
+pub fn health(ways: &Ways) -> wire::Health {
+    wire::Health {
+        cri: Some(access(&ways.cri)),
+        nri: Some(access(&ways.nri)),
+    }
+}
+
+fn access(way: &Access) -> wire::Access {
+    use wire::access::State;
+    let (state, since, detail) = match way {
+        Access::Unknown => (State::Unspecified, 0, ""),
+        Access::Well(since) => (State::Well, *since, ""),
+        Access::Away(since, why) => (State::Away, *since, why.as_str()),
+    };
+    wire::Access {
+        state: state.into(),
+        since_unix_nanos: since,
+        detail: detail.to_owned(),
     }
 }
 

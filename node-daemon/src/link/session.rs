@@ -9,7 +9,7 @@ use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::node_message::Kind as ToHub;
 use lockstep_proto::{NODE_PROTOCOL, NODE_PROTOCOL_CREDENTIALS};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
@@ -17,6 +17,7 @@ use tracing::{debug, info};
 
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
+use crate::health::Ways;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
 
@@ -108,7 +109,11 @@ pub async fn run(
     let (outgoing, messages) = mpsc::channel(1);
     let token = connect::token(hub).await?;
     let request = connect::request(&token, ReceiverStream::new(messages))?;
-    if outgoing.try_send(hello(hub, workers).await?).is_err() {
+    let mut health = workers.health().watch();
+    if outgoing
+        .try_send(hello(hub, workers, &mut health).await?)
+        .is_err()
+    {
         return Err(SessionError::NotWelcomed);
     }
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
@@ -138,13 +143,13 @@ pub async fn run(
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
     }
-    exchange(incoming, outgoing, workers, credentials).await
+    exchange(incoming, outgoing, (workers, health), credentials).await
 }
 
 async fn exchange(
     mut incoming: Streaming<wire::HubMessage>,
     outgoing: Outgoing,
-    workers: &Handle,
+    (workers, mut health): (&Handle, watch::Receiver<Ways>),
     mut renewal: Option<Renewal<'_>>,
 ) -> Result<End, SessionError> {
     let mut urgent = Urgent::default();
@@ -179,7 +184,7 @@ async fn exchange(
                     Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
                 }
             }
-            message = next(&outgoing, workers, &mut urgent) => match message {
+            message = next(&outgoing, workers, &mut health, &mut urgent) => match message {
                 Ok(()) => {}
                 // The stream has ended; `incoming` says how.
                 Err(mpsc::error::SendError(())) => return finish(incoming).await,
@@ -210,10 +215,14 @@ impl Urgent {
 async fn next(
     outgoing: &Outgoing,
     workers: &Handle,
+    health: &mut watch::Receiver<Ways>,
     urgent: &mut Urgent,
 ) -> Result<(), mpsc::error::SendError<()>> {
     if urgent.pong.is_none() && urgent.token.is_none() {
-        workers.outbox().filled().await;
+        tokio::select! {
+            () = workers.outbox().filled() => {}
+            () = differs(health) => {}
+        }
     }
     let permit = outgoing.reserve().await?;
     if let Some(kind) = urgent.take() {
@@ -226,8 +235,20 @@ async fn next(
         .into_iter()
         .map(convert::worker_state)
         .collect();
-    permit.send(node_message(ToHub::Report(wire::Report { workers })));
+    // A sender that is gone has said its last before.
+    let has_changed = health.has_changed().unwrap_or(false);
+    let health = has_changed.then(|| convert::health(&health.borrow_and_update()));
+    permit.send(node_message(ToHub::Report(wire::Report { workers, health })));
     Ok(())
+}
+
+/// Returns once the health is another one than was sent last. Cancel safe: what is seen here is not taken for sent.
+async fn differs(health: &mut watch::Receiver<Ways>) {
+    match health.changed().await {
+        Ok(()) => health.mark_changed(),
+        // `workers` holds the sender.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// The next token of this daemon that the hub has not accepted. Cancel safe.
@@ -255,7 +276,11 @@ async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, Sessio
     Ok(End::Closed)
 }
 
-async fn hello(hub: &Hub, workers: &Handle) -> Result<wire::NodeMessage, SessionError> {
+async fn hello(
+    hub: &Hub,
+    workers: &Handle,
+    health: &mut watch::Receiver<Ways>,
+) -> Result<wire::NodeMessage, SessionError> {
     let snapshot = workers.snapshot().await?;
     Ok(node_message(ToHub::Hello(wire::Hello {
         protocol_min: *NODE_PROTOCOL.start(),
@@ -263,6 +288,7 @@ async fn hello(hub: &Hub, workers: &Handle) -> Result<wire::NodeMessage, Session
         daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         boot_id: hub.boot_id.clone(),
         snapshot: snapshot.into_iter().map(convert::worker_state).collect(),
+        health: Some(convert::health(&health.borrow_and_update())),
     })))
 }
 

@@ -249,6 +249,45 @@ impl Daemon {
 }
 
 #[tokio::test]
+async fn the_health_of_the_runtime_is_in_the_hello_and_told_when_it_changes() {
+    use wire::access::State;
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let mut stream = hub.stream().await;
+    let said = stream.welcome().await.health.unwrap();
+    assert_eq!(said.cri.unwrap().state(), State::Unspecified);
+    let next = async |stream: &mut Stream| match stream.next().await {
+        ToHub::Report(report) => report.health.unwrap(),
+        other => panic!("not a Report: {other:?}"),
+    };
+    daemon.workers.health().cri(Ok(()));
+    let said = next(&mut stream).await;
+    assert_eq!(said.cri.clone().unwrap().state(), State::Well);
+    assert!(said.cri.unwrap().since_unix_nanos > 0);
+    daemon.workers.health().nri(Err(&"no such socket"));
+    let said = next(&mut stream).await;
+    let nri = said.nri.unwrap();
+    assert_eq!(
+        (nri.state(), nri.detail.as_str()),
+        (State::Away, "no such socket")
+    );
+    assert_eq!(said.cri.unwrap().state(), State::Well);
+    // Whoever connects again says it again.
+    stream.send(FromHub::Drain(wire::Drain {})).await;
+    let mut stream = hub.stream().await;
+    let said = stream.welcome().await.health.unwrap();
+    assert_eq!(said.nri.unwrap().detail, "no such socket");
+    // What concerns workers alone says nothing of it.
+    daemon.register("c").await;
+    daemon.state("c", AgentPhase::Running, 1).await;
+    match stream.next().await {
+        ToHub::Report(report) => assert_eq!((report.workers.len(), report.health), (1, None)),
+        other => panic!("not a Report: {other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;

@@ -25,19 +25,27 @@ const RETRY: Duration = Duration::from_millis(200);
 /// # Errors
 /// When the daemon is going down.
 pub async fn serve(socket: &Path, plugin: &Plugin) -> Result<(), Closed> {
+    let health = plugin.workers.health();
     let mut away = false;
     loop {
         match UnixStream::connect(socket).await {
             Ok(stream) => {
                 away = false;
                 match plugin.serve(stream).await {
-                    Ok(()) => info!("containerd has closed the NRI connection"),
+                    Ok(()) => {
+                        health.nri(Err(&"containerd has closed the connection"));
+                        info!("containerd has closed the NRI connection");
+                    }
                     Err(PluginError::Closed(closed)) => return Err(closed),
-                    Err(error) => warn!(%error, "NRI connection lost"),
+                    Err(error) => {
+                        health.nri(Err(&error));
+                        warn!(%error, "NRI connection lost");
+                    }
                 }
             }
             Err(error) if away => debug!(%error, "NRI is still away"),
             Err(error) => {
+                health.nri(Err(&error));
                 warn!(socket = %socket.display(), %error, "NRI is away: workers that are created now start without an agent");
                 away = true;
             }

@@ -290,6 +290,7 @@ impl Plugin {
         // The driver may still be removing sockets; what is made now must come after.
         self.workers.mark().await?;
         self.sockets.retain(&uids);
+        self.workers.health().nri(Ok(()));
         for uid in &uids {
             if let Err(error) = self.sockets.ensure(uid) {
                 warn!(pod = %uid, %error, "cannot listen for the agents of a pod");

@@ -13,6 +13,7 @@ use super::outbox::Outbox;
 use super::state::Table;
 use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
 use crate::clock::boot_nanos;
+use crate::health::Health;
 use crate::plain::record::Journal;
 use crate::plain::state as plain;
 
@@ -55,6 +56,7 @@ pub struct Closed;
 pub struct Handle {
     inbox: mpsc::Sender<Message>,
     outbox: Arc<Outbox>,
+    health: Arc<Health>,
 }
 
 impl Handle {
@@ -127,6 +129,12 @@ impl Handle {
         &self.outbox
     }
 
+    /// What those who tell the driver find of the container runtime.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
     async fn send(&self, message: Message) -> Result<(), Closed> {
         self.inbox.send(message).await.map_err(|_| Closed)
     }
@@ -160,6 +168,7 @@ impl Driver {
         let handle = Handle {
             inbox: sender,
             outbox: outbox.clone(),
+            health: Arc::default(),
         };
         let driver = Self {
             table,

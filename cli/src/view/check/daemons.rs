@@ -28,7 +28,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     ) else {
         return;
     };
-    let rows = nodes::rows(all, pods, None);
+    let rows = nodes::rows(all, pods, nodes::Said::default());
     let wanted = |node: &str| {
         let node = all.iter().find(|it| it.name_any() == node);
         node.is_some_and(|node| nodes::is_wanted(daemons, node))

@@ -48,7 +48,19 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         ..pb::Group::default()
     };
     let nodes = [node("n2", json!({})), node("n1", json!({}))];
-    let rows = rows(&nodes, &[daemon], Some(&[group]));
+    let way = |state: pb::RuntimeAccessState, detail: &str| pb::RuntimeAccess {
+        state: state.into(),
+        since_unix_nanos: 1_700_000_000_000_000_000,
+        detail: detail.into(),
+    };
+    let connected = pb::Node {
+        name: "n1".into(),
+        rung: "Container".into(),
+        cri: Some(way(pb::RuntimeAccessState::Well, "")),
+        nri: Some(way(pb::RuntimeAccessState::Away, "no socket")),
+        ..pb::Node::default()
+    };
+    let rows = rows(&nodes, &[daemon], Said::by(&[group], Some(vec![connected])));
     assert_eq!(
         (rows[0].node.as_str(), rows[0].ready, rows[0].pod.as_deref()),
         ("n1", true, Some("d1"))
@@ -57,6 +69,43 @@ fn a_node_is_shown_with_its_daemon_or_without() {
     assert_eq!(
         (rows[1].ready, rows[1].pod.as_deref(), rows[1].workers_linked),
         (false, None, Some(0))
+    );
+    assert_eq!(
+        (rows[0].connected, rows[0].rung),
+        (Some(true), Some(Rung::Container))
+    );
+    let nri = serde_json::to_value(&rows[0].nri_health).unwrap();
+    assert_eq!(
+        nri,
+        json!({"state": "away", "since": "2023-11-14T22:13:20Z", "detail": "no socket"})
+    );
+    // Nothing restarts in place where no daemon is connected, whatever its pod says.
+    assert_eq!((rows[1].connected, rows[1].rung), (Some(false), Some(Rung::Pod)));
+    assert_eq!(rows[1].nri_health, None);
+}
+
+#[test]
+fn what_the_platform_api_does_not_say_is_not_known() {
+    let nodes = [node("n1", json!({}))];
+    let alone = &rows(&nodes, &[], Said::default())[0];
+    assert_eq!((alone.connected, alone.rung, alone.workers), (None, None, None));
+    // A control plane of before, and a daemon of before.
+    let older = &rows(&nodes, &[], Said::by(&[], None))[0];
+    assert_eq!(
+        (older.connected, older.rung, older.workers),
+        (None, None, Some(0))
+    );
+    let silent = pb::Node {
+        name: "n1".into(),
+        ..pb::Node::default()
+    };
+    let silent = &rows(&nodes, &[], Said::by(&[], Some(vec![silent])))[0];
+    assert_eq!((silent.connected, silent.rung), (Some(true), None));
+    assert!(
+        silent
+            .cri_health
+            .as_ref()
+            .is_some_and(|way| way.state == State::Unknown)
     );
 }
 

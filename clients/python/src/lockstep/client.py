@@ -258,6 +258,19 @@ class Client:
         request = pb.ListRestartsRequest(namespace=namespace, name=name)
         return self._call(lambda stub: stub.ListRestarts, request, timeout)
 
+    def list_nodes(self, *, page_size: int = 0, timeout: float | None = None) -> Iterator[pb.Node]:
+        """The nodes whose daemon is connected, by name, and what restarts in place there; with the right to list JobSets in all namespaces.
+
+        Pages are fetched as they are needed, each within `timeout`.
+        """
+        request = pb.ListNodesRequest(page_size=page_size)
+        while True:
+            page = self._call(lambda stub: stub.ListNodes, request, timeout)
+            yield from page.nodes
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
     def history(self, namespace: str, name: str, *, timeout: float | None = None) -> list[pb.Restart]:
         """The last restarts of a group, the newest first, as `list_restarts` has them."""
         return list(self.list_restarts(namespace, name, timeout=timeout).restarts)

@@ -34,7 +34,10 @@ fn state() -> impl Strategy<Value = pb::WorkerState> {
 
 fn report(states: Vec<pb::WorkerState>) -> pb::NodeMessage {
     pb::NodeMessage {
-        kind: Some(pb::node_message::Kind::Report(pb::Report { workers: states })),
+        kind: Some(pb::node_message::Kind::Report(pb::Report {
+            workers: states,
+            health: None,
+        })),
     }
 }
 

@@ -43,6 +43,7 @@ impl Node {
     pub(super) async fn is_served(&self, link: &crate::hub::GroupLink, revision: u64) {
         let report = pb::Report {
             workers: vec![worker(pb::Phase::Running, revision, revision)],
+            ..pb::Report::default()
         };
         let kind = node_message::Kind::Report(report);
         self.tx.send(pb::NodeMessage { kind: Some(kind) }).await.unwrap();

@@ -173,6 +173,7 @@ async fn a_message_that_is_too_large_is_not_read() {
     let mut node = welcomed(&hub, "n2", 3).await;
     let report = pb::Report {
         workers: vec![large.clone()],
+        ..pb::Report::default()
     };
     let kind = Some(node_message::Kind::Report(report));
     node.tx.send(pb::NodeMessage { kind }).await.unwrap();

@@ -272,6 +272,7 @@ async fn session(shared: &Shared, member: &Member, hub: usize) -> Ended {
         }
         let report = pb::Report {
             workers: member.workers().clone(),
+            ..pb::Report::default()
         };
         if tx.send(message(ToHub::Report(report))).await.is_err() {
             return Ended::Welcomed;

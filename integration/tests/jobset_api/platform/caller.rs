@@ -125,6 +125,12 @@ impl Caller {
         Ok(answer.into_inner())
     }
 
+    pub(super) async fn nodes(&self) -> Result<Vec<pb::Node>, Status> {
+        let list = pb::ListNodesRequest::default();
+        let answer = self.client().list_nodes(self.request(list)).await?;
+        Ok(answer.into_inner().nodes)
+    }
+
     /// What a restart would do.
     pub(super) async fn dry_run(
         &self,

@@ -47,7 +47,12 @@ impl Daemon {
         let hello = pb::Hello {
             protocol_min: 1,
             protocol_max: 2,
+            daemon_version: "9.9.9".to_owned(),
             snapshot: workers.clone(),
+            health: Some(pb::Health {
+                cri: Some(access(pb::access::State::Well, "")),
+                nri: Some(access(pb::access::State::Away, "no socket")),
+            }),
             ..pb::Hello::default()
         };
         tx.send(message(ToHub::Hello(hello))).await?;
@@ -78,6 +83,14 @@ impl Daemon {
             .send(Fate::Hangs(worker))
             .await
             .context("the daemon has ended")
+    }
+}
+
+fn access(state: pb::access::State, detail: &str) -> pb::Access {
+    pb::Access {
+        state: state.into(),
+        since_unix_nanos: 1_700_000_000_000_000_000,
+        detail: detail.to_owned(),
     }
 }
 
@@ -115,6 +128,7 @@ impl Node {
             }
             let report = pb::Report {
                 workers: self.workers.clone(),
+                ..pb::Report::default()
             };
             if self.tx.send(message(ToHub::Report(report))).await.is_err() {
                 return;

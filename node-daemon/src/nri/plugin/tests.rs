@@ -13,6 +13,7 @@ use crate::agents::AgentHost;
 use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
+use crate::health::Access;
 use crate::worker::driver::Driver;
 use crate::worker::facts::ListedContainer;
 use crate::worker::state::Table;
@@ -384,6 +385,24 @@ async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
             .await
             .is_some()
     );
+}
+
+#[tokio::test]
+async fn it_is_well_from_the_snapshot_to_the_end_of_the_connection() {
+    let mut setup = setup().await;
+    let mut health = setup.workers.health().watch();
+    setup.nri.accept().await;
+    let _: wire::ConfigureResponse = setup
+        .nri
+        .call("Configure", &wire::ConfigureRequest::default())
+        .await;
+    assert_eq!(health.borrow_and_update().nri, Access::Unknown);
+    let all = wire::SynchronizeRequest::default();
+    let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &all).await;
+    assert!(matches!(health.borrow_and_update().nri, Access::Well(_)));
+    drop(setup.nri);
+    health.changed().await.unwrap();
+    assert!(matches!(health.borrow().nri, Access::Away(..)));
 }
 
 #[tokio::test(start_paused = true)]

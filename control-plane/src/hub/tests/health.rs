@@ -1,0 +1,93 @@
+//! What daemons say of the container runtimes of their nodes.
+
+use lockstep_core::restart::UnixNanos;
+
+use super::*;
+use crate::hub::{Access, Daemon, Health};
+
+fn access(state: pb::access::State, since: i64, detail: &str) -> Option<pb::Access> {
+    Some(pb::Access {
+        state: state.into(),
+        since_unix_nanos: since,
+        detail: detail.into(),
+    })
+}
+
+/// The daemons, once these are what is known of them.
+async fn wait_for_daemons(hub: &Hub, wanted: &[(&str, Health)]) -> Vec<Daemon> {
+    let all = async {
+        loop {
+            let (daemons, more) = hub.registry.daemons("", 10);
+            let known: Vec<_> = daemons
+                .iter()
+                .map(|daemon| (daemon.node.as_str(), daemon.health.clone()))
+                .collect();
+            if known == wanted && !more {
+                return daemons;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), all).await.unwrap()
+}
+
+#[tokio::test]
+async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
+    use pb::access::State;
+    let hub = Hub::start().await;
+    let mut said = hello(Vec::new());
+    said.daemon_version = "v".repeat(5000);
+    said.health = Some(pb::Health {
+        cri: access(State::Well, 5, ""),
+        nri: access(State::Away, 6, &"n".repeat(5000)),
+    });
+    let node = hub.connect("n1", said).await.unwrap();
+    let away = Health {
+        cri: Access::Well(UnixNanos(5)),
+        nri: Access::Away(UnixNanos(6), "n".repeat(256)),
+    };
+    let daemons = wait_for_daemons(&hub, &[("n1", away.clone())]).await;
+    assert_eq!((daemons[0].version.len(), daemons[0].protocol), (256, 1));
+
+    // A report that does not speak of it leaves it as it is.
+    let report = |health| pb::NodeMessage {
+        kind: Some(node_message::Kind::Report(pb::Report {
+            workers: Vec::new(),
+            health,
+        })),
+    };
+    node.tx.send(report(None)).await.unwrap();
+    let well = pb::Health {
+        cri: access(State::Well, 5, ""),
+        nri: access(State::Well, 7, ""),
+    };
+    // A daemon of before beside it.
+    let older = hub.connect("n0", hello(Vec::new())).await.unwrap();
+    wait_for_daemons(&hub, &[("n0", Health::default()), ("n1", away)]).await;
+    node.tx.send(report(Some(well))).await.unwrap();
+    let well = Health {
+        cri: Access::Well(UnixNanos(5)),
+        nri: Access::Well(UnixNanos(7)),
+    };
+    wait_for_daemons(&hub, &[("n0", Health::default()), ("n1", well)]).await;
+    let (first, more) = hub.registry.daemons("", 1);
+    assert!(first.len() == 1 && first[0].node == "n0" && more);
+    let (second, more) = hub.registry.daemons("n0", 1);
+    assert!(second.len() == 1 && second[0].node == "n1" && !more);
+
+    // Whoever connects anew and says nothing is not known to be well; who has gone is not listed.
+    let _again = hub.connect("n1", hello(Vec::new())).await.unwrap();
+    drop(older);
+    wait_for_daemons(&hub, &[("n1", Health::default())]).await;
+    // What the stream that was replaced says comes too late.
+    let session = 1;
+    hub.registry.found(
+        "n1",
+        session,
+        Health {
+            cri: Access::Well(UnixNanos(9)),
+            nri: Access::default(),
+        },
+    );
+    wait_for_daemons(&hub, &[("n1", Health::default())]).await;
+}

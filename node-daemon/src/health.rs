@@ -1,0 +1,106 @@
+//! What the daemon finds of its node's container runtime: whether its two ways to it are open. For people; nothing is decided by it.
+//!
+//! Who uses a way says what became of it, each time; the link passes on what has changed. It is a level, so nothing queues up for a control plane
+//! that is away.
+
+use std::fmt::Display;
+
+use tokio::sync::watch;
+
+use crate::worker::driver::unix_nanos;
+
+/// Longest reason that is passed on, in bytes.
+const LONGEST: usize = 256;
+
+/// One way to the container runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Access {
+    /// It has not been tried for long enough to say.
+    #[default]
+    Unknown,
+    /// It is open, since then: nanoseconds since the Unix epoch.
+    Well(i64),
+    /// It is not, since then, and why.
+    Away(i64, String),
+}
+
+impl Access {
+    /// Takes in what was found. Gives whether that is another state: an endless row of errors is one, and has the first one's reason.
+    fn find(&mut self, found: Result<(), &dyn Display>, now: i64) -> bool {
+        match (&self, found) {
+            (Self::Well(_), Ok(())) | (Self::Away(..), Err(_)) => return false,
+            (_, Ok(())) => *self = Self::Well(now),
+            (_, Err(why)) => {
+                let mut why = why.to_string();
+                why.truncate(why.floor_char_boundary(LONGEST));
+                *self = Self::Away(now, why);
+            }
+        }
+        true
+    }
+}
+
+/// Both ways.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// Containers are listed and killed by this one.
+    pub cri: Access,
+    /// Agents get into containers by this one.
+    pub nri: Access,
+}
+
+/// Both ways as they are now, for whoever uses them and for the link.
+#[derive(Debug, Default)]
+pub struct Health(watch::Sender<Ways>);
+
+impl Health {
+    /// CRI has answered, or why not.
+    pub fn cri(&self, found: Result<(), &dyn Display>) {
+        let now = unix_nanos();
+        self.0.send_if_modified(|ways| ways.cri.find(found, now));
+    }
+
+    /// NRI has taken the daemon as a plugin, or why it is none.
+    pub fn nri(&self, found: Result<(), &dyn Display>) {
+        let now = unix_nanos();
+        self.0.send_if_modified(|ways| ways.nri.find(found, now));
+    }
+
+    /// Tells what they are, and when that changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Ways> {
+        self.0.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_changes_when_its_state_does() {
+        let mut way = Access::default();
+        assert!(way.find(Err(&"no such file"), 1));
+        assert!(!way.find(Err(&"refused"), 2));
+        assert_eq!(way, Access::Away(1, "no such file".to_owned()));
+        assert!(way.find(Ok(()), 3));
+        assert!(!way.find(Ok(()), 4));
+        assert_eq!(way, Access::Well(3));
+        assert!(way.find(Err(&"ä".repeat(LONGEST)), 5));
+        assert_eq!(way, Access::Away(5, "ä".repeat(LONGEST / 2)));
+    }
+
+    #[test]
+    fn watchers_hear_of_changes_alone() {
+        let health = Health::default();
+        let mut seen = health.watch();
+        assert_eq!(*seen.borrow_and_update(), Ways::default());
+        health.cri(Ok(()));
+        assert!(seen.has_changed().unwrap());
+        assert!(matches!(seen.borrow_and_update().cri, Access::Well(_)));
+        health.cri(Ok(()));
+        assert!(!seen.has_changed().unwrap());
+        health.nri(Err(&"gone"));
+        assert!(matches!(&seen.borrow_and_update().nri, Access::Away(_, why) if why == "gone"));
+    }
+}
