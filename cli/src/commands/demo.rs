@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-use super::restart::Bar;
+use super::bar::Bar;
 use super::{DONE, INTERRUPTED, TIMED_OUT};
 use crate::args::Demo;
 use crate::fetch::{Changes, Cluster, Scope};
@@ -18,6 +18,7 @@ use crate::print::{self, Printer};
 use crate::view::demo::{Places, is_steady, kept, manifest, places, refusal, trouble, up};
 use crate::view::history::history;
 use crate::view::pods;
+use crate::view::restart::Far;
 use crate::view::status::{Observed, view};
 use crate::view::time;
 use crate::view::timeline::{Timeline, timeline};
@@ -186,7 +187,8 @@ impl Made<'_> {
             if Instant::now() >= until {
                 return Ok(Err(far));
             }
-            bar.show(since, &far);
+            let part = u32::try_from(up(&shown)).ok().map(|up| (up, args.workers));
+            bar.show(since, Far { words: far, part });
             bar.wait(since, &mut changes, until).await;
         }
     }

@@ -1,5 +1,6 @@
 //! The commands: each fetches, has a view made of it, and prints.
 
+mod bar;
 mod check;
 mod demo;
 mod dry_run;

@@ -1,6 +1,5 @@
 //! `restart`.
 
-use std::io::IsTerminal as _;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
@@ -10,16 +9,17 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
 
+use super::bar::Bar;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::history::history;
 use crate::view::refused;
-use crate::view::restart::{Progress, progress, refusal};
+use crate::view::restart::{Far, Progress, progress, refusal};
 use crate::view::time;
 
-/// How often the time is kept right on a screen, and it is looked for the event.
+/// How often it is looked for the event.
 const LOOK: Duration = Duration::from_millis(200);
 /// The event of a restart is written after its end.
 const EVENT: Duration = Duration::from_secs(3);
@@ -175,8 +175,13 @@ pub(super) fn show(progress: Progress, since: Instant, bar: &mut Bar) -> Control
             eprintln!("error: {why}");
             return Break(None);
         }
-        Progress::Asked => bar.show(since, "asked for; the control plane has not acted upon it yet"),
-        Progress::UnderWay(how) => bar.show(since, &how),
+        Progress::Asked => {
+            bar.show(
+                since,
+                Far::words("asked for; the control plane has not acted upon it yet"),
+            );
+        }
+        Progress::UnderWay(far) => bar.show(since, far),
     }
     Continue(())
 }
@@ -224,49 +229,5 @@ fn by(by: &str) -> &str {
     match by {
         "platform" => "the platform API",
         _ => "the annotation lockstep.dev/restart-request",
-    }
-}
-
-/// One line that says how far it has come, on a terminal.
-pub(super) struct Bar {
-    shown: bool,
-    last: String,
-    said: String,
-}
-
-impl Bar {
-    pub(super) fn new(quiet: bool) -> Self {
-        Self {
-            shown: !quiet && std::io::stderr().is_terminal(),
-            last: String::new(),
-            said: String::new(),
-        }
-    }
-
-    pub(super) fn show(&mut self, since: Instant, text: &str) {
-        if self.shown {
-            self.said = text.to_owned();
-            self.last = format!("{:>5.1} s  {text}", since.elapsed().as_secs_f64());
-            print::say(&format!("\r\x1b[K{}", self.last));
-        }
-    }
-
-    /// Waits for a change, or until then, and keeps the time right meanwhile.
-    pub(super) async fn wait(&mut self, since: Instant, changes: &mut Changes, until: Instant) {
-        let next = changes.next();
-        tokio::pin!(next);
-        loop {
-            tokio::select! {
-                () = &mut next => return,
-                () = tokio::time::sleep_until(until) => return,
-                () = tokio::time::sleep(LOOK), if self.shown => self.show(since, &self.said.clone()),
-            }
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        if !std::mem::take(&mut self.last).is_empty() {
-            print::say("\r\x1b[K");
-        }
     }
 }

@@ -9,7 +9,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::restart::{Bar, show};
+use super::bar::Bar;
+use super::restart::show;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};

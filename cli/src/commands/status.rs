@@ -9,14 +9,12 @@ use jiff::Timestamp;
 use super::DONE;
 use crate::args::Status;
 use crate::fetch::{Changes, Cluster, Platform, Scope};
-use crate::print::{self, Printer};
+use crate::print::{self, Printer, Screen};
 use crate::view::refused;
 use crate::view::status::{Observed, View, view};
 
 /// How often ages are kept right on a screen.
 const AGES: Duration = Duration::from_secs(1);
-/// From the beginning of the screen, which is cleared.
-const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     let scope = match &args.jobset {
@@ -40,17 +38,24 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
         print::note(&format!("there are no JobSets {place}"));
         return Ok(DONE);
     }
-    show(&views, &scope, printer)?;
     if !args.watch {
+        print::out(&text(&views, &scope, printer)?)?;
         return Ok(DONE);
     }
-    let is_screen = std::io::stdout().is_terminal();
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let is_screen = std::io::stdout().is_terminal() && !printer.is_for_programs() && !dumb;
+    let mut shown = if is_screen {
+        Shown::Screen(Screen::default())
+    } else {
+        Shown::Lines { first: true }
+    };
+    shown.show(&views, &scope, printer)?;
     let mut changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
     loop {
         tokio::select! {
             () = changes.next() => {}
             () = tokio::time::sleep(AGES), if is_screen => {
-                show_again(&views, &scope, printer)?;
+                shown.show(&views, &scope, printer)?;
                 continue;
             }
         }
@@ -62,7 +67,7 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
             Ok(now) if now == views && !is_screen => {}
             Ok(now) => {
                 views = now;
-                show_again(&views, &scope, printer)?;
+                shown.show(&views, &scope, printer)?;
             }
             Err(error) => looker.tell(format!("{error:#}")),
         }
@@ -133,7 +138,10 @@ fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
         every_worker: matches!(scope, Scope::One(_)) || printer.is_wide(),
         wide: printer.is_wide(),
     };
-    let people = |paint| print::status(views, detail, Timestamp::now(), paint);
+    let people = |paint| match views {
+        [] => "no JobSets\n".to_owned(),
+        views => print::status(views, detail, Timestamp::now(), paint),
+    };
     match (scope, views) {
         // One was asked for, and one is given.
         (Scope::One(_), [view]) => printer.render(view, people),
@@ -141,16 +149,27 @@ fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
     }
 }
 
-fn show(views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
-    print::out(&text(views, scope, printer)?)
+/// What was shown before.
+enum Shown {
+    /// Is replaced.
+    Screen(Screen),
+    /// Stays above.
+    Lines { first: bool },
 }
 
-/// On a screen in the place of what was there, else below it.
-fn show_again(views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
-    let separator = match (std::io::stdout().is_terminal(), printer.is_for_programs()) {
-        (true, false) => CLEAR.to_owned(),
-        (false, false) => format!("\n--- {:.0}\n", Timestamp::now()),
-        (_, true) => "---\n".to_owned(),
-    };
-    print::out(&format!("{separator}{}", text(views, scope, printer)?))
+impl Shown {
+    fn show(&mut self, views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
+        let text = text(views, scope, printer)?;
+        match self {
+            Self::Screen(screen) => screen.show(&text, printer.paint()),
+            Self::Lines { first } => {
+                let separator = match (std::mem::replace(first, false), printer.is_for_programs()) {
+                    (true, _) => String::new(),
+                    (false, false) => format!("\n--- {:.0}\n", Timestamp::now()),
+                    (false, true) => "---\n".to_owned(),
+                };
+                print::out(&format!("{separator}{text}"))
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod history;
 mod nodes;
 mod page;
 mod paint;
+mod screen;
 mod status;
 mod table;
 mod timeline;
@@ -23,6 +24,7 @@ pub(crate) use history::history;
 pub(crate) use nodes::nodes;
 pub(crate) use page::page;
 pub(crate) use paint::{Paint, Tone};
+pub(crate) use screen::Screen;
 pub(crate) use status::{Detail, status};
 pub(crate) use timeline::timeline;
 
@@ -62,6 +64,11 @@ impl Printer {
     /// Whether the answer is for programs.
     pub(crate) fn is_for_programs(self) -> bool {
         matches!(self.form, Some(Form::Json | Form::Yaml))
+    }
+
+    /// Its colours, or none.
+    pub(crate) fn paint(self) -> Paint {
+        self.paint
     }
 
     /// The answer in the form that was asked for; `text` makes that for people.

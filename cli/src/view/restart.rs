@@ -8,12 +8,31 @@ use lockstep_proto::platform::v1 as pb;
 pub(crate) enum Progress {
     /// The control plane has not acted upon it.
     Asked,
-    /// It is under way; in a few words.
-    UnderWay(String),
+    /// It is under way.
+    UnderWay(Far),
     /// All workers run at this restart attempt.
     Done(i64),
     /// There is nothing to wait for any more, and why.
     Ended(String),
+}
+
+/// How far something has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Far {
+    /// In a few words.
+    pub(crate) words: String,
+    /// How many, of how many, where that is known.
+    pub(crate) part: Option<(u32, u32)>,
+}
+
+impl Far {
+    /// Nothing can be counted.
+    pub(crate) fn words(words: impl Into<String>) -> Self {
+        Self {
+            words: words.into(),
+            part: None,
+        }
+    }
 }
 
 /// Why a JobSet cannot be asked to restart in place, where that is so.
@@ -75,9 +94,12 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, token: &str) 
             let phase = phase
                 .as_ref()
                 .map_or_else(|| "restarting".to_owned(), ToString::to_string);
-            Progress::UnderWay(match up {
-                Some((up, all)) => format!("{phase}, {up} of {all} workers up"),
-                None => phase,
+            Progress::UnderWay(Far {
+                words: match up {
+                    Some((up, all)) => format!("{phase}, {up} of {all} workers up"),
+                    None => phase,
+                },
+                part: up,
             })
         }
     }
@@ -112,12 +134,14 @@ pub(crate) fn progress_of_some(jobset: &JobSet, request: &AloneRequest) -> Progr
         .count();
     match (&status.phase, left) {
         (Some(InPlacePhase::InSync), 0) => Progress::Done(status.generation.max(status.latest)),
-        (Some(InPlacePhase::InSync), left) => Progress::UnderWay(format!("{left} do not run again yet")),
-        (phase, _) => Progress::UnderWay(
+        (Some(InPlacePhase::InSync), left) => {
+            Progress::UnderWay(Far::words(format!("{left} do not run again yet")))
+        }
+        (phase, _) => Progress::UnderWay(Far::words(
             phase
                 .as_ref()
                 .map_or_else(|| "restarting".to_owned(), ToString::to_string),
-        ),
+        )),
     }
 }
 
@@ -147,14 +171,14 @@ mod tests {
                 "InSync",
                 "replicatedJob/ps t",
                 vec![&other, &named],
-                Progress::UnderWay("1 do not run again yet".to_owned()),
+                Progress::UnderWay(Far::words("1 do not run again yet")),
             ),
             ("InSync", "replicatedJob/ps t", vec![&other], Progress::Done(3)),
             (
                 "Stopping",
                 "replicatedJob/ps t",
                 vec![],
-                Progress::UnderWay("Stopping".to_owned()),
+                Progress::UnderWay(Far::words("Stopping")),
             ),
             (
                 "Failed",
@@ -209,7 +233,7 @@ mod tests {
         assert_eq!(progress(&at("before", "InSync", 4), None, "now"), Progress::Asked);
         assert_eq!(
             progress(&at("now", "Stopping", 3), None, "now"),
-            Progress::UnderWay("Stopping".into())
+            Progress::UnderWay(Far::words("Stopping"))
         );
         assert_eq!(progress(&at("now", "InSync", 4), None, "now"), Progress::Done(4));
         let group = |up| pb::Group {
@@ -220,7 +244,10 @@ mod tests {
         };
         assert_eq!(
             progress(&at("now", "InSync", 4), Some(&group(1)), "now"),
-            Progress::UnderWay("InSync, 1 of 2 workers up".into())
+            Progress::UnderWay(Far {
+                words: "InSync, 1 of 2 workers up".into(),
+                part: Some((1, 2)),
+            })
         );
         assert_eq!(
             progress(&at("now", "InSync", 4), Some(&group(2)), "now"),

@@ -1,0 +1,125 @@
+//! One line that says how far something has come that is waited for. On a terminal alone.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::fetch::Changes;
+use crate::print;
+use crate::view::restart::Far;
+
+/// How often the time is kept right on a screen.
+const LOOK: Duration = Duration::from_millis(200);
+/// Something that moves, so that people see that it is waited.
+const TURNS: [char; 4] = ['◐', '◓', '◑', '◒'];
+/// Cells of the bar.
+const CELLS: u64 = 20;
+
+/// The line.
+pub(super) struct Bar {
+    shown: bool,
+    written: bool,
+    said: Far,
+}
+
+impl Bar {
+    /// A line on standard error, where that is a terminal that can write over a line.
+    pub(super) fn new(quiet: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            shown: !quiet && !dumb && std::io::stderr().is_terminal(),
+            written: false,
+            said: Far::default(),
+        }
+    }
+
+    pub(super) fn show(&mut self, since: Instant, far: Far) {
+        self.said = far;
+        self.write(since);
+    }
+
+    fn write(&mut self, since: Instant) {
+        if self.shown {
+            self.written = true;
+            // What is too long is cut off: on a second line it could not be written over.
+            print::say(&format!(
+                "\r\x1b[?7l{}\x1b[K\x1b[?7h",
+                line(&self.said, since.elapsed())
+            ));
+        }
+    }
+
+    /// Waits for a change, or until then, and keeps the time right meanwhile.
+    pub(super) async fn wait(&mut self, since: Instant, changes: &mut Changes, until: Instant) {
+        let next = changes.next();
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                () = &mut next => return,
+                () = tokio::time::sleep_until(until) => return,
+                () = tokio::time::sleep(LOOK), if self.shown => self.write(since),
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.written) {
+            print::say("\r\x1b[K");
+        }
+    }
+}
+
+fn line(far: &Far, elapsed: Duration) -> String {
+    let turn = elapsed.as_millis() / LOOK.as_millis();
+    let turn = usize::try_from(turn).unwrap_or_default() % TURNS.len();
+    let bar = far
+        .part
+        .map(|(done, all)| format!("{} ", bar(done, all)))
+        .unwrap_or_default();
+    format!(
+        "{} {:>5.1} s  {bar}{}",
+        TURNS[turn],
+        elapsed.as_secs_f64(),
+        far.words
+    )
+}
+
+/// Full where all is done, and not before.
+fn bar(done: u32, all: u32) -> String {
+    let full = (u64::from(done.min(all)) * CELLS)
+        .checked_div(u64::from(all))
+        .unwrap_or_default();
+    let cells = (0..CELLS).map(|cell| if cell < full { '█' } else { '░' });
+    cells.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_long_and_how_far() {
+        let far = |part| Far {
+            words: "Stopping".to_owned(),
+            part,
+        };
+        let after = Duration::from_millis;
+        assert_eq!(line(&far(None), after(0)), "◐   0.0 s  Stopping");
+        assert_eq!(
+            line(&far(Some((3, 4))), after(12_300)),
+            "◓  12.3 s  ███████████████░░░░░ Stopping"
+        );
+        // Something moves from look to look.
+        assert_ne!(line(&far(None), after(200)), line(&far(None), after(399 + 200)));
+    }
+
+    #[test]
+    fn a_bar_is_full_when_all_is_done() {
+        let full = |done, all| bar(done, all).chars().filter(|cell| *cell == '█').count();
+        assert_eq!([full(0, 8), full(1, 8), full(8, 8)], [0, 2, 20]);
+        assert_eq!(full(9999, 10_000), 19);
+        assert_eq!([full(0, 0), full(3, 2)], [0, 20]);
+        assert_eq!(full(u32::MAX, u32::MAX), 20);
+    }
+}
