@@ -21,6 +21,7 @@
 mod authorize;
 mod board;
 mod convert;
+mod deadline;
 mod dry_run;
 mod fields;
 mod follow;
@@ -32,6 +33,7 @@ mod refused;
 mod service;
 mod suspend;
 mod watching;
+mod written;
 
 pub use authorize::{Authorizer, ClusterAuthorizer};
 pub use board::{Board, Post, Snapshot};

@@ -14,6 +14,7 @@ use tonic::Status;
 use super::authorize::place;
 use super::board::Key;
 use super::refused::{Reason, Refused};
+use super::written::{self, Unwritten};
 
 /// Others write the JobSet beside us. So many times it is looked again.
 const ATTEMPTS: usize = 5;
@@ -129,7 +130,7 @@ pub(super) async fn request(client: Client, key: &Key, uid: &str, wish: &AloneRe
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(Refused::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
-        let message = format!("the request could not be made durable: {error}");
+        let message = format!("the API server does not answer: {error}");
         refused(Reason::ApiServerUnavailable, message)
     };
     let aborted = |reason, why: &str| refused(reason, format!("the JobSet{place} {why}; try again"));
@@ -165,13 +166,11 @@ pub(super) async fn request(client: Client, key: &Key, uid: &str, wish: &AloneRe
                 );
                 return Ok(());
             }
-            // Somebody has written in between, or it is gone.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                let why = format!("the API server refuses it: {}", status.message);
-                return Err(refused(Reason::AdmissionRefused, why));
-            }
-            Err(error) => return Err(unavailable(error)),
+            Err(error) => match written::why(error, key) {
+                // It is looked at again.
+                Unwritten::Gone(_) | Unwritten::Raced(_) => {}
+                Unwritten::Final(status) => return Err(status),
+            },
         }
     }
     Err(changed(&format!(

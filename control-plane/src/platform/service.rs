@@ -27,11 +27,13 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::authorize::{self, Authorizer};
 use super::board::{Board, Key, Snapshot};
+use super::deadline::Deadlines;
 use super::dry_run::Wish;
 use super::follow::Follower;
 use super::refused::{Reason, Refused};
 use super::suspend::{self, Done};
 use super::watching::Watching;
+use super::written::{self, Unwritten};
 use super::{convert, dry_run, fields, only, open};
 use crate::group;
 use crate::hub::Role;
@@ -170,21 +172,13 @@ impl PlatformService {
                 );
                 Ok(())
             }
-            // Gone, or another one of the same name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                let message = format!("the JobSet has changed meanwhile: {}", status.message);
-                Err(Refused::new(Reason::JobsetChanged, message).of_key(key).into())
-            }
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                let message = format!("the API server refuses it: {}", status.message);
-                Err(Refused::new(Reason::AdmissionRefused, message).of_key(key).into())
-            }
-            Err(error) => {
-                let message = format!("the request could not be made durable: {error}");
-                Err(Refused::new(Reason::ApiServerUnavailable, message)
-                    .of_key(key)
-                    .into())
-            }
+            Err(error) => match written::why(error, key) {
+                Unwritten::Gone(why) | Unwritten::Raced(why) => {
+                    let message = format!("the JobSet has changed meanwhile: {why}");
+                    Err(Refused::new(Reason::JobsetChanged, message).of_key(key).into())
+                }
+                Unwritten::Final(status) => Err(status),
+            },
         }
     }
 
@@ -459,7 +453,7 @@ pub(super) async fn serve_on(
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .max_concurrent_streams(Some(MAX_STREAMS))
-        .timeout(CALL)
+        .layer(Deadlines { call: CALL })
         .add_service(PlatformServer::new(service).max_decoding_message_size(MAX_REQUEST))
         .add_service(HealthServer::new(health).max_decoding_message_size(MAX_REQUEST))
         .add_service(reflection)

@@ -12,6 +12,7 @@ use tonic::Status;
 use super::authorize::place;
 use super::board::Key;
 use super::refused::{Reason, Refused};
+use super::written::{self, Unwritten};
 
 /// Others write the status beside us. So many times it is looked again.
 const ATTEMPTS: usize = 5;
@@ -72,15 +73,11 @@ pub(super) async fn set(
                 );
                 return Ok(Done { uid, changed: true });
             }
-            // Somebody has written in between.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => return Err(missing()),
-            // A webhook, most likely, with its reason.
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                let message = format!("the API server refuses it: {}", status.message);
-                return Err(refused(Reason::AdmissionRefused, message));
-            }
-            Err(error) => return Err(unavailable(error)),
+            Err(error) => match written::why(error, key) {
+                Unwritten::Raced(_) => {}
+                Unwritten::Gone(_) => return Err(missing()),
+                Unwritten::Final(status) => return Err(status),
+            },
         }
     }
     let message = format!("the JobSet{place} was changed by others {ATTEMPTS} times meanwhile; try again");

@@ -133,3 +133,29 @@ async fn it_ends_with_watches_there() {
         .unwrap()
         .unwrap();
 }
+
+#[tokio::test]
+async fn watches_end_by_their_deadlines_and_leave_their_places_to_others() {
+    let api = Api::leading().await;
+    let post = api.board.post("ours", "js", UnixNanos(1));
+    post.show(running("ours", "js", 0));
+    let short = async || {
+        let mut request = with("watch:*", pb::WatchGroupsRequest::default());
+        request.set_timeout(Duration::from_millis(100));
+        let mut watch = api.client().watch_groups(request).await?.into_inner();
+        while watch.message().await?.is_some() {}
+        Ok::<_, Status>(())
+    };
+    // More than there are places, some at a time.
+    for _ in 0..6 {
+        let ended = futures::future::join_all((0..50).map(|_| short())).await;
+        for ended in ended {
+            let status = ended.unwrap_err();
+            // On a busy machine a deadline may pass before the watch stands, which the client notices first.
+            let early = status.code() == Code::Cancelled && status.message() == "Timeout expired";
+            assert!(early || status.code() == Code::DeadlineExceeded, "{status}");
+        }
+    }
+    let mut watch = api.watch("watch:*", Default::default()).await.unwrap();
+    assert_eq!(watch.changed().await.name, "js");
+}
