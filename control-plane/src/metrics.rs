@@ -17,7 +17,7 @@ use crate::apply::ApplyError;
 pub mod plain;
 mod upstream;
 
-pub(crate) use upstream::{Requests, Webhooks};
+pub(crate) use upstream::{Queue, Requests, Webhooks};
 
 #[cfg(test)]
 mod tests;
@@ -95,6 +95,7 @@ pub struct Metrics {
     elected: Family<LeaseLabels, Gauge>,
     certificates: Family<CertificateLabels, Gauge>,
     upstream: upstream::Reconciles,
+    queue: Queue,
     webhooks: Webhooks,
 }
 
@@ -113,6 +114,7 @@ impl Default for Metrics {
             elected: Family::default(),
             certificates: Family::default(),
             upstream: upstream::Reconciles::register(&mut registry),
+            queue: Queue::register(&mut registry),
             webhooks: Webhooks::register(&mut registry),
         };
         registry.register(
@@ -208,6 +210,11 @@ impl Metrics {
     /// The counter of calls of webhooks.
     pub(crate) fn webhooks(&self) -> Webhooks {
         self.webhooks.clone()
+    }
+
+    /// The queue of JobSets.
+    pub(crate) fn queue(&self) -> Queue {
+        self.queue.clone()
     }
 
     /// The counter of requests.

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::{Applier, ApplyError, Told};
 use crate::gang::PodGroups;
 use crate::hub::Registry;
-use crate::metrics::{Metrics, Outcome};
+use crate::metrics::{Metrics, Outcome, Queue};
 use crate::retry::{Failures, delay};
 use crate::watch::notify::Notified;
 use crate::watch::recent::BELIEVED;
@@ -60,13 +60,18 @@ pub(crate) async fn run(
     let reconciler = Arc::new(Reconciler {
         stores,
         applier,
+        queue: metrics.queue(),
         metrics,
         means,
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
     });
-    let changes = changes.map(|key| packed(&key));
+    let queue = reconciler.queue.clone();
+    let changes = changes.map(|key| {
+        queue.named(&key);
+        packed(&key)
+    });
     let work = work::run(reconciler, jobsets, changes, CONCURRENCY, shutdown);
     tokio::join!(work, publisher.run());
 }
@@ -75,6 +80,7 @@ pub(crate) async fn run(
 struct Reconciler {
     stores: Stores,
     applier: Applier,
+    queue: Queue,
     metrics: Arc<Metrics>,
     means: Means,
     failures: Failures<ObjectRef<JobSet>>,
@@ -89,13 +95,46 @@ impl Reconcile for Reconciler {
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = jobset.meta().namespace, jobset = jobset.meta().name))]
     async fn reconcile(&self, jobset: &Arc<PackedJobSet>) -> Result<Action, ReconcileError> {
         let key = &jobset.key();
+        let work = self.queue.begin(key.clone());
+        let looked = self.look(key).await;
+        drop(work);
+        Ok(looked?.map_or_else(Action::await_change, |after| {
+            self.queue.again(key, after);
+            Action::requeue(after)
+        }))
+    }
+
+    fn failed(&self, jobset: &PackedJobSet, error: &ReconcileError) -> Action {
+        let key = jobset.key();
+        let failures = self.failures.add(key.clone());
+        let delay = delay(failures);
+        let (namespace, name) = (key.namespace.as_deref(), &key.name);
+        if matches!(error.0, ApplyError::Conflict(_)) {
+            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide anew");
+        } else {
+            tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
+        }
+        self.queue.retry(&key, delay);
+        Action::requeue(delay)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) {
+        let key = ObjectRef::new(name).within(namespace);
+        self.queue.taken(&key);
+        self.forget(&key);
+    }
+}
+
+impl Reconciler {
+    /// Looks at a JobSet once and acts; says after which time to look again.
+    async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
         let Some((mut observed, unconfirmed)) =
             self.stores
                 .observe(key, &self.means.setting, jiff::Timestamp::now())
         else {
             self.forget(key);
-            return Ok(Action::await_change());
+            return Ok(None);
         };
         observed.pod_groups = self.means.pod_groups.are_served();
         let attended = self.means.registry.is_attended();
@@ -125,28 +164,9 @@ impl Reconcile for Reconciler {
         result?;
         self.failures.forget(key);
         self.applier.succeeded(key);
-        Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
+        Ok(requeue_after)
     }
 
-    fn failed(&self, jobset: &PackedJobSet, error: &ReconcileError) -> Action {
-        let key = jobset.key();
-        let failures = self.failures.add(key.clone());
-        let delay = delay(failures);
-        let (namespace, name) = (key.namespace.as_deref(), &key.name);
-        if matches!(error.0, ApplyError::Conflict(_)) {
-            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide anew");
-        } else {
-            tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
-        }
-        Action::requeue(delay)
-    }
-
-    fn gone(&self, namespace: &str, name: &str) {
-        self.forget(&ObjectRef::new(name).within(namespace));
-    }
-}
-
-impl Reconciler {
     fn forget(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
         self.applier.succeeded(key);
