@@ -3,6 +3,9 @@
 //! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be supervised makes the whole group
 //! Plain. A Plain group restarts by container where kubelet starts its containers again whatever they exit with; else only its Jobs can
 //! be made anew.
+//!
+//! What it is stays as it was decided when its Jobs were made, and is decided anew where all of them are: a control plane that is set up
+//! differently by then finds workers that run with agents, or without, and changes nothing about these.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
@@ -27,21 +30,33 @@ pub struct Group {
     pub rung: Option<Rung>,
 }
 
-/// Decides how a JobSet restarts in place. `None`: it does not.
+/// How a JobSet restarts in place. `None`: it does not. What its status states goes before the present setting.
 #[must_use]
 pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
+    let judged = judge(jobset, agents)?;
+    let status = jobset.status.as_ref();
+    let stated = status.and_then(|status| status.in_place_restart.as_ref()?.kind.clone());
+    Some(match stated {
+        Some(kind @ (InPlaceKind::Supervised | InPlaceKind::Plain))
+            if kind != judged.kind && judged.kind != InPlaceKind::UpstreamAgent =>
+        {
+            Group {
+                rung: rung(jobset, &kind),
+                kind,
+                reasons: Vec::new(),
+            }
+        }
+        _ => judged,
+    })
+}
+
+/// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or anew. `None`: it does not.
+#[must_use]
+pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     if !jobset.in_place() {
         return None;
     }
-    let templates = || {
-        let pods = jobset.spec.replicated_jobs.iter();
-        pods.filter_map(|job| {
-            Some((
-                job.name.as_str(),
-                job.template.spec.as_ref()?.template.spec.as_ref()?,
-            ))
-        })
-    };
+    let templates = || templates(jobset);
     if templates().any(|(_, pod)| brings_upstream_agent(pod)) {
         return Some(Group {
             kind: InPlaceKind::UpstreamAgent,
@@ -54,13 +69,8 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     if wish == Some(Supervise::Nothing) {
         reasons.push("the JobSet is annotated lockstep.dev/supervise: none".to_owned());
     }
-    let mut unindexed = jobset
-        .spec
-        .replicated_jobs
-        .iter()
-        .filter(|job| is_unindexed(job))
-        .peekable();
-    let are_told_apart = unindexed.peek().is_none();
+    let jobs = jobset.spec.replicated_jobs.iter();
+    let unindexed = jobs.filter(|job| is_unindexed(job));
     reasons.extend(unindexed.map(|job| format!("replicatedJob {} has completionMode NonIndexed", job.name)));
     for (name, pod) in templates() {
         if pod.share_process_namespace == Some(true) {
@@ -96,13 +106,37 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
             }));
         }
     }
-    let (kind, rung) = if reasons.is_empty() {
-        (InPlaceKind::Supervised, Some(Rung::Process))
+    let kind = if reasons.is_empty() {
+        InPlaceKind::Supervised
     } else {
-        let restartable = are_told_apart && templates().all(|(_, pod)| is_started_again(pod));
-        (InPlaceKind::Plain, restartable.then_some(Rung::Container))
+        InPlaceKind::Plain
     };
-    Some(Group { kind, reasons, rung })
+    Some(Group {
+        rung: rung(jobset, &kind),
+        kind,
+        reasons,
+    })
+}
+
+/// The rung that restarts in place of a JobSet of this kind begin with.
+fn rung(jobset: &JobSet, kind: &InPlaceKind) -> Option<Rung> {
+    match kind {
+        InPlaceKind::Supervised => Some(Rung::Process),
+        InPlaceKind::Plain => {
+            let are_told_apart = !jobset.spec.replicated_jobs.iter().any(is_unindexed);
+            let restartable = are_told_apart && templates(jobset).all(|(_, pod)| is_started_again(pod));
+            restartable.then_some(Rung::Container)
+        }
+        InPlaceKind::UpstreamAgent | InPlaceKind::Other(_) => None,
+    }
+}
+
+/// The pods of the replicatedJobs, by name.
+fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
+    jobset.spec.replicated_jobs.iter().filter_map(|job| {
+        let pod = job.template.spec.as_ref()?.template.spec.as_ref()?;
+        Some((job.name.as_str(), pod))
+    })
 }
 
 /// Whether nobody can tell which of the Job's workers a pod is. Unset means Indexed in a JobSet.

@@ -108,10 +108,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
     let coordinates = group.as_ref().is_some_and(|group| group.rung.is_some());
-    let made_for = group
-        .as_ref()
-        .filter(|group| group.rung.is_some())
-        .map(|group| group.kind.clone());
+    let made_for = group.as_ref().map(|group| group.kind.clone());
     // Restarts in place and by recreation are counted together, by the group's coordinator.
     let brings_agents = group.is_some_and(|group| group.kind == InPlaceKind::UpstreamAgent);
     if brings_agents {
@@ -122,7 +119,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         brings_agents || in_place && (!observed.has_daemons || upstream_agent::reports(&observed.agent_pods));
     let coordinated = in_place && !has_upstream_agents;
     if coordinated && let Some(kind) = made_for {
-        // From when there are Jobs, whatever becomes of the annotation. Restarts of before it was coordinated count on.
+        // From when there are Jobs, whatever becomes of the annotation and of the setting. Restarts of before it was coordinated count on.
         let counted = draft.status.restarts_count_towards_max;
         let status = draft
             .status
@@ -166,7 +163,8 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     // In a group all workers restart at a failure: its coordinator would see that of a Job made anew alone as another one, and count it again.
     let together = coordinated && coordinates;
     if let Some(decision) = failure_policy::decide(jobset, &failed, counted, &observed.features, together) {
-        apply(jobset, decision, coordinated, draft);
+        let anew = in_place::judge(jobset, &observed.agents).filter(|_| coordinated);
+        apply(jobset, decision, anew.map(|group| group.kind), draft);
         return;
     }
     let some_succeeded = reached.iter().any(|state| state.succeeded > 0);
@@ -255,7 +253,9 @@ fn gave_up(status: &JobSetStatus) -> Option<String> {
     })
 }
 
-fn apply(jobset: &JobSet, decision: Decision, coordinated: bool, draft: &mut Draft<'_>) {
+/// Carries out what the failure policy has decided. Where its restarts are a coordinator's business too, `group` is what the JobSet becomes with new
+/// Jobs.
+fn apply(jobset: &JobSet, decision: Decision, group: Option<InPlaceKind>, draft: &mut Draft<'_>) {
     match decision {
         Decision::RestartJob {
             replicated_job,
@@ -286,8 +286,12 @@ fn apply(jobset: &JobSet, decision: Decision, coordinated: bool, draft: &mut Dra
             draft.status.restarts += 1;
             draft.status.gangs.clear();
             draft.status.restarts_count_towards_max += i32::from(counts);
-            if coordinated {
-                recreate_group(draft.status.in_place_restart.get_or_insert_default(), counts);
+            if let Some(kind) = group {
+                recreate_group(
+                    draft.status.in_place_restart.get_or_insert_default(),
+                    kind,
+                    counts,
+                );
             }
             draft.set_condition(&NewCondition {
                 severity: Severity::Warning,
@@ -313,7 +317,8 @@ fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
 }
 
 /// New workers join a generation of their own (restart protocol, rule 11).
-fn recreate_group(in_place: &mut InPlaceRestartStatus, counts: bool) {
+fn recreate_group(in_place: &mut InPlaceRestartStatus, kind: InPlaceKind, counts: bool) {
+    in_place.kind = Some(kind);
     in_place.generation = in_place.generation.max(in_place.latest) + 1;
     in_place.latest = 0;
     in_place.alone.clear();

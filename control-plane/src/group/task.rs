@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_core::in_place::{self, Agents};
+use lockstep_core::in_place::Agents;
 use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, LostPods, UnixNanos};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -137,8 +137,8 @@ impl Task {
                 self.context.announcer.announce(&known, announcement);
             }
             let change = Change {
+                kind: write::kind(&known, out.status.as_ref(), &self.context.agents),
                 durable: out.status,
-                kind: in_place::group(&known, &self.context.agents).map(|group| group.kind),
                 conditions: blocked::conditions(&known, &out.blocked, jiff::Timestamp::now()),
             };
             match (&writing, change.is_empty()) {

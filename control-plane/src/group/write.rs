@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{InPlaceKind, InPlaceRestartStatus, JobSet};
+use lockstep_core::in_place::{self, Agents};
 use lockstep_core::restart::{Durable, DurablePhase};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -106,8 +107,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
     }
     if let Some(wanted) = &change.durable {
         status["inPlaceRestart"] = whole(&convert::status_to(wanted, change.kind.clone(), before, now));
-        let durable = convert::durable_from(before);
-        if wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation {
+        if begins_recreation(known, wanted) {
             let counted = known
                 .status
                 .as_ref()
@@ -117,6 +117,22 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
         }
     }
     json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status})
+}
+
+/// How the group restarts from this write on. Where it makes all Jobs anew, that is decided anew for them.
+pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) -> Option<InPlaceKind> {
+    let group = if wanted.is_some_and(|wanted| begins_recreation(known, wanted)) {
+        in_place::judge(known, agents)
+    } else {
+        in_place::group(known, agents)
+    };
+    group.map(|group| group.kind)
+}
+
+fn begins_recreation(known: &JobSet, wanted: &Durable) -> bool {
+    let status = known.status.as_ref();
+    let durable = convert::durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
+    wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation
 }
 
 /// Every field of the status, the absent ones as null: a merge patch leaves alone what it does not name.
@@ -150,9 +166,39 @@ fn whole(status: &InPlaceRestartStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use lockstep_core::restart::{Cause, Reason};
+    use lockstep_core::restart::{Cause, Generation, Reason};
+    use serde_json::from_value;
 
     use super::*;
+
+    #[test]
+    fn the_kind_is_decided_anew_for_jobs_that_are_made_anew_alone() {
+        let container = json!({"name": "worker", "image": "image"});
+        let template = json!({"spec": {"containers": [container]}});
+        let job = json!({"name": "w", "template": {"spec": {"template": template}}});
+        let known: JobSet = from_value(json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "js"},
+            "spec": {"replicatedJobs": [job], "failurePolicy": {"restartStrategy": "InPlaceRestart"}},
+            "status": {"inPlaceRestart": {"kind": "Supervised", "generation": 3}},
+        }))
+        .unwrap();
+        // The container states no command.
+        let by_template = Agents::ByTemplate("image".to_owned());
+        let at = |phase, generation| {
+            let wanted = Durable {
+                phase,
+                generation: Generation(generation),
+                ..Durable::default()
+            };
+            kind(&known, Some(&wanted), &by_template)
+        };
+        assert_eq!(at(DurablePhase::Stopping, 4), Some(InPlaceKind::Supervised));
+        assert_eq!(at(DurablePhase::Recreating, 4), Some(InPlaceKind::Plain));
+        assert_eq!(at(DurablePhase::Recreating, 3), Some(InPlaceKind::Supervised));
+        assert_eq!(kind(&known, None, &by_template), Some(InPlaceKind::Supervised));
+    }
 
     #[test]
     fn a_cause_keeps_nothing_of_the_one_before() {

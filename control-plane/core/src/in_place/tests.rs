@@ -226,6 +226,39 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
 }
 
 #[test]
+fn groups_that_run_stay_what_they_are_when_the_setting_changes() {
+    // Kubelet starts none of these containers again, and they state no command.
+    let js = in_place(|pod| pod.restart_policy = Some("Never".to_owned()));
+    let by_template = Agents::ByTemplate("image".to_owned());
+    let stated = |kind| {
+        let mut js = js.clone();
+        js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus {
+            kind,
+            ..InPlaceRestartStatus::default()
+        });
+        js
+    };
+    let found = |js: &JobSet, agents| group(js, agents).map(|group| (group.kind, group.rung));
+    let supervised = Some((InPlaceKind::Supervised, Some(Rung::Process)));
+    let plain = Some((InPlaceKind::Plain, None));
+    for (kind, by_node, by_templates) in [
+        (None, &supervised, &plain),
+        (Some(InPlaceKind::Supervised), &supervised, &supervised),
+        (Some(InPlaceKind::Plain), &plain, &plain),
+    ] {
+        let js = stated(kind);
+        assert_eq!(&found(&js, &Agents::ByNode), by_node);
+        assert_eq!(&found(&js, &by_template), by_templates);
+        // What it becomes where its Jobs are made anew.
+        let anew = |agents| judge(&js, agents).map(|group| (group.kind, group.rung));
+        assert_eq!(
+            (anew(&Agents::ByNode), anew(&by_template)),
+            (supervised.clone(), plain.clone())
+        );
+    }
+}
+
+#[test]
 fn workers_that_nobody_can_tell_apart_are_not_restarted_in_place() {
     let unindexed = jobset([
         replicated_job("a", 1),

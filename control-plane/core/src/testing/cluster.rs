@@ -16,6 +16,7 @@ use super::{Fate, at, set_fate};
 use crate::{
     features::Features,
     gang::GangPod,
+    in_place::Agents,
     observed::Observed,
     plan::{Change, Event, Plan},
     reconcile::plan,
@@ -29,6 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) services: Vec<Service>,
     pub(crate) claims: Vec<PersistentVolumeClaim>,
     pub(crate) features: Features,
+    pub(crate) agents: Agents,
     pub(crate) gang_pods: Vec<GangPod>,
     pub(crate) pod_groups: bool,
     pub(crate) events: Vec<Event>,
@@ -45,6 +47,7 @@ impl Cluster {
             services: Vec::new(),
             claims: Vec::new(),
             features: Features::default(),
+            agents: Agents::ByNode,
             gang_pods: Vec::new(),
             pod_groups: false,
             events: Vec::new(),
@@ -63,6 +66,7 @@ impl Cluster {
         );
         observed.claims = self.claims.iter().cloned().map(Arc::new).collect();
         observed.features = self.features;
+        observed.agents.clone_from(&self.agents);
         observed.gang_pods.clone_from(&self.gang_pods);
         observed.pod_groups = self.pod_groups;
         observed

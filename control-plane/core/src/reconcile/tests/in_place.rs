@@ -1,6 +1,7 @@
 use lockstep_api::RestartCause;
 
 use super::*;
+use crate::in_place::Agents;
 
 fn group() -> JobSet {
     two().restarting(RestartStrategy::InPlaceRestart, 2)
@@ -65,6 +66,45 @@ fn restarts_of_before_it_was_coordinated_count_on() {
             Some(("True", "ReachedMaxRestarts"))
         );
     }
+}
+
+#[test]
+fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
+    let mut cluster = Cluster::new(group());
+    cluster.settle();
+    let state = |cluster: &Cluster| {
+        let marks = cluster.jobs.values().map(|job| {
+            let template = &job.spec.as_ref().unwrap().template;
+            let meta = template.metadata.as_ref().unwrap();
+            meta.annotations.as_ref().unwrap()[annotations::IN_PLACE].clone()
+        });
+        let status = cluster.jobset.status.as_ref().unwrap();
+        (
+            status.in_place_restart.as_ref().unwrap().kind.clone().unwrap(),
+            marks.collect::<Vec<_>>(),
+        )
+    };
+    let supervised = (InPlaceKind::Supervised, vec!["supervised".to_owned(); 2]);
+    assert_eq!(state(&cluster), supervised);
+
+    // The containers state no command, in front of which a template could put the agent.
+    cluster.agents = Agents::ByTemplate("image".to_owned());
+    cluster.settle();
+    // Somebody deletes one: all workers of a run are of a kind.
+    cluster.jobs.remove("js-b-0");
+    cluster.settle();
+    assert_eq!(state(&cluster), supervised);
+
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    assert_eq!(state(&cluster), (InPlaceKind::Plain, vec!["plain".to_owned(); 2]));
+
+    cluster.agents = Agents::ByNode;
+    cluster.settle();
+    assert_eq!(state(&cluster).0, InPlaceKind::Plain);
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    assert_eq!(state(&cluster), supervised);
 }
 
 #[test]
