@@ -255,6 +255,10 @@ fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
         return;
     }
     gathered.pods.insert(pod.uid.clone(), pod.node.clone());
+    if attempt > recreations {
+        // Its Jobs were made anew, and this leader is still to read that, and which generation they are for.
+        return;
+    }
     let (Some(job), Some(index)) = (&pod.job, pod.index) else {
         return;
     };

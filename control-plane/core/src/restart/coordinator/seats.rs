@@ -80,6 +80,9 @@ impl Coordinator {
     }
 
     /// Whether workers may start at the current generation. While a pod of before the Jobs were made anew lives, none may.
+    ///
+    /// Whose epoch the generation was written under does not matter here: a barrier opens under this leader's own ([`Self::is_durable`]), and where there
+    /// is none, each leader would let the same incarnations start at the same number, once.
     pub(super) fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
             && (observed.durable.generation >= self.generation || mutants::is(Mutant::SkipWriteAhead))

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::features::Features;
 use crate::in_place::Agents;
 use crate::jobset::Jobs;
+use crate::pod::PodSummary;
 use crate::restart::{Rung, Scope, UnixNanos, gather};
 use crate::testing::{JobSetBuild, jobset, replicated_job};
 
@@ -88,6 +89,32 @@ fn nobody_works_before_the_gang_is_bound() {
         let expected: &[bool] = if works { &[false, false, true] } else { &[] };
         assert_eq!(workers(&js), expected);
     }
+}
+
+#[test]
+fn a_pod_that_was_made_anew_has_to_wait_until_the_status_tells_of_it() {
+    let js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    // The watch of JobSets lags behind: of the two Jobs one has been made anew already.
+    let jobs = [Arc::new(jobs.make(&js.spec.replicated_jobs[0], 1))];
+    let pods = |attempt| {
+        let pod = PodSummary {
+            uid: "uid".to_owned(),
+            job: Some(js.job_name("a", 0)),
+            index: Some(0),
+            recreation: Some(attempt),
+            ..PodSummary::default()
+        };
+        let gathered = gather(&js, &jobs, [&pod], 0);
+        assert_eq!(gathered.pods.len(), 1, "its node is heard");
+        assert_eq!(gathered.old_pods, 0);
+        gathered
+            .workers
+            .values()
+            .map(|worker| worker.pods.len())
+            .sum::<usize>()
+    };
+    assert_eq!((pods(0), pods(1)), (1, 0));
 }
 
 #[test]

@@ -139,6 +139,57 @@ fn a_restart_whose_leader_died_before_its_write_is_finished_and_made_durable() {
 }
 
 #[test]
+fn a_barrier_opens_under_the_epoch_of_the_leader_who_opens_it() {
+    let mut world = World::running(3, 3);
+    world.fail(0);
+    world.step();
+    world.obey();
+    let durable = &world.observed.durable;
+    assert_eq!((durable.generation, durable.epoch), (Generation(1), Epoch(1)));
+    world.new_leader(2);
+    world.confirm = false;
+    for _ in 0..3 {
+        world.step();
+        world.obey();
+    }
+    assert_eq!(world.coordinator.state_name(), "Parked");
+    assert!(
+        world.starts.values().all(|starts| *starts == 1),
+        "{:?}",
+        world.starts
+    );
+    world.confirm = true;
+    world.settle();
+    let durable = &world.observed.durable;
+    assert_eq!((durable.generation, durable.epoch), (Generation(1), Epoch(2)));
+    assert!(
+        world.starts.values().all(|starts| *starts == 2),
+        "{:?}",
+        world.starts
+    );
+}
+
+#[test]
+fn where_there_is_no_barrier_workers_start_whoever_has_written() {
+    let mut world = World::created(2, 3);
+    world.pod(0);
+    world.settle();
+    world.new_leader(2);
+    world.confirm = false;
+    world.pod(1);
+    for _ in 0..3 {
+        world.step();
+        world.obey();
+    }
+    assert_eq!(world.phases(), [Phase::Running, Phase::Running]);
+    assert!(
+        world.starts.values().all(|starts| *starts == 1),
+        "{:?}",
+        world.starts
+    );
+}
+
+#[test]
 fn a_deposed_leader_says_nothing_more() {
     let mut world = World::running(3, 3);
     world.observed.durable.epoch = Epoch(9);
