@@ -2,7 +2,7 @@
 
 use lockstep_control_plane::args::Args;
 use lockstep_control_plane::settings::Settings;
-use lockstep_control_plane::{logging, runtime};
+use lockstep_control_plane::{logging, panics, runtime};
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> anyhow::Result<()> {
+    panics::end_the_process();
     without_huge_pages();
     with_all_files();
     let args = Args::from_command_line(std::env::args_os()).unwrap_or_else(|error| error.exit());

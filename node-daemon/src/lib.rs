@@ -14,6 +14,7 @@ pub mod link;
 pub mod logging;
 pub mod nri;
 mod pace;
+pub mod panics;
 pub mod plain;
 pub mod pods;
 pub mod runtime;

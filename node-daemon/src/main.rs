@@ -2,11 +2,12 @@
 
 use clap::Parser as _;
 use lockstep_node_daemon::args::Args;
-use lockstep_node_daemon::{logging, runtime};
+use lockstep_node_daemon::{logging, panics, runtime};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
+    panics::end_the_process();
     let args = Args::parse();
     logging::init(args.log_format)?;
     with_all_files();
