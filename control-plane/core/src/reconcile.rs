@@ -121,13 +121,10 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if coordinated && let Some(kind) = made_for {
         // From when there are Jobs, whatever becomes of the annotation and of the setting. Restarts of before it was coordinated count on.
         let counted = draft.status.restarts_count_towards_max;
-        let status = draft
-            .status
-            .in_place_restart
-            .get_or_insert_with(|| InPlaceRestartStatus {
-                restarts: counted,
-                ..InPlaceRestartStatus::default()
-            });
+        let status = draft.status.in_place_restart.get_or_insert_default();
+        if status.generation == 0 {
+            status.restarts = status.restarts.max(counted);
+        }
         status.kind.get_or_insert(kind);
     }
     if coordinated && let Some(message) = gave_up(&draft.status) {
@@ -141,8 +138,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         return;
     }
     let counted = match &draft.status.in_place_restart {
-        // It may have been restarted by others before.
-        Some(in_place) if coordinated => in_place.restarts.max(draft.status.restarts_count_towards_max),
+        Some(in_place) if coordinated => in_place.restarts,
         _ => draft.status.restarts_count_towards_max,
     };
     let of_single_jobs = if observed.features.restart_job {

@@ -1,7 +1,9 @@
 //! Between `status.inPlaceRestart` and what the core calls durable.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use lockstep_api::{InPlaceKind, InPlacePhase, InPlaceRestartStatus, RestartCause, RestartedAlone};
+use lockstep_api::{
+    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, RestartCause, RestartedAlone,
+};
 use lockstep_core::restart::{Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, Rung};
 
 /// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
@@ -33,6 +35,16 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
         handled_alone: status.handled_alone_request.clone(),
         rung: status.rung.as_ref().and_then(|rung| Rung::parse(rung.as_str())),
     }
+}
+
+/// What the status of a JobSet says. Restarts of before it was coordinated count on.
+pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
+    let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
+    if durable.generation == Generation(0) {
+        let before = status.map_or(0, |status| status.restarts_count_towards_max);
+        durable.counter = durable.counter.max(u32::try_from(before).unwrap_or(0));
+    }
+    durable
 }
 
 /// The status to write.

@@ -263,12 +263,7 @@ impl Task {
 }
 
 fn durable_of(jobset: &JobSet) -> Durable {
-    convert::durable_from(
-        jobset
-            .status
-            .as_ref()
-            .and_then(|status| status.in_place_restart.as_ref()),
-    )
+    convert::durable_of(jobset.status.as_ref())
 }
 
 /// A pause before the next attempt, twice as long as the one before.

@@ -131,7 +131,7 @@ pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) ->
 
 fn begins_recreation(known: &JobSet, wanted: &Durable) -> bool {
     let status = known.status.as_ref();
-    let durable = convert::durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
+    let durable = convert::durable_of(status);
     wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation
 }
 

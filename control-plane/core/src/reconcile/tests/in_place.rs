@@ -69,6 +69,27 @@ fn restarts_of_before_it_was_coordinated_count_on() {
 }
 
 #[test]
+fn a_recreation_that_was_asked_for_is_not_counted() {
+    let mut cluster = Cluster::new(two().restarting(RestartStrategy::InPlaceRestart, 1));
+    cluster.settle();
+    let status = cluster.jobset.status.as_mut().unwrap();
+    // As the coordinator writes one that did not succeed in place.
+    (status.restarts, status.restarts_count_towards_max) = (1, 1);
+    let in_place = status.in_place_restart.get_or_insert_default();
+    (in_place.generation, in_place.phase) = (1, Some(InPlacePhase::Recreating));
+    cluster.settle();
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    assert_eq!(condition(&cluster, "Failed"), None);
+    cluster.report("js-a-0", Fate::Failed);
+    cluster.settle();
+    assert_eq!(
+        condition(&cluster, "Failed"),
+        Some(("True", "ReachedMaxRestarts"))
+    );
+}
+
+#[test]
 fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
     let mut cluster = Cluster::new(group());
     cluster.settle();
