@@ -164,7 +164,8 @@ impl Rotation {
             }
             (Some(next @ Next { told: None, .. }), _) if told => {
                 after.next = Some(Next {
-                    told: Some(now),
+                    // The clock that it was made by may be ahead.
+                    told: Some(now.max(next.made)),
                     ..next.clone()
                 });
                 Change::Told
@@ -191,10 +192,10 @@ impl Rotation {
     fn mended(&self, now: Timestamp) -> Self {
         let credible = now.saturating_add(ANNOUNCED).unwrap_or(now);
         let seen = |time: Timestamp| if time > credible { now } else { time };
-        let next = self.next.clone().map(|next| Next {
-            made: seen(next.made),
-            told: next.told.map(seen),
-            ..next
+        let next = self.next.clone().map(|next| {
+            let made = seen(next.made);
+            let told = next.told.map(|told| seen(told).max(made));
+            Next { made, told, ..next }
         });
         let previous = self.previous.clone();
         Self {

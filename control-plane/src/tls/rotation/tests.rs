@@ -159,6 +159,10 @@ fn replicas_whose_clocks_differ_agree() {
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
+    // Made by one that is ahead: the others can say at once that all are told.
+    let (_, changes) = live(first(), &[50, 45, 45, 50, 73, 74].map(|hour| (hour, true, true)));
+    let [made, told, signs] = [Change::Made, Change::Told, Change::Signs].map(Some);
+    assert_eq!(changes, [made, told, None, None, None, signs]);
 }
 
 #[test]
