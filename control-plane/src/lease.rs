@@ -6,7 +6,7 @@ mod tests;
 mod whereabouts;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
@@ -16,6 +16,7 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::apply::is_status;
 use crate::namespace;
@@ -344,7 +345,9 @@ async fn given_up(leases: &Api<Lease>, name: &str) {
 /// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
 /// renews it, but says nothing while the API server is away.
 async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, process): (&str, &str)) {
-    let (deadline, every) = (election.renew_deadline, election.retry);
+    let deadline = election.renew_deadline;
+    // One look that fails, or takes its time, leaves time for others.
+    let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
     loop {
         let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
@@ -353,8 +356,7 @@ async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, proce
         }
         tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
-        let patience = every.max(deadline / 3).min(left(seen));
-        match tokio::time::timeout(patience, leases.get(&election.lease)).await {
+        match tokio::time::timeout(patience.min(left(seen)), leases.get(&election.lease)).await {
             Ok(Ok(lease)) if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) => {
                 seen = asked;
             }

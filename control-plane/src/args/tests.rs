@@ -9,7 +9,7 @@ fn the_defaults_work_alone() {
     let args = args(&[]).unwrap();
     assert_eq!(
         args.hub_bind_address,
-        BindAddress(Some("0.0.0.0:9444".parse().unwrap()))
+        BindAddress(Some("[::]:9444".parse().unwrap()))
     );
     assert_eq!((args.leader_elect, args.disable_webhooks), (None, false));
     assert!(args.replace_lost_pods);

@@ -1,11 +1,13 @@
 //! The gRPC service and its server.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
 use lockstep_proto::node::v1::{self as pb, hub_message};
 use rustls::ServerConfig;
@@ -25,7 +27,7 @@ use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::Outbox;
 use super::stream::NodeStream;
-use crate::serve::listen_once_free;
+use crate::serve::{listen, listen_once_free};
 use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
 
 /// What the hub checks daemons with.
@@ -151,7 +153,7 @@ impl HubService {
 /// Another process that has it is no reason to end: JobSets without workers that restart in place need no hub.
 ///
 /// # Errors
-/// Where the server fails.
+/// Where the address cannot be bound for another reason, or the server fails.
 pub(crate) async fn run(
     address: SocketAddr,
     identity: Arc<HubIdentity>,
@@ -164,10 +166,17 @@ pub(crate) async fn run(
         let Some(tls) = shutdown.run_until_cancelled(identity.ready()).await else {
             return Ok(());
         };
-        let listener = listen_once_free(address, "hub");
-        let Some(listener) = shutdown.run_until_cancelled(listener).await else {
-            return Ok(());
+        let listener = match listen(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let free = listen_once_free(address, "hub");
+                match shutdown.run_until_cancelled(free).await {
+                    Some(listener) => listener,
+                    None => return Ok(()),
+                }
+            }
+            listener => listener.with_context(|| format!("--hub-bind-address {address}"))?,
         };
+        tracing::info!(address = %listener.local_addr()?, "hub serves");
         serve_on(listener, tls?, role, gate, GRACE, shutdown.clone()).await
     };
     tokio::select! {

@@ -6,6 +6,10 @@
 use std::env;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use procfs::process::Stat;
 use thiserror::Error;
 
 use super::{holder, leader_process};
@@ -116,7 +120,7 @@ impl Process {
             return false;
         }
         if other.namespace == self.namespace {
-            return started(other.pid).as_deref() != Some(&other.started);
+            return has_ended(other.pid, &other.started);
         }
         // The container before this one: kubelet starts the next when that has ended.
         is_pod
@@ -136,11 +140,23 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// When a process that runs was started (proc(5), field 22 of stat). One that has ended and was not waited for runs no more.
+/// When a process was started (proc(5), field 22 of stat).
 fn started(pid: u32) -> Option<String> {
-    let stat = procfs::process::Process::new(pid.try_into().ok()?)
+    Some(stat(pid)?.starttime.to_string())
+}
+
+/// Whether the process that was started then has ended for certain. One that was not waited for has; of one that may not be looked at nothing is
+/// known but whether there is one of this id.
+fn has_ended(pid: u32, since: &str) -> bool {
+    match stat(pid) {
+        Some(stat) => ['Z', 'X', 'x'].contains(&stat.state) || stat.starttime.to_string() != since,
+        None => i32::try_from(pid).is_ok_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)),
+    }
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    procfs::process::Process::new(pid.try_into().ok()?)
         .ok()?
         .stat()
-        .ok()?;
-    (!['Z', 'X', 'x'].contains(&stat.state)).then(|| stat.starttime.to_string())
+        .ok()
 }

@@ -118,3 +118,49 @@ async fn an_epoch_that_is_known_already_is_not_written() {
     assert_eq!(begin(&leases).await.unwrap(), Epoch(201));
     assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("100"));
 }
+
+/// The Lease of a leader, which takes its time to be read: the times of its first readings are these.
+fn slow(readings: &[Duration]) -> Api<Lease> {
+    let readings = Arc::new(Mutex::new(readings.to_vec().into_iter()));
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let takes = readings.lock().unwrap().next().unwrap_or_default();
+        async move {
+            tokio::time::sleep(takes).await;
+            let lease = json!({
+                "metadata": {"name": "lease", "annotations": {LEADER_PROCESS: "process"}},
+                "spec": {"holderIdentity": "own"},
+            });
+            let answer = Response::new(Body::from(lease.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer)
+        }
+    });
+    Api::namespaced(Client::new(service, "default"), "default")
+}
+
+fn election(deadline: u64, retry: u64) -> LeaderElection {
+    LeaderElection {
+        enabled: true,
+        lease: "lease".to_owned(),
+        namespace: "default".to_owned(),
+        duration: Duration::from_secs(deadline + 1),
+        renew_deadline: Duration::from_secs(deadline),
+        retry: Duration::from_secs(retry),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_look_that_takes_its_time_costs_no_leadership() {
+    for (deadline, retry) in [(10, 2), (3, 1), (1, 1)] {
+        let election = election(deadline, retry);
+        for takes in [Duration::ZERO, election.renew_deadline * 2 / 5] {
+            let leases = slow(&[takes]);
+            let watch = unseen(&leases, &election, ("own", "process"));
+            let given_up = tokio::time::timeout(election.duration * 20, watch).await;
+            assert!(given_up.is_err(), "{election:?}, {takes:?}");
+        }
+        let leases = slow(&[Duration::MAX / 4; 100]);
+        let began = Instant::now();
+        unseen(&leases, &election, ("own", "process")).await;
+        assert_eq!(began.elapsed().as_secs(), deadline, "{election:?}");
+    }
+}

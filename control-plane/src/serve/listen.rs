@@ -17,6 +17,8 @@ mod tests;
 const BACKLOG: u32 = 1024;
 /// How soon an address is tried again that another process has.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// After how many attempts that is said again.
+const SAY_AGAIN: u64 = 60;
 
 /// Listens on `address`.
 ///
@@ -37,21 +39,21 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Listens on `address` once that can be: another process may have it, one that is about to end or another replica on the same host. `what` listens, for
 /// the log. Cancel-safe.
 pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) -> TcpListener {
-    let mut told = false;
-    loop {
+    for attempt in 0_u64.. {
         let listener = listen(address).await;
         match listener.and_then(|listener| Ok((listener.local_addr()?, listener))) {
             Ok((address, listener)) => {
                 tracing::info!(%address, "{what} listens");
                 return listener;
             }
-            Err(error) if !std::mem::replace(&mut told, true) => {
+            Err(error) if attempt.is_multiple_of(SAY_AGAIN) => {
                 tracing::warn!(%address, %error, "{what} cannot listen: tried again each second");
             }
             Err(_) => {}
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
+    std::future::pending().await
 }
 
 fn dual_stack(address: SocketAddr) -> io::Result<TcpListener> {
