@@ -2,7 +2,9 @@
 
 mod callers;
 mod demo;
+mod terminal;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
@@ -14,15 +16,17 @@ use tokio::sync::OnceCell;
 
 use crate::control_plane::{build, free_addresses};
 use crate::fixture::{Case, case};
-use crate::platform::daemon::Daemon;
-use crate::platform::played;
+use crate::platform::daemon::{Daemon, NODE};
+use crate::platform::{played, with_the_node};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 use callers::somebody_else_sees_what_they_may;
 use demo::a_demo_that_cannot_end_well_leaves_nothing_behind;
+use terminal::a_terminal_shows_it_live_and_in_colours;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_jobset_is_shown_restarted_and_its_history_told alone),
+        case!(a_terminal_shows_it_live_and_in_colours alone),
         case!(check_finds_what_is_wrong_and_says_what_to_do),
         case!(nodes_are_shown_with_their_daemons),
         case!(mistakes_are_named),
@@ -95,6 +99,20 @@ async fn command(scene: &Scene) -> Result<Command> {
 }
 
 async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Result<()> {
+    with_a_hub(&scene, async |hub, platform| {
+        let ca = scene.hub_ca().await?;
+        let (_, daemon) = played(&scene, hub, &ca).await?;
+        Box::pin(by_the_api_server_alone(&scene, &daemon)).await?;
+        Box::pin(by_the_platform_api(&scene, &platform.to_string())).await
+    })
+    .await
+}
+
+/// While the control plane serves a hub and the platform API, at these addresses.
+async fn with_a_hub(
+    scene: &Scene,
+    act: impl AsyncFnOnce(SocketAddr, SocketAddr) -> Result<()>,
+) -> Result<()> {
     let [hub, platform] = free_addresses()?;
     let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
     let flags = [
@@ -107,13 +125,7 @@ async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Resul
     control_plane.stop().await?;
     control_plane.start_with(&flags).await?;
     control_plane.until_ready().await?;
-    let result = Box::pin(async {
-        let ca = scene.hub_ca().await?;
-        let (_, daemon) = played(&scene, hub, &ca).await?;
-        Box::pin(by_the_api_server_alone(&scene, &daemon)).await?;
-        Box::pin(by_the_platform_api(&scene, &platform_flag)).await
-    })
-    .await;
+    let result = with_the_node(scene, async || act(hub, platform).await).await;
     // Others find the control plane without a hub.
     control_plane.stop().await?;
     result
@@ -248,6 +260,7 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     told.says(0, &["DETECTED  STOPPED  WRITTEN  PARKED  RELEASED  RUNNING  WHY"])?;
     ensure!(told.out.lines().count() == 5, "{}", told.out);
 
+    nodes_by_the_platform_api(scene, server).await?;
     for (command, said) in [
         ("resume", "is not suspended"),
         ("suspend", "suspended, its pods go"),
@@ -257,6 +270,34 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
         let done = lockstep(scene, &[command, "js"]).await?;
         done.says(0, &[&format!("{namespace}/js: {said}\n")])?;
     }
+    Ok(())
+}
+
+/// By the token of the kubeconfig, which may list JobSets everywhere.
+async fn nodes_by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
+    let args = ["nodes", "--server", server];
+    // As the daemon has said hello.
+    let shown = lockstep(scene, &args).await?;
+    shown.says(0, &[])?;
+    let row = shown.out.lines().find(|line| line.starts_with(NODE));
+    let words: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
+    let row = words.join(" ");
+    ensure!(row.contains(" container well away for "), "{}", shown.out);
+    ensure!(row.ends_with(" 2 of 2 heard"), "{}", shown.out);
+    let told = lockstep(scene, &[&args[..], &["-o", "json"]].concat()).await?;
+    let told = told.json(0)?;
+    let of_it = told
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|row| row["node"] == NODE);
+    let of_it = of_it.with_context(|| format!("{told}"))?;
+    ensure!(
+        of_it["rung"] == "container" && of_it["connected"] == true,
+        "{told}"
+    );
+    ensure!(of_it["criHealth"]["state"] == "well", "{told}");
+    ensure!(of_it["nriHealth"]["detail"] == "no socket", "{told}");
     Ok(())
 }
 
@@ -350,7 +391,7 @@ async fn nodes_are_shown_with_their_daemons(scene: Scene) -> Result<()> {
             scene.namespace.kubectl(&patch).await?;
         }
         let shown = lockstep(&scene, &["nodes", "--system-namespace", &namespace, "--no-platform"]).await?;
-        shown.says(0, &["lockstep-node-daemon:0.1.0  containerd://2.1.4  on by default  unknown"])?;
+        shown.says(0, &["lockstep-node-daemon:0.1.0  containerd://2.1.4  unknown  unknown  on by default  unknown"])?;
         let row = |node: &str| shown.out.lines().find(|line| line.starts_with(node)).map(str::to_owned);
         ensure!(row(&with).is_some_and(|row| row.contains("Running  yes ")), "{}", shown.out);
         ensure!(row(&without).is_some_and(|row| row.contains(" none ")), "{}", shown.out);

@@ -239,6 +239,14 @@ impl ControlPlane {
     }
 }
 
+/// What cargo was told by whoever runs the tests. With another CARGO_INCREMENTAL everything would be built anew.
+const KEPT: [&str; 4] = [
+    "CARGO_HOME",
+    "CARGO_TARGET_DIR",
+    "CARGO_INCREMENTAL",
+    "CARGO_BUILD_JOBS",
+];
+
 /// Builds a program of a package, as this test was built, and returns its path.
 pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
     let test = std::env::current_exe()?;
@@ -252,7 +260,7 @@ pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     // Build scripts look at some of what cargo tells this test; to them it would be another build each time.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
-        if !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&name.as_str()) {
+        if !KEPT.contains(&name.as_str()) {
             cargo.env_remove(name);
         }
     }

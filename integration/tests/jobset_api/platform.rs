@@ -7,6 +7,7 @@ mod documented;
 pub(crate) mod grpcurl;
 mod open;
 mod operations;
+mod python;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -30,6 +31,7 @@ use grpcurl::Grpcurl;
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![case!(a_platform_sees_groups_and_restarts_them alone)];
     cases.extend(documented::cases());
+    cases.extend(python::cases());
     cases
 }
 
@@ -44,6 +46,16 @@ fn group() -> Value {
         "failurePolicy": {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"},
         "replicatedJobs": [job],
     }))
+}
+
+/// While there is the node that the test plays. Pods of one that does not exist are removed within a minute, or at once where one before has gone.
+pub(crate) async fn with_the_node(scene: &Scene, act: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let access = &scene.namespace.access;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}).to_string();
+    access.kubectl(&["create", "--filename", "-"], &node).await?;
+    let result = Box::pin(act()).await;
+    access.kubectl(&["delete", "node", NODE], "").await?;
+    result
 }
 
 /// Makes that group, and plays its daemon: its JobSet, and the daemon, which has connected.
@@ -225,11 +237,56 @@ async fn groups_are_shown_and_restarted(
             .is_some_and(|cause| cause.reason == "HeartbeatMissed")
     );
 
+    nodes_are_listed(scene, platform).await?;
     operations::restarts_are_told(scene, &admin).await?;
     operations::stages_are_shown(scene, &admin).await?;
     operations::it_is_suspended_and_resumed(scene, &admin, &mut watch).await?;
     scene.api::<JobSet>().delete("js", &Default::default()).await?;
     watch.until_removed("js").await
+}
+
+/// By those who may list JobSets everywhere, as the daemon has said hello.
+async fn nodes_are_listed(scene: &Scene, platform: &Caller) -> Result<()> {
+    let here = platform.account("of-nodes-here", &["list"]).await?;
+    refused(Code::PermissionDenied, "in all namespaces", here.nodes().await)?;
+    let name = format!("{}-of-nodes", scene.namespace.name);
+    let role = [
+        "create",
+        "clusterrole",
+        &name,
+        "--verb=list",
+        "--resource=jobsets.jobset.x-k8s.io",
+    ];
+    let (of_role, to) = (
+        format!("--clusterrole={name}"),
+        format!("--serviceaccount={}:of-nodes-here", scene.namespace.name),
+    );
+    let binding = ["create", "clusterrolebinding", &name, &of_role, &to];
+    scene.namespace.kubectl(&role).await?;
+    scene.namespace.kubectl(&binding).await?;
+    let listed = eventually("nodes are listed", PATIENCE, async || {
+        let nodes = here.nodes().await?;
+        ensure!(nodes.len() == 1, "{nodes:?}");
+        Ok(nodes)
+    })
+    .await;
+    let delete = ["delete", "clusterrole,clusterrolebinding", &name];
+    scene.namespace.kubectl(&delete).await?;
+    let node = &listed?[0];
+    ensure!(
+        (node.name.as_str(), node.rung.as_str()) == (NODE, "Container"),
+        "{node:?}"
+    );
+    ensure!(
+        (node.daemon_version.as_str(), node.protocol) == ("9.9.9", 2),
+        "{node:?}"
+    );
+    let nri = node.nri.as_ref().context("no NRI")?;
+    ensure!(
+        nri.state() == pb::RuntimeAccessState::Away && nri.detail == "no socket",
+        "{nri:?}"
+    );
+    Ok(())
 }
 
 fn is_up(group: &pb::Group, generation: u64) -> bool {

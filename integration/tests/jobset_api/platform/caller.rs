@@ -131,6 +131,14 @@ impl Caller {
         Ok(answer.into_inner().nodes)
     }
 
+    /// The same caller at another replica.
+    pub(super) fn at(&self, address: SocketAddr, ca: &str) -> Self {
+        Self {
+            channel: channel(address, ca),
+            ..self.clone()
+        }
+    }
+
     /// What a restart would do.
     pub(super) async fn dry_run(
         &self,
@@ -216,7 +224,7 @@ impl Caller {
         Ok(answer.into_inner())
     }
 
-    pub(super) async fn watch(&self, namespace: &str) -> Result<Watch> {
+    pub(super) async fn watch(&self, namespace: &str) -> Result<Watch, Status> {
         let watch = pb::WatchGroupsRequest {
             namespace: namespace.to_owned(),
             ..pb::WatchGroupsRequest::default()
@@ -229,7 +237,8 @@ impl Caller {
 pub(super) struct Watch(Streaming<pb::WatchGroupsResponse>);
 
 impl Watch {
-    async fn next(&mut self) -> Result<Event> {
+    /// The next event.
+    pub(super) async fn next(&mut self) -> Result<Event> {
         let message = tokio::time::timeout(PATIENCE, self.0.message()).await??;
         message
             .and_then(|message| message.event)

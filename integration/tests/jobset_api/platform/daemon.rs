@@ -1,6 +1,7 @@
 //! The node daemon with its agents, played by the test: they do what they are told.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::node_message::Kind as ToHub;
 use lockstep_proto::node::v1::{self as pb};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 
@@ -29,7 +30,11 @@ enum Fate {
 }
 
 /// The way to the task that plays the daemon; it ends with this.
-pub(crate) struct Daemon(mpsc::Sender<Fate>);
+pub(crate) struct Daemon {
+    fates: mpsc::Sender<Fate>,
+    /// As they are now.
+    workers: Arc<Mutex<Vec<pb::WorkerState>>>,
+}
 
 impl Daemon {
     /// Connects to the hub, with a fresh agent in each of the pods.
@@ -40,9 +45,19 @@ impl Daemon {
         group: &str,
         pods: &[Pod],
     ) -> Result<Self> {
-        let token = Account::of_daemons(scene).await?.token_on(NODE, AUDIENCE).await?;
         let mut workers: Vec<pb::WorkerState> = pods.iter().map(|pod| fresh(group, pod)).collect();
         workers.sort_by(|a, b| (&a.job, a.completion_index).cmp(&(&b.job, b.completion_index)));
+        Self::with(scene, hub, ca, workers).await
+    }
+
+    /// Connects to another replica, with the agents as they are.
+    pub(crate) async fn again(&self, scene: &Scene, hub: SocketAddr, ca: &str) -> Result<Self> {
+        let workers = self.workers.lock().await.clone();
+        Self::with(scene, hub, ca, workers).await
+    }
+
+    async fn with(scene: &Scene, hub: SocketAddr, ca: &str, workers: Vec<pb::WorkerState>) -> Result<Self> {
+        let token = Account::of_daemons(scene).await?.token_on(NODE, AUDIENCE).await?;
         let (tx, messages) = mpsc::channel(16);
         let hello = pb::Hello {
             protocol_min: 1,
@@ -64,14 +79,22 @@ impl Daemon {
             .await?
             .into_inner();
         let (fates, inbox) = mpsc::channel(16);
-        let node = Node { workers, tx };
+        let shared = Arc::new(Mutex::new(workers.clone()));
+        let node = Node {
+            workers,
+            shared: Arc::clone(&shared),
+            tx,
+        };
         tokio::spawn(node.play(rx, inbox));
-        Ok(Self(fates))
+        Ok(Self {
+            fates,
+            workers: shared,
+        })
     }
 
     /// The worker exits with this code.
     pub(crate) async fn exit(&self, worker: usize, code: i32) -> Result<()> {
-        self.0
+        self.fates
             .send(Fate::Exits(worker, code))
             .await
             .context("the daemon has ended")
@@ -79,7 +102,7 @@ impl Daemon {
 
     /// The worker gives no heartbeat any more.
     pub(crate) async fn hang(&self, worker: usize) -> Result<()> {
-        self.0
+        self.fates
             .send(Fate::Hangs(worker))
             .await
             .context("the daemon has ended")
@@ -96,6 +119,7 @@ fn access(state: pb::access::State, detail: &str) -> pb::Access {
 
 struct Node {
     workers: Vec<pb::WorkerState>,
+    shared: Arc<Mutex<Vec<pb::WorkerState>>>,
     tx: mpsc::Sender<pb::NodeMessage>,
 }
 
@@ -126,6 +150,7 @@ impl Node {
                     None => return,
                 },
             }
+            self.shared.lock().await.clone_from(&self.workers);
             let report = pb::Report {
                 workers: self.workers.clone(),
                 ..pb::Report::default()

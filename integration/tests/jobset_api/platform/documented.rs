@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use super::caller::Caller;
 use super::daemon::NODE;
-use super::{grpcurl, play};
+use super::{grpcurl, play, with_the_node};
 use crate::control_plane::{build, free_addresses};
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
@@ -59,12 +59,7 @@ async fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
 
 async fn every_command_of_the_documentation_runs(scene: Scene) -> Result<()> {
     let programs = programs().await?;
-    let access = &scene.namespace.access;
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}).to_string();
-    access.kubectl(&["create", "--filename", "-"], &node).await?;
-    let ran = Box::pin(on_the_node(&scene, &programs)).await;
-    access.kubectl(&["delete", "node", NODE], "").await?;
-    ran
+    with_the_node(&scene, async || on_the_node(&scene, &programs).await).await
 }
 
 async fn on_the_node(scene: &Scene, programs: &[(&'static str, PathBuf)]) -> Result<()> {
