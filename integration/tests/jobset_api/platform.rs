@@ -8,6 +8,7 @@ pub(crate) mod grpcurl;
 mod open;
 mod operations;
 mod python;
+mod takeover;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -32,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![case!(a_platform_sees_groups_and_restarts_them alone)];
     cases.extend(documented::cases());
     cases.extend(python::cases());
+    cases.extend(takeover::cases());
     cases
 }
 
