@@ -1,16 +1,24 @@
-//! `kubectl lockstep demo` on a real node: it shows a restart, and leaves nothing behind.
+//! `kubectl lockstep` on a real node: its demo shows a restart, and leaves nothing behind; what is well is said to be well.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::eventually;
 use serde_json::Value;
 use tokio::process::Command;
 
 use crate::support::{Case, Scene, case};
 
+/// How long an installation may take to be well again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(the_plugin_shows_a_restart_and_removes_what_it_made)]
+    vec![
+        case!(the_plugin_shows_a_restart_and_removes_what_it_made),
+        case!(a_healthy_installation_is_said_to_be_well alone),
+    ]
 }
 
 /// The plugin, built where this test was.
@@ -27,6 +35,41 @@ async fn plugin() -> Result<PathBuf> {
         .await?;
     ensure!(built.success(), "cargo build failed");
     Ok(dir.join("kubectl-lockstep"))
+}
+
+async fn a_healthy_installation_is_said_to_be_well(scene: Scene) -> Result<()> {
+    let plugin = plugin().await?;
+    let run = async |args: &[&str]| {
+        let mut command = Command::new(&plugin);
+        command.arg("--kubeconfig").arg(&scene.access().kubeconfig);
+        Ok::<_, anyhow::Error>(command.args(args).stdin(Stdio::null()).output().await?)
+    };
+    // What a case before this one has upset comes back by itself.
+    eventually("all is well", PATIENCE, async || {
+        let checked = run(&["check"]).await?;
+        let said = String::from_utf8_lossy(&checked.stdout);
+        ensure!(
+            checked.status.code() == Some(0) && said.ends_with("\nAll is well.\n"),
+            "{:?}: {said}{}",
+            checked.status,
+            String::from_utf8_lossy(&checked.stderr)
+        );
+        ensure!(said.contains("✓ the platform API answers (port "), "{said}");
+        Ok(())
+    })
+    .await?;
+    // As the daemon has found its containerd.
+    eventually("agents get into containers", PATIENCE, async || {
+        let nodes = run(&["nodes", "--output", "json"]).await?;
+        let nodes: Value = serde_json::from_slice(&nodes.stdout)?;
+        let node = &nodes[0];
+        ensure!(node["connected"] == true && node["rung"] == "process", "{nodes}");
+        for way in ["criHealth", "nriHealth"] {
+            ensure!(node[way]["state"] == "well", "{nodes}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn the_plugin_shows_a_restart_and_removes_what_it_made(scene: Scene) -> Result<()> {
