@@ -188,7 +188,7 @@ node-test: binaries ## Run the tests on a real node
 	$(CARGO) test --locked -p lockstep-integration --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node ## Both of these
+soak: soak-simulation soak-node soak-ray ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -198,6 +198,10 @@ soak-simulation: deps ## Simulate the restart protocol and try its properties fo
 .PHONY: soak-node
 soak-node: binaries ## Restart real workers while everything around them fails (ROUNDS=200), and through rollouts and new authorities (RESTARTS=1000)
 	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) $(CARGO) test --locked -p lockstep-integration --test node -- chaos::
+
+.PHONY: soak-ray
+soak-ray: binaries ## Have a RayCronJob start jobs on real Ray, which takes minutes
+	LOCKSTEP_SOAK_RAY=1 $(CARGO) test --locked -p lockstep-integration --test node -- ray::cron
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached

@@ -6,7 +6,7 @@ mod cron;
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::{Namespace, Process, eventually, process};
 use lockstep_integration::image;
 use serde_json::{Value, json};
@@ -25,10 +25,28 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Ray takes seconds of CPU time for each of its nodes before it runs anything.
 const PATIENCE: Duration = Duration::from_secs(180);
 const IMAGE: &str = "localhost/ray:2";
+/// Where the node has much to do, Ray's head gives up and is started again before it is up, and a job that was made for it has lost an attempt.
+const SPARE: i64 = 3;
 /// Of `emptyDir`s and of what Ray takes by itself there is more than a test needs.
 const STORE: &str = "100000000";
 
+fn is_head(pod: &str) -> bool {
+    pod.contains("-head-")
+}
+
+/// What Ray cannot be without, in each of these pods: its control store in the head, and what starts its workers in the others.
+fn programs(pods: &[(String, String, String)]) -> Result<Vec<Process>> {
+    let programs = pods.iter().map(|(name, _, container)| {
+        let program = if is_head(name) { "gcs_server" } else { "raylet" };
+        program_of(container, program).with_context(|| format!("no {program} in {name}"))
+    });
+    programs.collect()
+}
+
 fn program_of(container: &str, program: &str) -> Option<Process> {
+    if container.is_empty() {
+        return None;
+    }
     let mut processes = process::in_container(container).into_iter();
     processes.find(|process| process.args().first().is_some_and(|path| path.ends_with(program)))
 }
@@ -47,7 +65,7 @@ async fn with_ray(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// A RayJob `rj` on a head and so many workers.
+/// A RayJob `rj` on a head and so many workers, with attempts to spare.
 fn rayjob(entrypoint: &str, workers: u32) -> Value {
     let template = json!({"spec": {
         "terminationGracePeriodSeconds": 1,
@@ -66,6 +84,7 @@ fn rayjob(entrypoint: &str, workers: u32) -> Value {
         "metadata": {"name": "rj"},
         "spec": {
             "entrypoint": entrypoint,
+            "backoffLimit": SPARE,
             "rayClusterSpec": {
                 "headGroupSpec": {"rayStartParams": params, "template": template},
                 "workerGroupSpecs": if workers == 0 { json!([]) } else {
@@ -92,14 +111,46 @@ async fn status(namespace: &Namespace) -> Result<Value> {
     Ok(job["status"].clone())
 }
 
+fn retries(status: &Value) -> i64 {
+    status["numRetries"].as_i64().unwrap_or(0)
+}
+
 /// Waits until the status holds this.
-async fn has(namespace: &Namespace, pointer: &str, value: &Value) -> Result<()> {
+async fn has(namespace: &Namespace, pointer: &str, value: &Value) -> Result<Value> {
     eventually(&format!("{pointer} is {value}"), PATIENCE, async || {
         let status = status(namespace).await?;
         ensure!(status.pointer(pointer) == Some(value), "{status}");
-        Ok(())
+        Ok(status)
     })
     .await
+}
+
+/// Ids of all jobs that were submitted to Ray as it runs now.
+async fn submissions(namespace: &Namespace) -> Result<Vec<Value>> {
+    const ASK: &str = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8265/api/jobs/').read().decode())";
+    let pods = pods(namespace).await?;
+    let head = pods.iter().find(|(name, ..)| is_head(name)).context("no head")?;
+    let gcs = program_of(&head.2, "gcs_server").context("no GCS")?;
+    let asked = tokio::process::Command::new("nsenter")
+        .args([
+            "--target",
+            &gcs.pid.to_string(),
+            "--net",
+            "--",
+            "python3",
+            "-c",
+            ASK,
+        ])
+        .output()
+        .await?;
+    ensure!(
+        asked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&asked.stderr)
+    );
+    let jobs: Vec<Value> = serde_json::from_slice(&asked.stdout)?;
+    let submitted = jobs.into_iter().filter(|job| job["type"] == "SUBMISSION");
+    Ok(submitted.map(|job| job["submission_id"].clone()).collect())
 }
 
 /// Waits for the end, which must be this one.

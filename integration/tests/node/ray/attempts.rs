@@ -5,14 +5,16 @@ use lockstep_integration::harness::eventually;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::{PATIENCE, create, ended, has, logs, pods, program_of, rayjob, with_ray};
-use crate::support::{Case, Scene, case};
+use super::{
+    PATIENCE, create, ended, has, is_head, logs, pods, programs, rayjob, retries, submissions, with_ray,
+};
+use crate::support::{Case, Part, Scene, case};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(a_failed_job_is_tried_again_in_place alone),
         case!(a_deadline_stops_the_job alone),
-        case!(a_job_outlives_its_submitter alone),
+        case!(a_job_outlives_its_submitter_and_the_control_plane alone),
         case!(a_job_is_tried_again_when_its_head_dies alone),
     ]
 }
@@ -20,12 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
 async fn a_failed_job_is_tried_again_in_place(scene: Scene) -> Result<()> {
     with_ray(&scene).await?;
     let namespace = &scene.namespace;
-    let mut manifest = rayjob(
-        r#"sh -c 'echo attempt $RAYJOB_ATTEMPT; test "$RAYJOB_ATTEMPT" = 1'"#,
-        1,
-    );
-    manifest["spec"]["backoffLimit"] = json!(1);
-    create(namespace, &manifest).await?;
+    let script = r#"sh -c 'echo attempt $RAYJOB_ATTEMPT; test "$RAYJOB_ATTEMPT" -ge 1'"#;
+    create(namespace, &rayjob(script, 1)).await?;
     has(namespace, "/jobDeploymentStatus", &json!("Running")).await?;
     let before = eventually("head and worker run", PATIENCE, async || {
         let pods = pods(namespace).await?;
@@ -35,17 +33,15 @@ async fn a_failed_job_is_tried_again_in_place(scene: Scene) -> Result<()> {
     })
     .await?;
     let status = ended(namespace, "Complete").await?;
-    ensure!(
-        status["jobStatus"] == "SUCCEEDED" && status["numRetries"] == 1,
-        "{status}"
-    );
+    let last = retries(&status);
+    ensure!(status["jobStatus"] == "SUCCEEDED" && last >= 1, "{status}");
     let after = pods(namespace).await?;
     ensure!(
         before.len() == 2 && after == before,
         "{before:?} became {after:?}"
     );
     let logs = logs(namespace).await?;
-    ensure!(logs.contains("attempt 1"), "{logs}");
+    ensure!(logs.contains(&format!("attempt {last}")), "{logs}");
     Ok(())
 }
 
@@ -53,25 +49,28 @@ async fn a_deadline_stops_the_job(scene: Scene) -> Result<()> {
     with_ray(&scene).await?;
     let namespace = &scene.namespace;
     let mut manifest = rayjob("sleep 4242", 0);
-    manifest["spec"]["backoffLimit"] = json!(3);
     manifest["spec"]["activeDeadlineSeconds"] = json!(60);
     create(namespace, &manifest).await?;
-    has(namespace, "/jobStatus", &json!("RUNNING")).await?;
+    let running = has(namespace, "/jobStatus", &json!("RUNNING")).await?;
     let status = ended(namespace, "Failed").await?;
     ensure!(
-        status["reason"] == "DeadlineExceeded" && status["numRetries"].as_i64().unwrap_or(0) == 0,
+        status["reason"] == "DeadlineExceeded" && retries(&status) == retries(&running),
         "{status}"
     );
-    has(namespace, "/jobStatus", &json!("STOPPED")).await
+    has(namespace, "/jobStatus", &json!("STOPPED")).await.map(drop)
 }
 
-async fn a_job_outlives_its_submitter(scene: Scene) -> Result<()> {
+/// KubeRay 756: it is submitted once, whoever dies while that is done, and afterwards.
+async fn a_job_outlives_its_submitter_and_the_control_plane(scene: Scene) -> Result<()> {
     with_ray(&scene).await?;
     let namespace = &scene.namespace;
     // The driver says when it began, and how often it did.
-    let script = "echo began >> /tmp/began; sleep 15; echo began $(wc -l < /tmp/began) times";
+    let file = "/tmp/began-$RAYJOB_ATTEMPT";
+    let script = format!("echo began >> {file}; sleep 15; echo began $(wc -l < {file}) times");
     create(namespace, &rayjob(&format!("sh -c '{script}'"), 0)).await?;
-    has(namespace, "/jobStatus", &json!("RUNNING")).await?;
+    has(namespace, "/jobDeploymentStatus", &json!("Running")).await?;
+    scene.product.kill(Part::ControlPlane).await?;
+    let running = has(namespace, "/jobStatus", &json!("RUNNING")).await?;
     let of_submitter = ["--selector", "batch.kubernetes.io/job-name=rj"];
     namespace
         .kubectl(
@@ -84,34 +83,52 @@ async fn a_job_outlives_its_submitter(scene: Scene) -> Result<()> {
         .await?;
     let status = ended(namespace, "Complete").await?;
     ensure!(
-        status["jobStatus"] == "SUCCEEDED" && status["numRetries"].as_i64().unwrap_or(0) == 0,
+        status["jobStatus"] == "SUCCEEDED" && status["jobId"] == running["jobId"],
         "{status}"
     );
     let logs = logs(namespace).await?;
     ensure!(logs.contains("began 1 times"), "{logs}");
+    let known = submissions(namespace).await?;
+    ensure!(known == [status["jobId"].clone()], "{known:?} {status}");
     Ok(())
 }
 
 async fn a_job_is_tried_again_when_its_head_dies(scene: Scene) -> Result<()> {
     with_ray(&scene).await?;
     let namespace = &scene.namespace;
-    let mut manifest = rayjob(r#"sh -c 'test "$RAYJOB_ATTEMPT" = 1 || sleep 4242'"#, 1);
-    manifest["spec"]["backoffLimit"] = json!(1);
-    create(namespace, &manifest).await?;
-    has(namespace, "/jobStatus", &json!("RUNNING")).await?;
-    let before = pods(namespace).await?;
-    let (_, _, head) = before
+    // The attempt that runs first runs for ever.
+    let script = r#"sh -c 'test -e /tmp/was-here || { touch /tmp/was-here; sleep 4242; }'"#;
+    create(namespace, &rayjob(script, 1)).await?;
+    let first = has(namespace, "/jobStatus", &json!("RUNNING")).await?;
+    let (before, old) = eventually("Ray runs in head and worker", PATIENCE, async || {
+        let pods = pods(namespace).await?;
+        ensure!(pods.len() == 2, "{pods:?}");
+        let processes = programs(&pods)?;
+        Ok((pods, processes))
+    })
+    .await?;
+    let head = before
         .iter()
-        .find(|(name, ..)| name.contains("-head-"))
+        .position(|(name, ..)| is_head(name))
         .context("no head")?;
-    let gcs = program_of(head, "gcs_server").context("no GCS in the head")?;
-    gcs.signal(Signal::SIGKILL)?;
+    old[head].signal(Signal::SIGKILL)?;
     let status = ended(namespace, "Complete").await?;
     ensure!(
-        status["jobStatus"] == "SUCCEEDED" && status["numRetries"] == 1,
+        status["jobStatus"] == "SUCCEEDED"
+            && retries(&status) > retries(&first)
+            && status["failed"] == retries(&status),
         "{status}"
     );
-    let after = pods(namespace).await?;
-    ensure!(after == before, "{before:?} became {after:?}");
-    Ok(())
+    // In the same pods and containers, and Ray is another one in all of them.
+    eventually("Ray was started anew everywhere", PATIENCE, async || {
+        let after = pods(namespace).await?;
+        ensure!(after == before, "{before:?} became {after:?}");
+        let new = programs(&after)?;
+        ensure!(
+            new.iter().zip(&old).all(|(new, old)| new != old),
+            "{old:?} became {new:?}"
+        );
+        Ok(())
+    })
+    .await
 }

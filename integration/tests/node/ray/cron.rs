@@ -1,4 +1,4 @@
-//! Jobs at given times.
+//! Jobs at given times. A minute goes by between two starts at least: `make soak-ray` sets LOCKSTEP_SOAK_RAY for that.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::eventually;
@@ -8,7 +8,10 @@ use super::{PATIENCE, create, rayjob, with_ray};
 use crate::support::{Case, Scene, case};
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![case!(a_schedule_fires_twice alone)]
+    match std::env::var_os("LOCKSTEP_SOAK_RAY") {
+        Some(_) => vec![case!(a_schedule_fires_twice alone)],
+        None => Vec::new(),
+    }
 }
 
 async fn a_schedule_fires_twice(scene: Scene) -> Result<()> {
