@@ -135,7 +135,7 @@ impl World {
                 }
             }
             if !decision.ungate.is_empty() {
-                self.ask_for_gang(replica, GangRequest::Ungate(decision.ungate), false);
+                self.ask_for_gang(replica, GangRequest::Ungate(decision.ungate.concat()), false);
             }
         }
     }

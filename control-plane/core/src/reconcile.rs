@@ -43,6 +43,8 @@ pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
 
 /// Reason of the event that tells of annotations that are wrong, and of which the JobSet has no need.
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
+/// Reason of the event that tells why gates start a gang that asks for a PodGroup.
+pub const GANG_BACKEND_UNAVAILABLE: &str = "GangBackendUnavailable";
 
 /// Decides what is to be done about a JobSet.
 #[must_use]
@@ -182,7 +184,13 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     } else {
         resume(observed, &graph, children, &reached, draft, plan);
     }
-    gang::report(jobset, children, &observed.gang_pods, draft);
+    let overruled = gang::overruled(jobset, observed.pod_groups);
+    gang::report(jobset, children, &observed.gang_pods, overruled.as_deref(), draft);
+    plan.complaints.extend(overruled.map(|message| Event {
+        severity: Severity::Warning,
+        reason: GANG_BACKEND_UNAVAILABLE.to_owned(),
+        message,
+    }));
     if has_upstream_agents {
         follow_upstream_agents(observed, children, draft);
     }
@@ -410,7 +418,10 @@ fn resume(
             suspend_jobs(own(), plan);
             continue;
         }
-        if stopped.contains(gang::gang_name(jobset, &replicated_job.name)) {
+        let pods = &observed.gang_pods;
+        if stopped.contains(gang::gang_name(jobset, &replicated_job.name))
+            || gang::awaits_group(jobset, children, pods, draft, &replicated_job.name)
+        {
             continue;
         }
         let pod_groups = pod_groups(observed, children, replicated_job);

@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{GangStatus, JobSet, labels};
-use lockstep_core::gang::{Announcement, PodGroupRef, PodRef, Word, Write};
+use lockstep_core::gang::{Announcement, GroupPolicy, PodGroupRef, PodRef, Word, Write};
 use lockstep_core::plan;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -92,11 +92,22 @@ impl Hand {
         }
     }
 
-    /// Takes the gate away from pods, in this order as far as they are not written at the same time.
+    /// Takes the gate away from pods, wave by wave.
     ///
     /// # Errors
-    /// That of the first pod that it cannot be taken from; the others have been tried.
-    pub(super) async fn ungate(&self, jobset: &ObjectRef<JobSet>, pods: Vec<PodRef>) -> Result<(), ActError> {
+    /// That of the first pod that it cannot be taken from. The others of its wave have been tried, and none of a later wave.
+    pub(super) async fn ungate(
+        &self,
+        jobset: &ObjectRef<JobSet>,
+        waves: Vec<Vec<PodRef>>,
+    ) -> Result<(), ActError> {
+        for wave in waves {
+            self.ungate_wave(jobset, wave).await?;
+        }
+        Ok(())
+    }
+
+    async fn ungate_wave(&self, jobset: &ObjectRef<JobSet>, pods: Vec<PodRef>) -> Result<(), ActError> {
         let namespace = jobset.namespace.as_deref().unwrap_or_default();
         let api: Api<SeenPod> = Api::namespaced(self.client.clone(), namespace);
         let api = &api;
@@ -122,11 +133,30 @@ impl Hand {
         result
     }
 
-    /// Has kube-scheduler know of a gang.
+    /// Has kube-scheduler know no more of PodGroups of before.
+    ///
+    /// # Errors
+    /// What the API server says, but that there is none.
+    pub(super) async fn discard(&self, jobset: &JobSet, groups: &[String]) -> Result<(), ActError> {
+        for name in groups {
+            let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
+            discarded.map_err(|error| ActError::Api {
+                what: format!("PodGroup {}/{name}", jobset.ns()),
+                error,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Has kube-scheduler know of a gang. Returns the policy of its PodGroup, where that is known.
     ///
     /// # Errors
     /// What the API server says, but that it is known. Where it knows no PodGroups it is asked whether it has any.
-    pub(super) async fn make(&self, jobset: &JobSet, group: &PodGroupRef) -> Result<(), ActError> {
+    pub(super) async fn make(
+        &self,
+        jobset: &JobSet,
+        group: &PodGroupRef,
+    ) -> Result<Option<GroupPolicy>, ActError> {
         let made = groups::create(&self.client, &self.metrics, jobset, group).await;
         if made.as_ref().is_err_and(|error| is_status(error, 404)) {
             self.pod_groups.doubt();

@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_core::gang::{self, Decision, World};
+use lockstep_core::gang::{self, Decision, GroupPolicy, PodGroupRef, World};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,10 +49,23 @@ struct Sight {
     jobsets: BTreeMap<Key, Known>,
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
-    /// The PodGroups of a JobSet that were made, by name, and when.
-    groups: HashMap<Key, HashMap<String, Instant>>,
+    /// The PodGroups of a JobSet that were made, by name.
+    groups: HashMap<Key, HashMap<String, Made>>,
     /// JobSets of which a write has failed: nothing is done for them for a while.
     failures: HashMap<Key, Failures>,
+}
+
+/// A PodGroup that was made, or found.
+struct Made {
+    /// As far as it is known.
+    policy: Option<GroupPolicy>,
+    at: Instant,
+}
+
+impl Made {
+    fn is(&self, wanted: &PodGroupRef) -> bool {
+        !wanted.exact || self.policy == Some(wanted.policy)
+    }
 }
 
 struct Failures {
@@ -240,7 +253,7 @@ struct Task {
 /// What came of it.
 struct Done {
     key: Key,
-    groups: Vec<String>,
+    groups: Vec<(String, Option<GroupPolicy>)>,
     failed: bool,
 }
 
@@ -266,11 +279,13 @@ impl Sight {
             }
         }
         let made = self.groups.entry(key.clone()).or_default();
-        made.retain(|name, at| {
+        made.retain(|name, made| {
             let is_asked_for = decision.groups.iter().any(|group| group.name == *name);
-            is_asked_for && at.elapsed() < MAKE_AGAIN
+            is_asked_for && !decision.discard.contains(name) && made.at.elapsed() < MAKE_AGAIN
         });
-        decision.groups.retain(|group| !made.contains_key(&group.name));
+        let is_made = |group: &PodGroupRef| made.get(&group.name).is_some_and(|made| made.is(group));
+        decision.groups.retain(|group| !is_made(group));
+        // What is discarded is so before a write.
         if decision.write.is_none() && decision.ungate.is_empty() && decision.groups.is_empty() {
             return None;
         }
@@ -297,7 +312,8 @@ impl Sight {
             self.failures.remove(&done.key);
         }
         if let Some(made) = self.groups.get_mut(&done.key) {
-            made.extend(done.groups.into_iter().map(|name| (name, now)));
+            let groups = done.groups.into_iter();
+            made.extend(groups.map(|(name, policy)| (name, Made { policy, at: now })));
         }
         // What was written is decided on next, whether or not the watch shows it yet.
         let (namespace, name) = &done.key;
@@ -327,6 +343,15 @@ async fn carry_out(hand: &Hand, task: Task) -> Done {
         decision,
     } = task;
     let object = ObjectRef::from_obj(&*jobset);
+    if let Err(error) = hand.discard(&jobset, &decision.discard).await {
+        told(&object, &error);
+        let groups = Vec::new();
+        return Done {
+            key,
+            groups,
+            failed: true,
+        };
+    }
     let write = async {
         match decision.write {
             Some(write) => hand.write(&jobset, write).await,
@@ -334,25 +359,26 @@ async fn carry_out(hand: &Hand, task: Task) -> Done {
         }
     };
     let make = async {
+        let mut made = Vec::new();
         for group in &decision.groups {
-            hand.make(&jobset, group).await?;
+            let policy = hand.make(&jobset, group).await?;
+            made.push((group.name.clone(), policy));
         }
-        Ok(())
+        Ok(made)
     };
     let ungate = hand.ungate(&object, decision.ungate);
     let (written, made, ungated) = tokio::join!(write, make, ungate);
-    let groups = if made.is_ok() { decision.groups } else { Vec::new() };
+    let (groups, made) = match made {
+        Ok(groups) => (groups, Ok(())),
+        Err(error) => (Vec::new(), Err(error)),
+    };
     let errors = [written, made, ungated].into_iter().filter_map(Result::err);
     let errors = errors.inspect(|error| told(&object, error));
     let failed = errors
         .filter(|error| !matches!(error, ActError::Conflict))
         .count()
         > 0;
-    Done {
-        key,
-        groups: groups.into_iter().map(|group| group.name).collect(),
-        failed,
-    }
+    Done { key, groups, failed }
 }
 
 fn told(jobset: &ObjectRef<JobSet>, error: &ActError) {

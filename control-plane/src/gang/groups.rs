@@ -1,17 +1,19 @@
 //! The Workloads and PodGroups by which kube-scheduler starts gangs (Kubernetes KEP-4671).
 //!
-//! Promises: a group belongs to its JobSet, and goes with it; what is there already is left as it is, for neither kind can be changed.
+//! Promises: a group belongs to its JobSet, and goes with it; what is there already is left as it is, for neither kind can be changed. A group that
+//! has to be another one is made anew, under the same name: pods cannot be brought into another.
 
 use k8s_openapi::api::scheduling::v1alpha2::{
-    GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec, PodGroupTemplate,
-    PodGroupTemplateReference, TypedLocalObjectReference, Workload, WorkloadPodGroupTemplateReference,
-    WorkloadSpec,
+    BasicSchedulingPolicy, GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec,
+    PodGroupTemplate, PodGroupTemplateReference, TypedLocalObjectReference, Workload,
+    WorkloadPodGroupTemplateReference, WorkloadSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND};
-use lockstep_core::gang::PodGroupRef;
+use lockstep_core::gang::{GroupPolicy, PodGroupRef};
+use serde_json::json;
 
 use crate::apply::is_status;
 use crate::metrics::Metrics;
@@ -22,7 +24,10 @@ mod tests;
 /// Name of the only template of a Workload.
 const TEMPLATE: &str = "gang";
 
-/// Creates a Workload and a PodGroup.
+/// Keeps a group from going while pods that have not ended name it (`PodGroupProtection`).
+const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
+
+/// Creates a Workload and a PodGroup, or one in the place of another where it has to be exactly so. Returns the policy that it has, where that is known.
 ///
 /// # Errors
 /// What the API server says, but that there are such objects already.
@@ -31,27 +36,89 @@ pub(super) async fn create(
     metrics: &Metrics,
     jobset: &JobSet,
     wanted: &PodGroupRef,
-) -> Result<(), kube::Error> {
+) -> Result<Option<GroupPolicy>, kube::Error> {
     metrics.wrote("Workload", "create");
     let workloads = Api::<Workload>::namespaced(client.clone(), jobset.ns());
-    or_there(
-        workloads
-            .create(&PostParams::default(), &workload(jobset, wanted))
-            .await,
-    )?;
-    metrics.wrote("PodGroup", "create");
+    let made = workloads
+        .create(&PostParams::default(), &workload(jobset, wanted))
+        .await;
+    match made {
+        Err(error) if !is_status(&error, 409) => return Err(error),
+        _ => {}
+    }
     let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
-    or_there(
+    let make = async || {
+        metrics.wrote("PodGroup", "create");
         groups
             .create(&PostParams::default(), &group(jobset, wanted))
-            .await,
-    )
+            .await
+    };
+    match make().await {
+        Ok(_) => return Ok(Some(wanted.policy)),
+        Err(error) if !is_status(&error, 409) => return Err(error),
+        Err(_) if !wanted.exact => return Ok(None),
+        Err(_) => {}
+    }
+    if let Some(there) = groups.get_opt(&wanted.name).await? {
+        if there.spec.scheduling_policy == policy(wanted.policy) {
+            return Ok(Some(wanted.policy));
+        }
+        tracing::info!(
+            namespace = jobset.ns(),
+            jobset = jobset.name(),
+            group = wanted.name,
+            policy = ?wanted.policy,
+            "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
+        );
+        remove(&groups, metrics, &there).await?;
+    }
+    make().await.map(|_| Some(wanted.policy))
 }
 
-fn or_there<K>(created: Result<K, kube::Error>) -> Result<(), kube::Error> {
-    match created {
-        Err(error) if is_status(&error, 409) => Ok(()),
-        created => created.map(drop),
+/// Deletes a PodGroup, if there is one, although pods may name it.
+///
+/// # Errors
+/// What the API server says, but that there is none.
+pub(super) async fn discard(
+    client: &Client,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    name: &str,
+) -> Result<(), kube::Error> {
+    let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
+    match groups.get_opt(name).await? {
+        Some(there) => remove(&groups, metrics, &there).await,
+        None => Ok(()),
+    }
+}
+
+/// Pods that name the group are bound, or will find another one of the same name: it need not wait for their end.
+async fn remove(groups: &Api<PodGroup>, metrics: &Metrics, there: &PodGroup) -> Result<(), kube::Error> {
+    let meta = &there.metadata;
+    let name = meta.name.as_deref().unwrap_or_default();
+    let finalizers = meta.finalizers.iter().flatten();
+    let others: Vec<&String> = finalizers.filter(|finalizer| *finalizer != PROTECTION).collect();
+    let let_go = json!({"metadata": {
+        "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": others,
+    }});
+    metrics.wrote("PodGroup", "patch");
+    let let_go = groups
+        .patch(name, &PatchParams::default(), &Patch::Merge(let_go))
+        .await;
+    or_gone(let_go)?;
+    let exactly = Preconditions {
+        uid: meta.uid.clone(),
+        resource_version: None,
+    };
+    metrics.wrote("PodGroup", "delete");
+    let params = DeleteParams::default().preconditions(exactly);
+    or_gone(groups.delete(name, &params).await)
+}
+
+fn or_gone<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match done {
+        Err(error) if is_status(&error, 404) => Ok(()),
+        done => done.map(drop),
     }
 }
 
@@ -66,7 +133,7 @@ fn workload(jobset: &JobSet, wanted: &PodGroupRef) -> Workload {
             }),
             pod_group_templates: vec![PodGroupTemplate {
                 name: TEMPLATE.to_owned(),
-                scheduling_policy: policy(wanted),
+                scheduling_policy: policy(wanted.policy),
                 ..PodGroupTemplate::default()
             }],
         },
@@ -83,18 +150,25 @@ fn group(jobset: &JobSet, wanted: &PodGroupRef) -> PodGroup {
                     pod_group_template_name: TEMPLATE.to_owned(),
                 }),
             }),
-            scheduling_policy: policy(wanted),
+            scheduling_policy: policy(wanted.policy),
             ..PodGroupSpec::default()
         },
         status: None,
     }
 }
 
-fn policy(wanted: &PodGroupRef) -> PodGroupSchedulingPolicy {
-    let min_count = i32::try_from(wanted.min_count).unwrap_or(i32::MAX);
-    PodGroupSchedulingPolicy {
-        gang: Some(GangSchedulingPolicy { min_count }),
-        ..PodGroupSchedulingPolicy::default()
+fn policy(wanted: GroupPolicy) -> PodGroupSchedulingPolicy {
+    match wanted {
+        GroupPolicy::Gang(pods) => PodGroupSchedulingPolicy {
+            gang: Some(GangSchedulingPolicy {
+                min_count: i32::try_from(pods).unwrap_or(i32::MAX),
+            }),
+            ..PodGroupSchedulingPolicy::default()
+        },
+        GroupPolicy::Basic => PodGroupSchedulingPolicy {
+            basic: Some(BasicSchedulingPolicy(json!({}))),
+            ..PodGroupSchedulingPolicy::default()
+        },
     }
 }
 

@@ -16,6 +16,11 @@ use super::progress::Progress;
 use super::queue::{Held, Place, Queue};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
+mod pod_group;
+
+/// Extras after the minimum, and among these lower priorities after higher ones.
+type Rank = (bool, Reverse<i32>);
+
 /// A gang while it is decided about.
 struct Entry<'a> {
     jobset: &'a JobSetGangs,
@@ -23,8 +28,10 @@ struct Entry<'a> {
     seats: Vec<Seat<'a>>,
     priority: i32,
     progress: Progress<'a>,
-    ungate: Vec<&'a Pod>,
+    /// By rank: lower ones first.
+    ungate: Vec<(Rank, &'a Pod)>,
     group: Option<PodGroupRef>,
+    discard: Option<String>,
 }
 
 /// Decides about all gangs at once. With the same world and time it decides the same.
@@ -54,11 +61,16 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
         }
     }
     for (index, entry) in entries.iter_mut().enumerate() {
+        if entry.is_ending() {
+            continue;
+        }
         if entry.gang.pod_group.is_some() {
             entry.ask_for_group(&mut queue, now);
+            entry.discard = entry.outdated_group();
             if world.pod_groups_gone {
                 // There is nothing that it could be made of.
                 entry.group = None;
+                entry.discard = None;
             }
             continue;
         }
@@ -86,18 +98,16 @@ fn collect(entries: Vec<Entry<'_>>, world: &World, now: Timestamp) -> Decisions 
     for jobset in &world.jobsets {
         let own = || {
             let own = |entry: &&Entry<'_>| std::ptr::eq(entry.jobset, jobset) && entry.gang.is_created;
-            entries.iter().filter(own)
+            entries.iter().filter(own).filter(|entry| !entry.is_ending())
         };
         let decision = Decision {
             namespace: jobset.namespace.clone(),
             name: jobset.name.clone(),
             uid: jobset.uid.clone(),
             write: super::progress::write(jobset, own().map(|entry| &entry.progress)),
-            ungate: own()
-                .flat_map(|entry| &entry.ungate)
-                .map(|pod| PodRef::of(pod))
-                .collect(),
+            ungate: own().flat_map(Entry::waves).collect(),
             groups: own().filter_map(|entry| entry.group.clone()).collect(),
+            discard: own().filter_map(|entry| entry.discard.clone()).collect(),
         };
         let Decision {
             write,
@@ -127,6 +137,7 @@ impl<'a> Entry<'a> {
             progress: Progress::new(jobset, gang, minimum, now),
             ungate: Vec::new(),
             group: None,
+            discard: None,
         }
     }
 
@@ -182,7 +193,7 @@ impl<'a> Entry<'a> {
             .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
         let is_clear = pods.all(|pod| pod.is_terminal());
-        if !self.gang.is_created {
+        if !self.gang.is_created || self.is_ending() {
             return;
         }
         match self.progress.phase() {
@@ -204,64 +215,6 @@ impl<'a> Entry<'a> {
 
     fn waits_for_room(&self) -> bool {
         *self.progress.phase() == GangPhase::Waiting && self.gang.backend() == Backend::Gates
-    }
-
-    /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher priority that were created earlier are bound.
-    fn ask_for_group(&mut self, queue: &mut Queue<'a>, now: Timestamp) {
-        let waits = *self.progress.phase() == GangPhase::Waiting;
-        let groups = groups(self.gang, self.outstanding());
-        if !self.has_pods() {
-            // Until a pod tells its priority it is first in the queue, but not for ever.
-            if self.grace_ends().is_none_or(|end| end <= now) {
-                return;
-            }
-        } else if waits && queue.is_behind(self.place(), &groups) {
-            self.progress.lacks(message::behind());
-        } else {
-            self.group.clone_from(&self.gang.pod_group);
-        }
-        if waits {
-            let is_gated = |seat: &Seat<'_>| seat.pod.is_some_and(|pod| pod.gated);
-            let is_ungrouped = self.below().any(is_gated);
-            self.progress.ungrouped(is_ungrouped);
-            if self.group.is_some() && !is_ungrouped {
-                self.explain(queue, &groups);
-            }
-        }
-        let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
-        if is_on_its_way && queue.empty.fits(&groups).is_ok() {
-            queue.goes_before(self.place(), &groups);
-        }
-    }
-
-    /// Says why kube-scheduler does not start the gang, as far as that is known here.
-    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Group<'a>]) {
-        let uncreated = self.below().filter(|seat| is_awaited(self.gang, seat)).count();
-        if uncreated > 0 {
-            return;
-        }
-        match queue.room.fits(groups) {
-            Ok(_) => self.progress.fits(),
-            Err(shortfall) => {
-                let never = queue.empty.fits(groups).err();
-                let never = never.map(|never| message::never(groups, &never));
-                self.progress
-                    .lacks(never.unwrap_or_else(|| message::short(groups, &shortfall)));
-            }
-        }
-    }
-
-    /// The API server serves no PodGroups any more. Who waits for one is given back, and its Jobs are made anew for the gates.
-    fn lose_group(&mut self, now: Timestamp) {
-        let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
-        // Jobs that do not run have been given back already.
-        let waits = self.gang.asked.is_some()
-            && self.gang.backend() == Backend::PodGroup
-            && *self.progress.phase() == GangPhase::Waiting
-            && pods.all(|pod| pod.node.is_none());
-        if waits {
-            self.progress.lose_group(self.jobset, now);
-        }
     }
 
     fn has_pods(&self) -> bool {
@@ -328,25 +281,24 @@ impl<'a> Entry<'a> {
         if !self.progress.is_let_go() {
             return;
         }
-        let gated = |seat: &&Seat<'a>| seat.pod.is_some_and(|pod| pod.gated);
-        let below = self.seats.iter().filter(|seat| seat.below).filter(gated);
-        self.ungate.extend(below.filter_map(|seat| seat.pod));
+        let (gang, seats) = (self.gang, &self.seats);
+        let gated = |below: bool| {
+            let seats = seats.iter().filter(move |seat| seat.below == below);
+            let ranked = seats.map(move |seat| (rank(gang, seat), seat.pod));
+            let pods = ranked.filter_map(|(rank, pod)| Some((rank, pod?)));
+            pods.filter(|(_, pod)| pod.gated)
+        };
+        self.ungate.extend(gated(true));
         if !self.progress.was(GangPhase::Scheduled) {
             return;
         }
-        let extras: Vec<&Pod> = self
-            .seats
-            .iter()
-            .filter(|seat| !seat.below)
-            .filter(gated)
-            .filter_map(|seat| seat.pod)
-            .collect();
+        let extras: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
             self.ungate.extend(extras);
             return;
         }
         let mut full: Vec<&super::Needs> = Vec::new();
-        for pod in extras {
+        for (rank, pod) in extras {
             let group = Group {
                 needs: &pod.needs,
                 count: 1,
@@ -361,11 +313,17 @@ impl<'a> Entry<'a> {
                 };
             if fits {
                 room.promise(&[group]);
-                self.ungate.push(pod);
+                self.ungate.push((rank, pod));
             } else {
                 full.push(group.needs);
             }
         }
+    }
+
+    /// The pods that are let go: those of one wave before those of the next.
+    fn waves(&self) -> impl Iterator<Item = Vec<PodRef>> {
+        let waves = self.ungate.chunk_by(|(a, _), (b, _)| a == b);
+        waves.map(|wave| wave.iter().map(|(_, pod)| PodRef::of(pod)).collect())
     }
 
     /// Until when a gang keeps its place in the queue although its pods are not there.
@@ -393,6 +351,11 @@ fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
         is_exclusive && !seat.rank.is_multiple_of(part.parallelism.max(1))
     });
     !seat.done && seat.pod.is_none() && !follows
+}
+
+fn rank(gang: &Gang, seat: &Seat<'_>) -> Rank {
+    let priority = gang.parts.get(seat.part).map_or(0, super::Part::priority);
+    (!seat.below, Reverse(priority))
 }
 
 /// Puts seats together that need the same, in their order; those of an exclusively placed Job are one.

@@ -41,6 +41,29 @@ pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
     if can { Backend::PodGroup } else { Backend::Gates }
 }
 
+/// Why the gates start the gangs of a JobSet that asks for PodGroups; `None`: it does not, or it gets them.
+pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
+    let gang = jobset.spec.gang.as_ref()?;
+    if gang.backend() != GangBackend::PodGroup || backend(jobset, gang, pod_groups) == Backend::PodGroup {
+        return None;
+    }
+    let mut jobs = jobset.spec.replicated_jobs.iter();
+    let why = if !pod_groups {
+        "the API server does not serve scheduling.k8s.io/v1alpha2, or the control plane may not ask or has no webhooks"
+            .to_owned()
+    } else if let Some(job) = jobs.find(|job| topology(jobset, job).is_some()) {
+        format!(
+            "Jobs of replicatedJob {} are placed exclusively by affinity",
+            job.name
+        )
+    } else {
+        "pods have no completion index that tells which of them are extras".to_owned()
+    };
+    Some(format!(
+        "spec.gang.backend is PodGroup, and gates start the gang: {why}"
+    ))
+}
+
 impl Marks {
     /// The marks that a Job should have; `None`: its JobSet has no gang.
     pub(crate) fn of(
@@ -172,16 +195,20 @@ pub fn mutate(pod: &Pod) -> Option<Pod> {
 }
 
 /// Whether a gang that has begun is started by a PodGroup; one that has not is where PodGroups are `served`. Jobs that are made later go with those
-/// that run: a part of a gang would wait for ever for the other. Where none runs, and some have ended, what is left is too few for a PodGroup.
+/// that run: a part of a gang would wait for ever for the other.
 pub(crate) fn goes_by_pod_group(children: &Children<'_>, gang: &str, served: bool) -> bool {
     let runs = |job: &&&Job| !is_suspended(job) && job.metadata.deletion_timestamp.is_none();
     let of_gang = |job: &&Job| marks(job, annotations::GANG).is_some_and(|name| name == gang);
     let mut running = children.active.iter().filter(runs);
     if let Some(job) = running.find(|job| of_gang(job)) {
-        return marks(job, annotations::GANG_POD_GROUP).is_some();
+        return has_pod_group(job);
     }
-    let mut ended = children.succeeded.iter().chain(&children.failed);
-    served && !ended.any(of_gang)
+    served
+}
+
+/// Whether pods of the Job are started by a PodGroup.
+pub(super) fn has_pod_group(job: &Job) -> bool {
+    marks(job, annotations::GANG_POD_GROUP).is_some()
 }
 
 fn marks<'a>(job: &'a Job, key: &str) -> Option<&'a String> {

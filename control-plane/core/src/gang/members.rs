@@ -10,6 +10,7 @@ use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
 use crate::children::{job_index, label};
 use crate::restart::{has_condition, indexes};
+use crate::status::is_suspended;
 
 /// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
 /// none, is suspended, has finished or is being deleted.
@@ -68,7 +69,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         gang.asked = [gang.asked, asked].into_iter().flatten().min();
         gang.is_created |= !jobs.is_empty();
         if let Some(name) = pod_group {
-            gang.pod_group.get_or_insert_default().name = name.to_owned();
+            gang.pod_group = Some(name.to_owned());
         }
         gang.parts.push(part);
     }
@@ -76,10 +77,15 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     let first = jobset.spec.replicated_jobs.first().map(|job| job.name.as_str());
     gangs.retain(|gang| gang.is_created || Some(gang.name.as_str()) == first);
     for gang in &mut gangs {
-        let minimum = gang.parts.iter().map(|part| part.minimum).sum();
-        if let Some(pod_group) = &mut gang.pod_group {
-            pod_group.min_count = minimum;
-        }
+        let ours = |job: &&&Job| {
+            label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang.name)
+        };
+        let mut left = current
+            .iter()
+            .filter(|job| !has_ended(job))
+            .filter(ours)
+            .peekable();
+        gang.is_stopped = left.peek().is_some() && left.all(|job| is_suspended(job));
     }
     Some(JobSetGangs {
         namespace: jobset.ns().to_owned(),

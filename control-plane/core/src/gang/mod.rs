@@ -33,18 +33,18 @@ mod table;
 mod world;
 
 pub use decide::decide;
-pub(crate) use marks::{Marks, goes_by_pod_group};
+pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
 pub use members::members;
 pub use needs::{Exclusive, Needs};
 pub(crate) use quantity::billionths;
 pub use quantity::{Resources, quantity};
 pub use reached::GangPod;
-pub(crate) use reached::{phase, reached, report, stopped};
+pub(crate) use reached::{awaits_group, phase, reached, report, stopped};
 pub use table::{dependent, gang_name};
 pub use world::{
-    Announcement, Backend, Decision, Decisions, Footprint, Gang, JobSetGangs, Node, Part, Pod, PodGroupRef,
-    PodPhase, PodRef, Word, World, Write,
+    Announcement, Backend, Decision, Decisions, Footprint, Gang, GroupPolicy, JobSetGangs, Node, Part, Pod,
+    PodGroupRef, PodPhase, PodRef, Word, World, Write,
 };
 
 #[cfg(test)]

@@ -47,6 +47,11 @@ impl<'a> Progress<'a> {
         self.before.is_some_and(|before| before.phase == phase)
     }
 
+    /// Whether anything is durable.
+    pub(super) fn is_new(&self) -> bool {
+        self.before.is_none()
+    }
+
     /// Whether the minimum may be bound, by what is durable.
     pub(super) fn was_let_go(&self) -> bool {
         self.was(GangPhase::Scheduling) || self.was(GangPhase::Scheduled)

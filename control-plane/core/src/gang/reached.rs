@@ -9,6 +9,7 @@ use lockstep_api::{
     labels,
 };
 
+use super::marks::has_pod_group;
 use super::members::{is_indexed, part};
 use super::{gang_name, message};
 use crate::children::{Children, label};
@@ -154,7 +155,14 @@ fn succeeded(jobs: &[&Job]) -> i32 {
 }
 
 /// States whether as many pods run as the gangs of the JobSet need. What has not been created yet is not waited for.
-pub(crate) fn report(jobset: &JobSet, children: &Children<'_>, pods: &[GangPod], draft: &mut Draft<'_>) {
+/// `overruled` is why gates start them where PodGroups are asked for.
+pub(crate) fn report(
+    jobset: &JobSet,
+    children: &Children<'_>,
+    pods: &[GangPod],
+    overruled: Option<&str>,
+    draft: &mut Draft<'_>,
+) {
     let Some(wish) = &jobset.spec.gang else {
         return;
     };
@@ -199,7 +207,8 @@ pub(crate) fn report(jobset: &JobSet, children: &Children<'_>, pods: &[GangPod],
         let message = if is_stuck {
             ungrouped
         } else {
-            "the minimum of pods does not run yet".to_owned()
+            let waits = "the minimum of pods does not run yet";
+            overruled.map_or_else(|| waits.to_owned(), |why| format!("{waits}; {why}"))
         };
         (false, reasons::GANG_WAITING, message)
     };
@@ -242,6 +251,31 @@ pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_
         .filter(|gang| suspended.get(gang.name.as_str()) == Some(&true))
         .map(|gang| gang.name.clone())
         .collect()
+}
+
+/// Whether the Jobs of a gang that starts over stay suspended until it waits: some of its pods have ended, so that its PodGroup is one of before and is
+/// discarded first, or some have not gone, which kube-scheduler would count.
+pub(crate) fn awaits_group(
+    jobset: &JobSet,
+    children: &Children<'_>,
+    pods: &[GangPod],
+    draft: &Draft<'_>,
+    replicated_job: &str,
+) -> bool {
+    if jobset.spec.gang.is_none() || phase(jobset, draft, replicated_job).is_some() {
+        return false;
+    }
+    let gang = gang_name(jobset, replicated_job);
+    let ours = |job: &&&Job| {
+        label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang)
+    };
+    let mut active = children.active.iter().filter(ours);
+    let by_pod_group = active.any(|job| has_pod_group(job));
+    let ended = children.succeeded.iter().chain(&children.failed);
+    let has_begun =
+        |job: &&Job| succeeded(&[*job]) > 0 || count(pods, job, |pod| pod.succeeded || pod.bound) > 0;
+    let mut active = children.active.iter().filter(ours);
+    by_pod_group && (ended.filter(ours).next().is_some() || active.any(has_begun))
 }
 
 #[cfg(test)]

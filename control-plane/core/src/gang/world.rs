@@ -77,14 +77,16 @@ pub struct JobSetGangs {
 pub struct Gang {
     /// As in `status.gangs`.
     pub name: String,
-    /// Its PodGroup, where kube-scheduler starts it.
-    pub pod_group: Option<PodGroupRef>,
+    /// Name of its PodGroup, where kube-scheduler starts it. No other JobSet, restart attempt or minimum has the same.
+    pub pod_group: Option<String>,
     /// How long the minimum may take to be bound once it may.
     pub timeout: SignedDuration,
     /// When its Jobs were let to run.
     pub asked: Option<Timestamp>,
     /// Whether any of its Jobs has been made. One of which none has keeps its place in the queue, and has no state.
     pub is_created: bool,
+    /// Whether all its Jobs that have not ended are suspended.
+    pub is_stopped: bool,
     /// Its replicatedJobs, in the order of the spec.
     pub parts: Vec<Part>,
 }
@@ -99,13 +101,24 @@ pub enum Backend {
     PodGroup,
 }
 
-/// A PodGroup of `scheduling.k8s.io/v1alpha2`, in the JobSet's namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A PodGroup of `scheduling.k8s.io/v1alpha2` that should exist, in the JobSet's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroupRef {
-    /// Its name, which no other JobSet, restart attempt or minimum has.
+    /// Its name.
     pub name: String,
-    /// How many pods start together.
-    pub min_count: u32,
+    /// How its pods start.
+    pub policy: GroupPolicy,
+    /// Whether one that has this name and another policy is to be made anew. Else it is left as it is.
+    pub exact: bool,
+}
+
+/// How the pods of a PodGroup start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPolicy {
+    /// So many of them together. kube-scheduler counts those that have not ended.
+    Gang(u32),
+    /// Each by itself.
+    Basic,
 }
 
 /// One replicatedJob of a gang.
@@ -185,7 +198,7 @@ pub struct Decisions {
     pub waiting: usize,
 }
 
-/// What is to be done about the gangs of one JobSet. Writing the status and letting pods go may be done in any order: what may go does so by a
+/// What is to be done about the gangs of one JobSet. Once what is to be discarded is gone, all else may be done in any order: what may go does so by a
 /// status that is durable already.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
@@ -197,10 +210,12 @@ pub struct Decision {
     pub uid: String,
     /// What `status.gangs` should be, fenced by the resourceVersion that was decided on.
     pub write: Option<Write>,
-    /// Pods whose gate is to be removed, in this order.
-    pub ungate: Vec<PodRef>,
-    /// PodGroups that should exist by now. What exists is left as it is.
+    /// Pods whose gate is to be removed, in waves: kube-scheduler is to know of all pods of one before any of the next.
+    pub ungate: Vec<Vec<PodRef>>,
+    /// PodGroups that should exist by now.
     pub groups: Vec<PodGroupRef>,
+    /// PodGroups that must be gone before the status is written, as they are of before their gang was stopped.
+    pub discard: Vec<String>,
 }
 
 /// A new `status.gangs`.

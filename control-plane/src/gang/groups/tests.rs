@@ -1,5 +1,5 @@
 use lockstep_api::JobSet;
-use lockstep_core::gang::PodGroupRef;
+use lockstep_core::gang::{GroupPolicy, PodGroupRef};
 use serde_json::json;
 
 use super::{group, workload};
@@ -14,7 +14,8 @@ fn a_group_is_made_from_its_workload_and_goes_with_its_jobset() {
     .unwrap();
     let wanted = PodGroupRef {
         name: "js-w-0-5-abc".to_owned(),
-        min_count: 5,
+        policy: GroupPolicy::Gang(5),
+        exact: true,
     };
     let (workload, group) = (workload(&jobset, &wanted), group(&jobset, &wanted));
     for metadata in [&workload.metadata, &group.metadata] {
@@ -33,6 +34,8 @@ fn a_group_is_made_from_its_workload_and_goes_with_its_jobset() {
             "schedulingPolicy": {"gang": {"minCount": 5}},
         })
     );
+    let alone = super::policy(GroupPolicy::Basic);
+    assert_eq!(serde_json::to_value(alone).unwrap(), json!({"basic": {}}));
     assert_eq!(
         serde_json::to_value(&workload.spec).unwrap(),
         json!({

@@ -6,7 +6,7 @@ use lockstep_api::GangPhase;
 use proptest::prelude::*;
 
 use super::model::{Chance, Model, gang, part};
-use crate::gang::Word;
+use crate::gang::{GroupPolicy, Word};
 
 /// Random gangs on random nodes, with each gang feasible alone.
 fn random(seed: u64, pod_groups: bool, most_lost: usize) -> Model {
@@ -112,9 +112,6 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
             }
             (2, Some(name)) => {
                 let bound = model.pods_of(&name).into_iter().filter(|pod| pod.node.is_some());
-                // kube-scheduler waits for as many pods of a PodGroup as are its minimum: without one that has ended, what takes the place of
-                // another would be too few.
-                let bound = bound.filter(|pod| !pod.is_terminal() || !model.is_grouped(&pod.uid));
                 let uids = bound.map(|pod| pod.uid.clone()).collect();
                 if let Some(uid) = pick(uids, &mut model.chance) {
                     model.lose(&uid);
@@ -158,6 +155,87 @@ proptest! {
     }
 }
 
+/// kube-scheduler counts no pods that have ended: what takes the place of another then is not waited with for them.
+#[test]
+fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
+    let mut model = Model::new(&[8]);
+    model.run_time = 1000;
+    let parts = vec![part("a", 1, 3, 1), part("b", 1, 2, 1)];
+    model.create(gang("g", parts, &[]), 0, true);
+    model.run(6);
+    assert_eq!(model.bound("g"), 5);
+    let group = model.groups.values().next().unwrap().clone();
+    assert_eq!((model.groups.len(), group.policy), (1, GroupPolicy::Gang(5)));
+    // As long as all of them live, the group is left as it is.
+    let uid = |model: &Model, of: &str| {
+        let pods = model.pods_of("g").into_iter().filter(|pod| !pod.is_terminal());
+        pods.map(|pod| (pod.replicated_job.clone(), pod.uid.clone()))
+            .find(|(replicated_job, _)| replicated_job == of)
+            .unwrap()
+            .1
+    };
+    let one = uid(&model, "a");
+    model.lose(&one);
+    model.run(2);
+    assert_eq!(
+        (model.bound("g"), model.groups.values().next()),
+        (5, Some(&group))
+    );
+    // Another Job of the gang ends.
+    let last = uid(&model, "a");
+    model.end_now("b");
+    model.run(2);
+    assert_eq!(model.bound("g"), 3);
+    model.lose(&last);
+    model.run(3);
+    assert_eq!(model.bound("g"), 3, "{}", model.describe());
+    assert_eq!(model.groups.values().next().unwrap().policy, GroupPolicy::Basic);
+    assert_eq!(model.phase("g", "a"), Some(GangPhase::Scheduled));
+    // In the next attempt all start together again.
+    model.status_of("g").restarts = 1;
+    model.run(5);
+    assert_eq!(model.bound("g"), 5, "{}", model.describe());
+    let group = model.groups.values().next_back().unwrap();
+    assert_eq!((model.groups.len(), group.policy), (2, GroupPolicy::Gang(5)));
+}
+
+/// What is left of a gang that is resumed after some of its pods have ended starts together, with nothing of what was done lost.
+#[test]
+fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
+    let mut model = Model::new(&[8]);
+    model.run_time = 1000;
+    let parts = vec![part("a", 1, 3, 1), part("b", 1, 2, 1)];
+    model.create(gang("g", parts, &[]), 0, true);
+    model.run(6);
+    model.end_now("b");
+    model.run(3);
+    // One is lost meanwhile, so that the others may go one by one.
+    let lost = model
+        .pods_of("g")
+        .into_iter()
+        .find(|pod| !pod.is_terminal())
+        .unwrap();
+    model.lose(&lost.uid);
+    model.run(2);
+    assert_eq!(model.groups.values().next().unwrap().policy, GroupPolicy::Basic);
+    model.spec_of("g").suspend = Some(true);
+    model.run(3);
+    // There is room for two of three.
+    *model.nodes.get_mut("n0").unwrap() = 2;
+    model.spec_of("g").suspend = Some(false);
+    for _ in 0..20 {
+        model.step();
+        assert_eq!(model.bound("g"), 0, "{}", model.describe());
+    }
+    assert_eq!(model.phase("g", "a"), Some(GangPhase::Waiting));
+    assert_eq!(model.groups.values().next().unwrap().policy, GroupPolicy::Gang(3));
+    *model.nodes.get_mut("n0").unwrap() = 3;
+    model.run(3);
+    assert_eq!(model.bound("g"), 3, "{}", model.describe());
+    let succeeded = model.pods_of("g").iter().filter(|pod| pod.is_terminal()).count();
+    assert_eq!(succeeded, 2, "what was done is not done again");
+}
+
 /// What the Job controller has counted stays counted, whatever becomes of the pod: nobody waits in its PodGroup again.
 #[test]
 fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_anew() {
@@ -172,7 +250,7 @@ fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_a
     };
     let lost = pod_of(&model, "b").uid.clone();
     model.lose(&lost);
-    // The Job of `a` completes, that of `b` does not: it is made anew for the gates.
+    // The Job of `a` completes, that of `b` does not.
     model.run(8);
     for suspend in [true, false] {
         model.spec_of("g").suspend = Some(suspend);

@@ -244,12 +244,6 @@ impl Model {
             .count()
     }
 
-    /// Whether a pod is in a PodGroup.
-    pub(super) fn is_grouped(&self, uid: &str) -> bool {
-        let spec = self.pods[uid].spec.as_ref();
-        spec.is_some_and(|spec| spec.scheduling_group.is_some())
-    }
-
     pub(super) fn is_completed(&self, jobset: &str) -> bool {
         let status = self.clusters[jobset].jobset.status.as_ref();
         status.is_some_and(|status| status.is_true(conditions::COMPLETED))
@@ -298,12 +292,23 @@ impl Model {
     /// Carries decisions out, but for those that get lost.
     pub(super) fn act(&mut self, decisions: &Decisions) {
         for decision in &decisions.jobsets {
+            let mut discarded = true;
+            for name in &decision.discard {
+                discarded &= !self.chance.percent(self.loss);
+                if discarded {
+                    self.groups.remove(name);
+                }
+            }
+            if !discarded {
+                continue;
+            }
             for group in &decision.groups {
-                if self.serves_pod_groups && !self.chance.percent(self.loss) {
+                let is_to_be = group.exact || !self.groups.contains_key(&group.name);
+                if is_to_be && self.serves_pod_groups && !self.chance.percent(self.loss) {
                     self.groups.insert(group.name.clone(), group.clone());
                 }
             }
-            for pod in &decision.ungate {
+            for pod in decision.ungate.iter().flatten() {
                 if !self.chance.percent(self.loss) {
                     let spec = self.pods.get_mut(&pod.uid).unwrap().spec.as_mut().unwrap();
                     spec.scheduling_gates = None;
@@ -344,6 +349,15 @@ impl Model {
             let pod = Pod::of(pod).unwrap();
             pod.is_terminal() || pod.node.as_deref() != Some(name)
         });
+    }
+
+    /// The pods of a replicatedJob have done their work.
+    pub(super) fn end_now(&mut self, replicated_job: &str) {
+        for pod in self.pods.values_mut() {
+            if label(pod, labels::REPLICATED_JOB_NAME) == replicated_job {
+                pod.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
+            }
+        }
     }
 
     /// A pod is gone, as with its node.

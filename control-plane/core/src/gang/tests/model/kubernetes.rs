@@ -10,7 +10,7 @@ use lockstep_api::labels;
 
 use super::Model;
 use crate::gang::eligible::is_eligible;
-use crate::gang::{Pod, mutate};
+use crate::gang::{GroupPolicy, Pod, mutate};
 use crate::restart::indexes;
 
 impl Model {
@@ -169,14 +169,24 @@ impl Model {
             let Some(group) = self.groups.get(&name) else {
                 continue;
             };
-            let minimum = usize::try_from(group.min_count).unwrap();
+            let minimum = match group.policy {
+                GroupPolicy::Gang(minimum) => usize::try_from(minimum).unwrap(),
+                GroupPolicy::Basic => {
+                    waiting.iter().for_each(|uid| {
+                        self.bind(uid);
+                    });
+                    continue;
+                }
+            };
+            // Pods that have ended are not there for it.
             let bound = self.pods.values().filter(|pod| {
                 let spec = pod.spec.as_ref().unwrap();
                 let named = spec
                     .scheduling_group
                     .as_ref()
                     .and_then(|group| group.pod_group_name.as_ref());
-                named == Some(&name) && spec.node_name.is_some()
+                let is_terminal = Pod::of(pod).unwrap().is_terminal();
+                named == Some(&name) && spec.node_name.is_some() && !is_terminal
             });
             if bound.count() + waiting.len() < minimum {
                 continue;
