@@ -5,6 +5,8 @@
 #[path = "../jobset_api/control_plane.rs"]
 mod control_plane;
 mod crowd;
+mod ended;
+mod exclusive;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
 mod in_order;
@@ -14,13 +16,21 @@ mod ray;
 #[path = "../jobset_api/scene.rs"]
 mod scene;
 mod start;
+mod told;
 mod watcher;
 mod webhooks;
 
 use lockstep_integration::cluster::Spec;
 
 fn main() -> std::process::ExitCode {
-    let cases = [start::cases(), crowd::cases(), ray::cases()];
+    let cases = [
+        start::cases(),
+        ended::cases(),
+        exclusive::cases(),
+        told::cases(),
+        crowd::cases(),
+        ray::cases(),
+    ];
     let spec = Spec::api_server().with_controllers().with_scheduler();
     fixture::run(cases.into_iter().flatten().collect(), spec, &["--ray"])
 }

@@ -49,6 +49,8 @@ pub(crate) struct Set {
     pub(crate) repels: bool,
     /// Which replicatedJob depends on which, and until when: name, name, `Ready` or `Complete`.
     pub(crate) depends_on: Vec<(String, String, String)>,
+    /// Annotations of the JobSet.
+    pub(crate) annotations: BTreeMap<&'static str, &'static str>,
     /// More fields of the JobSet's spec.
     pub(crate) more: Value,
 }
@@ -74,6 +76,7 @@ impl Set {
             backoff_limit: 6,
             repels: false,
             depends_on: Vec::new(),
+            annotations: BTreeMap::new(),
             more: json!({}),
         }
     }
@@ -125,7 +128,7 @@ impl Set {
         json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
-            "metadata": {"name": self.name},
+            "metadata": {"name": self.name, "annotations": self.annotations},
             "spec": spec,
         })
     }

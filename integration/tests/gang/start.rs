@@ -12,6 +12,7 @@ use lockstep_api::{GangPhase, JobSet, JobSetStatus, conditions};
 use lockstep_integration::harness::{eventually, hollow};
 use serde_json::json;
 
+use crate::ended::until_replaced;
 use crate::fixture::{Case, case};
 use crate::pool::{Pool, Set, node, part};
 use crate::scene::{PATIENCE, Scene};
@@ -35,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_higher_priority_starts_first),
         case!(a_gang_starts_anew_after_a_suspension),
         case!(a_gang_starts_anew_after_a_recreation),
+        case!(an_in_place_gang_keeps_its_promise),
         case!(the_chart_allows_what_gangs_take alone),
         case!(a_leader_killed_at_any_moment_leaves_a_gang_that_starts alone),
     ]
@@ -248,8 +250,40 @@ fn depends_on(set: Set, second: &str, first: &str, status: &str) -> Set {
 
 async fn volcano_2944_stages_start_one_after_another_each_with_its_minimum(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 1).await?;
-    let set = Set::new("js", "Gates", [part("a", 4, 4, 1), part("b", 3, 3, 1)]).runs(Duration::from_secs(1));
+    let set = Set::new("js", "Gates", [part("a", 4, 3, 1), part("b", 3, 3, 1)]);
     pool.create(&depends_on(set, "b", "a", "Complete")).await?;
+    pool.until_bound("js", &["a-0", "a-1", "a-2", "a-3"]).await?;
+    let status = pool.until_phase("js", GangPhase::Scheduled).await?;
+    let stages: Vec<_> = status
+        .gangs
+        .iter()
+        .map(|gang| (gang.name.as_str(), gang.min_available))
+        .collect();
+    ensure!(stages == [("a", 3)], "the other is not waited for: {stages:?}");
+    pool.until_condition("js", conditions::MIN_AVAILABLE, "Scheduled")
+        .await?;
+    // The second stage waits for all of the first.
+    let pods = pool.pods("js").await?;
+    for place in ["a-0", "a-1", "a-2"] {
+        pool.succeed(&pods[place]).await?;
+    }
+    tokio::time::sleep(WHILE).await;
+    let waits = pool.pods("js").await?;
+    ensure!(
+        waits.len() == 4,
+        "{:?} before the first stage has ended",
+        waits.keys()
+    );
+    pool.succeed(&pods["a-3"]).await?;
+    pool.until_status("js", "the second stage is scheduled", |status| {
+        let stage = status.gang("b");
+        stage.is_some_and(|gang| gang.phase == GangPhase::Scheduled && gang.min_available == 3)
+    })
+    .await?;
+    let pods = pool.pods("js").await?;
+    for place in ["b-0", "b-1", "b-2"] {
+        pool.succeed(&pods[place]).await?;
+    }
     pool.until_condition("js", "Completed", "AllJobsCompleted")
         .await?;
     let status = pool.status("js").await?;
@@ -261,10 +295,36 @@ async fn volcano_2130_a_stage_that_waits_for_room_starts_when_the_one_before_it_
     scene: Scene,
 ) -> Result<()> {
     let pool = Pool::new(scene, 4, 1).await?;
-    let set =
-        Set::new("js", "PodGroup", [part("a", 4, 4, 1), part("b", 4, 4, 1)]).runs(Duration::from_secs(2));
+    let set = Set::new("js", "PodGroup", [part("a", 4, 4, 1), part("b", 4, 4, 1)]);
     // Ready is enough, and then there is no room for the second one until the first has ended.
     pool.create(&depends_on(set, "b", "a", "Ready")).await?;
+    let first = ["a-0", "a-1", "a-2", "a-3"];
+    pool.until_bound("js", &first).await?;
+    pool.until_pods("js", 8).await?;
+    let short = "needs 4 pods x 1 cpu, 0 fit: 4 short of cpu";
+    pool.until_status("js", "the second stage waits", |status| {
+        let phase = |name: &str| status.gang(name).map(|gang| gang.phase.clone());
+        let message = status.gang("b").and_then(|gang| gang.message.as_deref());
+        phase("a") == Some(GangPhase::Scheduled)
+            && phase("b") == Some(GangPhase::Waiting)
+            && message == Some(short)
+    })
+    .await?;
+    // Part of the first stage ends: not enough for the second.
+    let pods = pool.pods("js").await?;
+    for place in &first[..3] {
+        pool.succeed(&pods[*place]).await?;
+    }
+    tokio::time::sleep(WHILE).await;
+    let bound = pool.bound("js").await?;
+    ensure!(bound == first, "part of the second stage is bound: {bound:?}");
+    pool.succeed(&pods["a-3"]).await?;
+    let all = ["a-0", "a-1", "a-2", "a-3", "b-0", "b-1", "b-2", "b-3"];
+    pool.until_bound("js", &all).await?;
+    let pods = pool.pods("js").await?;
+    for place in &all[4..] {
+        pool.succeed(&pods[*place]).await?;
+    }
     pool.until_condition("js", "Completed", "AllJobsCompleted")
         .await?;
     Ok(())
@@ -325,17 +385,7 @@ async fn a_replaced_pod_of_a_scheduled_gang_starts_at_once(scene: Scene) -> Resu
         pool.until_phase("js", GangPhase::Scheduled).await?;
         let pods = pool.pods("js").await?;
         pool.delete_pod(&pods["w-2"]).await?;
-        eventually("another pod is bound in its place", PATIENCE, async || {
-            let now = pool.pods("js").await?;
-            let replaced = now.get("w-2").context("none yet")?;
-            ensure!(
-                replaced.metadata.uid != pods["w-2"].metadata.uid,
-                "still the same"
-            );
-            ensure!(node(replaced).is_some(), "not bound");
-            Ok(())
-        })
-        .await?;
+        until_replaced(&pool, "js", "w-2", &pods["w-2"]).await?;
         pool.delete("js").await?;
         eventually("it is gone", PATIENCE, async || {
             ensure!(
@@ -429,6 +479,55 @@ async fn a_gang_starts_anew_after_a_recreation(scene: Scene) -> Result<()> {
     Ok(())
 }
 
+/// Whose workers restart in place: what is recreated starts together again, and a pod that is lost is replaced at once.
+async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
+    let pool = Pool::new(scene, 4, 1).await?;
+    let mut set = Set::new("js", "Gates", [part("w", 4, 4, 1)]);
+    set.backoff_limit = 2_147_483_647;
+    let strategy = json!({"failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}});
+    pool.create(&set.with(strategy)).await?;
+    let all = ["w-0", "w-1", "w-2", "w-3"];
+    pool.until_bound("js", &all).await?;
+    pool.until_phase("js", GangPhase::Scheduled).await?;
+    let nodes: Api<Node> = Api::all(pool.scene.client());
+    let lacking = format!("{}-0", pool.scene.namespace.name);
+    let cordon = async |unschedulable: bool| {
+        let patch = json!({"spec": {"unschedulable": unschedulable}});
+        nodes
+            .patch(&lacking, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+    };
+    cordon(true).await?;
+    // As its coordinator asks for it, where no daemon restarts the worker in time.
+    let before = pool.status("js").await?.restarts;
+    let status = json!({"status": {"restarts": before + 1, "gangs": []}});
+    let jobsets = pool.scene.api::<JobSet>();
+    jobsets
+        .patch_status("js", &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    pool.until_status("js", "the next attempt waits", |status| {
+        let gang = status.gangs.first();
+        gang.is_some_and(|gang| {
+            gang.restart_attempt == before + 1
+                && gang.phase == GangPhase::Waiting
+                && gang
+                    .message
+                    .as_deref()
+                    .is_some_and(|message| message.contains("3 fit"))
+        })
+    })
+    .await?;
+    tokio::time::sleep(WHILE).await;
+    let bound = pool.bound("js").await?;
+    ensure!(bound.is_empty(), "a part of it is bound: {bound:?}");
+    cordon(false).await?;
+    pool.until_bound("js", &all).await?;
+    pool.until_phase("js", GangPhase::Scheduled).await?;
+    let pods = pool.pods("js").await?;
+    pool.delete_pod(&pods["w-1"]).await?;
+    until_replaced(&pool, "js", "w-1", &pods["w-1"]).await
+}
+
 async fn a_leader_killed_at_any_moment_leaves_a_gang_that_starts(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 2).await?;
     let control_plane = pool.scene.control_plane().clone();
@@ -468,6 +567,11 @@ async fn the_chart_allows_what_gangs_take(scene: Scene) -> Result<()> {
         pool.until_phase(&name, GangPhase::Scheduled).await?;
         pool.until_condition(&name, conditions::MIN_AVAILABLE, "Scheduled")
             .await?;
+        // Its PodGroup is made anew.
+        let pods = pool.pods(&name).await?;
+        pool.succeed(&pods["w-0"]).await?;
+        pool.delete_pod(&pods["w-1"]).await?;
+        until_replaced(&pool, &name, "w-1", &pods["w-1"]).await?;
         pool.delete(&name).await?;
         pool.until_pods(&name, 0).await?;
     }
