@@ -97,7 +97,11 @@ async fn a_typed_client_that_knows_only_upstreams_fields_loses_none_of_ours(scen
     let mut manifest = jobset(json!({
         "suspend": true,
         "executionPolicy": {"executionPolicyOrder": "InOrder", "replicatedJobsStatus": "Ready"},
-        "replicatedJobs": [replicated_job("a", 1), replicated_job("b", 1)],
+        "gang": {
+            "replicatedJobs": [{"name": "a", "minAvailable": 1}, {"name": "b", "minAvailable": 1}],
+            "scheduleTimeoutSeconds": 7, "backend": "Gates",
+        },
+        "replicatedJobs": [replicated_job("a", 1), replicated_job("b", 2)],
     }));
     manifest["metadata"]["annotations"] = json!({"lockstep.dev/restart-grace": "1s"});
     let created = scene.create(manifest).await?;
@@ -112,9 +116,10 @@ async fn a_typed_client_that_knows_only_upstreams_fields_loses_none_of_ours(scen
         .patch(json!({"spec": {"suspend": false, "replicatedJobs": jobs}}))
         .await?;
     ensure!(resumed.spec.execution_policy == created.spec.execution_policy);
+    ensure!(created.spec.gang.is_some() && resumed.spec.gang == created.spec.gang);
     ensure!(resumed.metadata.annotations == created.metadata.annotations);
     scene.pods_become("js-a-0", "Running").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
+    scene.until_jobs(&["js-a-0", "js-b-0", "js-b-1"], 0).await?;
 
     // Written back whole by such a client, the field would be lost: that is refused, not done in silence.
     eventually("the loss is refused", PATIENCE, async || {

@@ -11,6 +11,7 @@ mod failover;
 mod faults;
 mod fields;
 mod fixture;
+mod gangs;
 mod identity;
 mod in_place;
 mod invalid;
@@ -42,6 +43,7 @@ fn main() -> std::process::ExitCode {
         failover::cases(),
         faults::cases(),
         fields::cases(),
+        gangs::cases(),
         identity::cases(),
         lifecycle::cases(),
         neighbours::cases(),
