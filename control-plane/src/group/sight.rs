@@ -34,6 +34,7 @@ impl Sight {
             old_pod: gathered.old_pod.clone(),
             finished_stages: gathered.finished_stages.clone(),
             unwanted_jobs: gathered.unwanted_jobs.clone(),
+            waiting_jobs: gathered.waiting_jobs.clone(),
             heard_nodes: heard_nodes(&view, link),
             durable,
             policy: Policy {

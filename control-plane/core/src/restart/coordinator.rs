@@ -267,11 +267,12 @@ impl Coordinator {
 
     /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
     fn resume(&mut self, observed: &Observed, now: UnixNanos) {
-        let lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
+        let mut lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
             // Nobody can be told to wait at a generation that everybody begins with.
             self.raise();
         }
+        lives |= self.runs_before_its_gang(observed);
         self.state = if lives {
             State::Stopping {
                 deadline: now.plus_millis(observed.policy.timeout_ms),

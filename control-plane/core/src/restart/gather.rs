@@ -37,6 +37,8 @@ pub struct Gathered {
     pub finished_stages: BTreeSet<String>,
     /// Jobs that a replicatedJob without any would have.
     pub unwanted_jobs: BTreeSet<String>,
+    /// Jobs whose gang has yet to come together.
+    pub waiting_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal, with its node.
     pub pods: BTreeMap<String, Option<String>>,
     /// Limits and codes.
@@ -134,6 +136,7 @@ fn stage(
     }
     // Nobody works before the gang is whole: until then it is as if the Jobs had not been made.
     if !has_gang(jobset, replicated, recreations) {
+        gathered.waiting_jobs.extend(names);
         return;
     }
     let Some(spec) = replicated.template.spec.as_ref() else {

@@ -19,6 +19,8 @@ pub struct Observed {
     pub finished_stages: BTreeSet<String>,
     /// Jobs of replicatedJobs that have none on purpose: nobody has lost their workers.
     pub unwanted_jobs: BTreeSet<String>,
+    /// Jobs whose gang has yet to come together: no worker of theirs is expected.
+    pub waiting_jobs: BTreeSet<String>,
     /// The newest report of each incarnation, with the node that sent it. Only of pods that exist (live or terminal), belong to the current
     /// recreation and are bound to the node that reports them.
     pub reports: BTreeMap<Incarnation, Report>,

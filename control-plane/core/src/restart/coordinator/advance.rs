@@ -3,7 +3,7 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Identity, Observed, Output, PodFact, Reason, Rung, UnixNanos};
+use super::super::{Identity, Observed, Output, Phase, PodFact, Reason, Rung, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -125,9 +125,21 @@ impl Coordinator {
                 && slot.worker.pods.iter().any(may_run)
         };
         self.stages_are_there(observed, view)
+            && !self.runs_before_its_gang(observed)
             && !view.slots.values().any(unseen)
             && self.barrier(view).all(|(identity, slot)| {
                 slot.parked_at(self.generation) && !self.escalation.condemns(identity)
+            })
+    }
+
+    /// Whether a worker still runs, on its way out since the JobSet was suspended, whose gang has yet to come together again: it is not expected, but nobody
+    /// may start beside it.
+    pub(super) fn runs_before_its_gang(&self, observed: &Observed) -> bool {
+        !observed.waiting_jobs.is_empty()
+            && observed.reports.values().any(|report| {
+                matches!(report.phase, Phase::Starting | Phase::Running | Phase::Stopping)
+                    && report.generation < self.generation
+                    && observed.waiting_jobs.contains(&report.identity.job)
             })
     }
 

@@ -147,6 +147,7 @@ impl Coordinator {
         };
         let under_way = observed.durable.phase == DurablePhase::Stopping
             || view.slots.values().any(behind)
+            || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
             || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
         self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));

@@ -197,6 +197,33 @@ fn suspending_and_resuming_is_a_new_generation_that_is_not_counted() {
 }
 
 #[test]
+fn nobody_starts_beside_a_worker_whose_gang_has_yet_to_come_together_again() {
+    for changes_leader in [false, true] {
+        let mut world = World::running(2, 3);
+        world.observed.suspended = true;
+        world.step();
+        // Resumed at once. The second worker is of a gang of its own, which has lost its pods with the others.
+        world.observed.suspended = false;
+        world.lose_pod(0);
+        world.observed.workers.remove(&id(1));
+        world.observed.waiting_jobs.insert(id(1).job);
+        if changes_leader {
+            world.new_leader(2);
+        }
+        world.step();
+        let first = world.pod(0);
+        world.step();
+        let desired = world.desired.clone().unwrap();
+        assert!(!desired.release, "{changes_leader}: {desired:?}");
+
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.observed.reports[&first].phase, Phase::Running);
+        assert_eq!((world.recreations, world.observed.durable.counter), (0, 0));
+    }
+}
+
+#[test]
 fn two_live_pods_of_one_worker_release_neither() {
     let mut world = World::running(2, 3);
     world.fail(0);
