@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Durable, Identity, Incarnation, Observed, Policy, Report, Scope, Worker};
+use lockstep_core::restart::{
+    Durable, Identity, Impossible, Incarnation, Observed, Policy, Report, Scope, Worker,
+};
 
 use super::observe::View;
-use crate::hub::GroupLink;
+use crate::hub::{GroupLink, Unbelieved};
 
 /// How long reports are kept of pods that the API server does not show.
 const KEPT: Duration = Duration::from_secs(60);
@@ -28,7 +30,7 @@ impl Sight {
         link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
         let observed = Observed {
-            reports: reports(&view, link),
+            reports: reports(&view, &durable, link),
             workers: workers(&view, link),
             old_pods: gathered.old_pods,
             old_pod: gathered.old_pod.clone(),
@@ -55,18 +57,28 @@ impl Sight {
         let view = &self.view;
         let Some(news) = link.news() else {
             let observed = Arc::make_mut(&mut self.observed);
-            observed.reports = reports(view, link);
+            observed.reports = reports(view, &observed.durable, link);
             observed.workers = workers(view, link);
             observed.heard_nodes = heard_nodes(view, link);
             return;
         };
-        let mut news = news
-            .into_iter()
-            .filter(|said| view.believes(said, link))
-            .peekable();
-        if news.peek().is_some() {
-            Arc::make_mut(&mut self.observed).reports.extend(news);
+        let known = &self.observed;
+        let news = news.into_iter();
+        let (believed, mut lies): (Vec<_>, Vec<_>) =
+            news.partition(|said| view.believes(said, &known.durable, link));
+        // What a node has said before a lie about its own pod is out of date.
+        lies.retain(|(incarnation, lie)| {
+            let before = known.reports.get(incarnation);
+            before.is_some_and(|before| before.node == lie.node)
+        });
+        if believed.is_empty() && lies.is_empty() {
+            return;
         }
+        let reports = &mut Arc::make_mut(&mut self.observed).reports;
+        for (incarnation, _) in lies {
+            reports.remove(&incarnation);
+        }
+        reports.extend(believed);
     }
 
     /// The API server's part.
@@ -83,23 +95,53 @@ impl Sight {
 }
 
 impl View {
-    /// A node speaks for the pods that are bound to it, and for no others.
-    fn believes(&self, (incarnation, report): &(Incarnation, Report), link: &GroupLink) -> bool {
+    /// A node speaks for the pods that are bound to it, and for no others, and of nothing that cannot be.
+    fn believes(
+        &self,
+        (incarnation, report): &(Incarnation, Report),
+        durable: &Durable,
+        link: &GroupLink,
+    ) -> bool {
+        let pod = &incarnation.pod_uid;
         // The API server may show a pod, or where it is bound, later than its node does.
-        let Some(Some(bound)) = self.gathered.pods.get(&incarnation.pod_uid) else {
+        let Some(Some(bound)) = self.gathered.pods.get(pod) else {
             return false;
         };
-        let is_its_own = *bound == report.node;
-        if !is_its_own {
-            link.disown(incarnation, &report.node, bound);
-        }
-        is_its_own
+        let why = if *bound == report.node {
+            let Some(impossible) = durable.contradicts(report) else {
+                return true;
+            };
+            unbelieved(impossible, pod, report, durable)
+        } else {
+            Unbelieved::ForeignPod {
+                pod: pod.clone(),
+                bound: bound.clone(),
+            }
+        };
+        link.disown(incarnation, &report.node, &why);
+        false
     }
 }
 
-fn reports(view: &View, link: &GroupLink) -> BTreeMap<Incarnation, Report> {
+fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Durable) -> Unbelieved {
+    let pod = pod.to_owned();
+    match impossible {
+        Impossible::Generation => Unbelieved::ImpossibleGeneration {
+            pod,
+            generation: report.generation,
+            durable: durable.generation.max(durable.latest),
+        },
+        Impossible::Counter => Unbelieved::ImpossibleCounter {
+            pod,
+            counter: report.counter,
+            durable: durable.counter,
+        },
+    }
+}
+
+fn reports(view: &View, durable: &Durable, link: &GroupLink) -> BTreeMap<Incarnation, Report> {
     let all = link.reports().into_iter();
-    all.filter(|said| view.believes(said, link)).collect()
+    all.filter(|said| view.believes(said, durable, link)).collect()
 }
 
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {

@@ -1,5 +1,6 @@
 //! The task of one group: watch, decide, act.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -190,10 +191,16 @@ impl Task {
                 }
                 written = finished(&mut writing) => match written {
                     Some(Ok(jobset)) => {
-                        pause = RETRY.0;
                         self.context.stores.wrote_jobset(&jobset);
+                        writing = match write::has_changed(&known, &jobset) {
+                            true => {
+                                pause = RETRY.0;
+                                Writing::Idle
+                            }
+                            // It would be written again and again at once.
+                            false => retry(&"it is as it was before", &mut pause),
+                        };
                         known = Arc::new(jobset);
-                        writing = Writing::Idle;
                     }
                     Some(Err(WriteError::Conflict(jobset))) => {
                         known = Arc::from(jobset);
@@ -267,7 +274,7 @@ fn durable_of(jobset: &JobSet) -> Durable {
 }
 
 /// A pause before the next attempt, twice as long as the one before.
-fn retry(error: &WriteError, pause: &mut Duration) -> Writing {
+fn retry(error: &dyn Display, pause: &mut Duration) -> Writing {
     tracing::warn!(%error, ?pause, "status not written, will retry");
     let at = Instant::now() + *pause;
     *pause = (*pause * 2).min(RETRY.1);

@@ -94,6 +94,12 @@ pub(super) async fn write(
     }
 }
 
+/// Whether a write that went well has changed anything: where the status cannot hold what is to be written, it has not.
+#[must_use]
+pub(super) fn has_changed(before: &JobSet, after: &JobSet) -> bool {
+    before.status != after.status
+}
+
 /// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
 #[must_use]
 pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
@@ -130,9 +136,13 @@ pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) ->
 }
 
 fn begins_recreation(known: &JobSet, wanted: &Durable) -> bool {
-    let status = known.status.as_ref();
-    let durable = convert::durable_of(status);
-    wanted.phase == DurablePhase::Recreating && wanted.generation > durable.generation
+    let before = known
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    // As it is written.
+    let after = i64::try_from(wanted.generation.0).unwrap_or(i64::MAX);
+    wanted.phase == DurablePhase::Recreating && after > before.map_or(0, |before| before.generation.max(0))
 }
 
 /// Every field of the status, the absent ones as null: a merge patch leaves alone what it does not name.

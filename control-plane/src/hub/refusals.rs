@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
-const REASONS: [&str; 35] = [
+const REASONS: [&str; 37] = [
     "silent",
     "ended",
     "no_hello",
@@ -45,6 +45,8 @@ const REASONS: [&str; 35] = [
     "higher_epoch",
     "impossible_epoch",
     "foreign_pod",
+    "impossible_generation",
+    "impossible_counter",
     "too_many_connections",
     "plain_text",
     "certificate",

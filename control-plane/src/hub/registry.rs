@@ -23,7 +23,7 @@ use super::refusals::Refusals;
 use super::rivals::Rivals;
 use super::session::Outbox;
 use crate::metrics::Metrics;
-pub use link::GroupLink;
+pub use link::{GroupLink, Unbelieved};
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
 const WORKERS_PER_NODE: usize = 4096;
@@ -118,7 +118,7 @@ struct Kept {
     at: Instant,
     /// Whether the group's task has not seen it yet.
     news: bool,
-    /// Whether it was noted that its pod is another node's.
+    /// Whether it was noted that it is not believed.
     disowned: bool,
 }
 

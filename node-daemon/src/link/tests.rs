@@ -237,7 +237,7 @@ impl Daemon {
             epoch: 0,
             counter: 0,
             revision,
-            since: 0,
+            since: i64::try_from(revision).unwrap(),
             detail: String::new(),
             needs_host_kill: false,
             host_kill_before: 0,
@@ -356,11 +356,11 @@ async fn a_snapshot_replaces_what_was_missed() {
     let hello = stream.welcome().await;
     daemon.state("c", AgentPhase::Parked, 1000).await;
     // How much of the above came before the snapshot is a matter of luck; that the last comes last is not.
-    let mut last = hello.snapshot.first().map_or(0, |state| state.generation);
+    let mut last = hello.snapshot.first().map_or(0, |state| state.since_unix_nanos);
     while last != 1000 {
         let reports = stream.report().await;
-        assert!(reports[0].generation > last);
-        last = reports[0].generation;
+        assert!(reports[0].since_unix_nanos > last);
+        last = reports[0].since_unix_nanos;
     }
 }
 
@@ -379,7 +379,7 @@ async fn a_slow_hub_gets_the_latest_state_only() {
     let mut received = 0;
     loop {
         received += 1;
-        if stream.report().await[0].generation == LAST {
+        if stream.report().await[0].since_unix_nanos == i64::try_from(LAST).unwrap() {
             break;
         }
     }

@@ -58,11 +58,35 @@ struct Worker {
     /// When the last link went down.
     down_since: i64,
     last: Option<AgentState>,
-    /// The highest epoch that its agent can know of: what it knew when this daemon first heard of it, and what it was told since.
-    epoch: Option<u64>,
+    /// The highest that its agent can know of.
+    known: Option<Known>,
     lost: Option<(Exit, i64, &'static str)>,
     reported: Option<WorkerState>,
     told: Option<Target>,
+}
+
+/// What an agent can know of: what it knew when this daemon first heard of it, and what it was told since. More than that it has made up.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    epoch: u64,
+    generation: u64,
+    counter: u64,
+}
+
+impl Known {
+    fn of(state: &AgentState) -> Self {
+        Self {
+            epoch: state.epoch,
+            generation: state.generation,
+            counter: state.counter,
+        }
+    }
+
+    fn told(&mut self, target: &Target) {
+        self.epoch = self.epoch.max(target.epoch);
+        self.generation = self.generation.max(target.generation);
+        self.counter = self.counter.max(target.counter);
+    }
 }
 
 impl Worker {
@@ -74,7 +98,7 @@ impl Worker {
             link: None,
             down_since: 0,
             last: None,
-            epoch: None,
+            known: None,
             lost: None,
             reported: None,
             told: None,
@@ -349,10 +373,12 @@ impl Table {
             return;
         }
         current.spoke = true;
-        // From then on it learns of epochs here, and from nobody else.
-        let known = worker.epoch.get_or_insert(state.epoch);
-        *known = (*known).max(worker.told.as_ref().map_or(0, |told| told.epoch));
-        state.epoch = state.epoch.min(*known);
+        // From then on it is told here, and by nobody else.
+        let known = worker.known.get_or_insert(Known::of(&state));
+        if let Some(told) = &worker.told {
+            known.told(told);
+        }
+        state.epoch = state.epoch.min(known.epoch);
         if state.needs_host_kill {
             let unfenced = mutants::is(Mutant::KillUnfenced);
             effects.kills.push(HostKill {
@@ -446,10 +472,16 @@ impl Table {
         let target = plan::target(desired, &entry.pod.job, &worker.name, &incarnation);
         if worker.told.as_ref() != Some(&target) {
             effects.targets.push((id.clone(), link.id, target.clone()));
-            if let Some(known) = &mut worker.epoch {
-                *known = (*known).max(target.epoch);
+            let mut believed = false;
+            if let (Some(known), Some(last)) = (&mut worker.known, &worker.last) {
+                let before = known.generation;
+                known.told(&target);
+                believed = before < last.generation && before < known.generation;
             }
             worker.told = Some(target);
+            if believed {
+                self.refresh(id, effects);
+            }
         }
     }
 
@@ -462,6 +494,15 @@ impl Table {
             return;
         };
         let last = worker.last.as_ref();
+        let known = worker.known;
+        let generation = |last: &AgentState| {
+            let highest = known.map_or(last.generation, |known| known.generation);
+            last.generation.min(highest)
+        };
+        let counter = |last: &AgentState| {
+            let highest = known.map_or(last.counter, |known| known.counter);
+            last.counter.min(highest)
+        };
         let desired_epoch = self
             .groups
             .get(&entry.pod.group)
@@ -478,9 +519,9 @@ impl Table {
             namespace: entry.pod.namespace.clone(),
             pod_name: entry.pod.name.clone(),
             phase,
-            generation: last.map_or(0, |last| last.generation),
+            generation: last.map_or(0, generation),
             epoch: last.map_or(0, |last| last.epoch).max(desired_epoch),
-            counter: last.map_or(0, |last| last.counter),
+            counter: last.map_or(0, counter),
             revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),
             since,
             detail,

@@ -8,10 +8,13 @@ use std::fmt;
 pub struct Generation(pub u64);
 
 impl Generation {
+    /// The highest one that a status can hold.
+    pub const LAST: Self = Self(u64::MAX >> 1);
+
     /// The generation after this one.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
+        Self(self.0.saturating_add(1)).min(Self::LAST)
     }
 }
 

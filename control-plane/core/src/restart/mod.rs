@@ -26,6 +26,7 @@
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
 mod blocked;
+mod claims;
 mod coordinator;
 mod gather;
 mod ids;
@@ -36,6 +37,7 @@ mod rung;
 mod view;
 
 pub use blocked::{Blockage, Blocked, BlockedReason};
+pub use claims::Impossible;
 pub use coordinator::{ALONE_AT_ONCE, Coordinator, Effect, Fate, Preview, Unmoved};
 pub use gather::{Gathered, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
 pub(crate) use gather::{has_condition, indexes};

@@ -155,6 +155,36 @@ fn a_node_is_believed_about_its_own_pods_alone() {
 }
 
 #[test]
+fn a_node_that_makes_up_a_generation_moves_nobody() {
+    let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    let link = registry.claim("u");
+    let session = connect(&registry, "n1");
+    let mut sight = look(&link, &bound);
+    let mut says = |generation: u64, counter: u64| {
+        let state = pb::WorkerState {
+            generation,
+            counter,
+            ..worker("p1", pb::Phase::Parked, 9)
+        };
+        registry.report("n1", session, vec![state]);
+        // Whether only the news is read or everything anew.
+        sight.listen(&link);
+        let mut reports = sight.observed().reports.values();
+        let heard = reports.next().map(|report| report.generation.0);
+        assert_eq!(look(&link, &bound).observed().reports, sight.observed().reports);
+        heard
+    };
+    assert_eq!(says(3, 3), Some(3), "a former leader may have got so far");
+    assert_eq!(says(u64::MAX, 3), None, "nor is it as it was before");
+    assert_eq!(says(4, u64::MAX), None);
+    assert_eq!(says(4, 4), Some(4));
+    let lies = ["impossible_generation", "impossible_counter"].map(|reason| refusals.count(reason));
+    assert_eq!(lies, [1, 1]);
+}
+
+#[test]
 fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");

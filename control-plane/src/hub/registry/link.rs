@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lockstep_core::restart::{Epoch, Incarnation, Report};
+use lockstep_core::restart::{Epoch, Generation, Incarnation, Report};
 use lockstep_proto::NODE_PROTOCOL_ALONE;
 
 use thiserror::Error;
@@ -24,16 +24,49 @@ pub struct GroupLink {
 
 /// Why a report is not believed.
 #[derive(Debug, Error)]
-#[error("the node reports on pod {pod}, which is bound to node {bound}")]
-struct ForeignPod {
-    pod: String,
-    bound: String,
+pub enum Unbelieved {
+    /// Its pod is another node's.
+    #[error("the node reports on pod {pod}, which is bound to node {bound}")]
+    ForeignPod {
+        /// UID of the pod.
+        pod: String,
+        /// Where it is.
+        bound: String,
+    },
+    /// No leader has given this generation.
+    #[error(
+        "the node speaks of the generation {generation} of pod {pod}, which cannot be where {durable} is durable"
+    )]
+    ImpossibleGeneration {
+        /// UID of the pod.
+        pod: String,
+        /// What it says.
+        generation: Generation,
+        /// What the status says.
+        durable: Generation,
+    },
+    /// So many restarts cannot have been counted.
+    #[error(
+        "the node speaks of {counter} counted restarts to pod {pod}, which cannot be where {durable} are durable"
+    )]
+    ImpossibleCounter {
+        /// UID of the pod.
+        pod: String,
+        /// What it says.
+        counter: u32,
+        /// What the status says.
+        durable: u32,
+    },
 }
 
-impl ForeignPod {
+impl Unbelieved {
     /// Its name in metrics.
     fn reason(&self) -> &'static str {
-        "foreign_pod"
+        match self {
+            Self::ForeignPod { .. } => "foreign_pod",
+            Self::ImpossibleGeneration { .. } => "impossible_generation",
+            Self::ImpossibleCounter { .. } => "impossible_counter",
+        }
     }
 }
 
@@ -70,18 +103,14 @@ impl GroupLink {
         Some(news.map(|(key, kept)| kept.take(key)).collect())
     }
 
-    /// A node has reported on a pod that is bound to another one. It is noted once for each report, and changes nothing.
-    pub fn disown(&self, incarnation: &Incarnation, node: &str, bound: &str) {
+    /// A node has reported what cannot be believed. It is noted once for each report, and changes nothing.
+    pub fn disown(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
         let key = (node.to_owned(), incarnation.clone());
         let Some(mut inner) = self.own() else { return };
         let disowned = inner.reports.get_mut(&key).map(|kept| &mut kept.disowned);
         if disowned.is_some_and(|disowned| !std::mem::replace(disowned, true)) {
             drop(inner);
-            let error = ForeignPod {
-                pod: incarnation.pod_uid.clone(),
-                bound: bound.to_owned(),
-            };
-            self.registry.refusals.note(node, error.reason(), &error);
+            self.registry.refusals.note(node, why.reason(), why);
         }
     }
 

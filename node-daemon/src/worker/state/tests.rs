@@ -268,6 +268,25 @@ fn exits_of_other_containers_are_not_ours() {
 }
 
 #[test]
+fn an_agent_has_no_generation_that_it_was_not_told() {
+    let counts = |table: &Table| {
+        let state = table.snapshot().remove(0);
+        (state.generation, state.counter)
+    };
+    // Of before this daemon: it may know more than anybody else.
+    let mut table = with_worker(agent(AgentPhase::Running, 7, 1));
+    assert_eq!(counts(&table), (7, 7));
+    table.apply(state("c", 1, agent(AgentPhase::Parked, u64::MAX, 2)), 0);
+    assert_eq!(counts(&table), (7, 7));
+    table.apply(state("c", 1, agent(AgentPhase::Parked, 9, 3)), 0);
+    assert_eq!(counts(&table), (7, 7));
+    // Should that be true after all, it is once this daemon has heard of it too.
+    let effects = table.apply(Input::Desired(vec![desired(9, 9, false)]), 0);
+    assert_eq!(effects.reports.len(), 1);
+    assert_eq!(counts(&table), (9, 9));
+}
+
+#[test]
 fn the_host_kills_where_the_agent_may_not() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stuck = AgentState {

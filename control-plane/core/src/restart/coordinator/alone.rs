@@ -217,6 +217,8 @@ impl Coordinator {
 
     /// The group has this generation, and every worker with it.
     pub(super) fn adopt_generation(&mut self, generation: Generation) {
+        // What could not be written could never be released.
+        let generation = generation.min(Generation::LAST);
         self.generation = generation;
         self.apart.absorb(generation);
     }

@@ -8,6 +8,9 @@ use super::super::{Cause, Durable, DurablePhase, Generation, Observed, Phase, Re
 use super::alone::Apart;
 use super::{Coordinator, State};
 
+/// The highest counter that a status can hold.
+const MOST_COUNTED: u32 = u32::MAX >> 1;
+
 impl Coordinator {
     /// Somebody else has written: the reconciler, which recreates Jobs on its own account when one has failed, or a former leader with its last
     /// breath. What is durable is followed.
@@ -68,7 +71,8 @@ impl Coordinator {
         let Some(highest) = observed.reports.values().map(|report| report.generation).max() else {
             return;
         };
-        if highest <= self.generation.max(self.apart.latest) {
+        let known = self.generation.max(self.apart.latest);
+        if highest.min(Generation::LAST) <= known {
             return;
         }
         let counter = observed
@@ -77,7 +81,10 @@ impl Coordinator {
             .map(|report| report.counter)
             .max()
             .unwrap_or_default();
-        self.counter = self.counter.max(counter);
+        // Each counted restart has a generation of its own.
+        let ahead = u32::try_from(highest.0.saturating_sub(known.0)).unwrap_or(u32::MAX);
+        let counted = self.counter.saturating_add(ahead).min(MOST_COUNTED);
+        self.counter = self.counter.max(counter.min(counted));
         self.adopt_generation(highest);
         self.timeline = None;
         self.cause.get_or_insert(Cause {

@@ -255,3 +255,21 @@ fn jobs_that_are_made_anew_at_the_number_of_a_suspension_are_counted() {
     let durable = &world.observed.durable;
     assert_eq!((durable.generation, durable.counter), (Generation(1), 1));
 }
+
+#[test]
+fn whatever_generation_is_reported_can_become_durable_and_counts_no_more_restarts_than_it_is_ahead() {
+    let mut world = World::running(2, 3);
+    let (incarnation, mut report) = world.current(0);
+    (report.generation, report.counter) = (Generation(u64::MAX), u32::MAX);
+    world.observed.reports.insert(incarnation, report);
+    let wanted = world.step().status.unwrap();
+    assert_eq!(wanted.generation, Generation::LAST);
+    assert!(i32::try_from(wanted.counter).is_ok(), "{}", wanted.counter);
+
+    let mut world = World::running(2, 3);
+    let (incarnation, mut report) = world.current(0);
+    (report.generation, report.counter) = (Generation(2), u32::MAX);
+    world.observed.reports.insert(incarnation, report);
+    let wanted = world.step().status.unwrap();
+    assert_eq!((wanted.generation, wanted.counter), (Generation(2), 2));
+}

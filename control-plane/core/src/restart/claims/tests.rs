@@ -1,0 +1,53 @@
+use super::*;
+use crate::restart::{Heartbeat, Identity, Phase, UnixNanos};
+
+fn said(generation: u64, counter: u32) -> Option<Impossible> {
+    let durable = Durable {
+        generation: Generation(10),
+        latest: Generation(12),
+        counter: 4,
+        ..Durable::default()
+    };
+    durable.contradicts(&Report {
+        identity: Identity {
+            job: "js-w-0".to_owned(),
+            index: 0,
+            container: "worker".to_owned(),
+        },
+        node: "node".to_owned(),
+        pod_name: "pod".to_owned(),
+        phase: Phase::Running,
+        generation: Generation(generation),
+        counter,
+        since: UnixNanos(0),
+        heartbeat: Heartbeat::Well,
+    })
+}
+
+#[test]
+fn leaders_that_could_not_write_and_restored_statuses_are_believed() {
+    for (generation, counter) in [
+        (0, 0),
+        (12, 4),
+        // Nobody follows it: somebody may have reset the counter in the status.
+        (12, u32::MAX),
+        (13, 5),
+        (14, 4),
+        // The status of a month ago.
+        (2_000_000, 1_900_000),
+        (12 + FARTHEST, 5),
+    ] {
+        assert_eq!(said(generation, counter), None, "{generation}, {counter}");
+    }
+}
+
+#[test]
+fn what_no_leader_can_have_given_is_not() {
+    for generation in [13 + FARTHEST, Generation::LAST.0 + 1, u64::MAX] {
+        assert_eq!(said(generation, 5), Some(Impossible::Generation), "{generation}");
+    }
+    for (generation, counter) in [(13, 2_000), (13, u32::MAX), (1_000, 3_000)] {
+        let impossible = Some(Impossible::Counter);
+        assert_eq!(said(generation, counter), impossible, "{generation}, {counter}");
+    }
+}
