@@ -9,6 +9,7 @@ use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::node_message::Kind as ToHub;
 use lockstep_proto::{NODE_PROTOCOL, NODE_PROTOCOL_CREDENTIALS};
+use prost::Message as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,11 +21,16 @@ use super::{Hub, connect, convert};
 use crate::health::Ways;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
+use crate::worker::types::WorkerState;
 
 /// Time for the Welcome, and for the hub's last words.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
+/// States in a Hello, in bytes: a hub takes messages of 4 MiB.
+const MAX_HELLO: usize = 3 << 20;
+/// What a state takes in a message beside its own bytes, at most.
+const FRAME: usize = 8;
 /// After a Drain, wait at most this long before going: many nodes are told at once.
 const DRAIN_SPREAD_MS: u64 = 1000;
 /// Largest message from the hub: the groups of one node.
@@ -110,10 +116,8 @@ pub async fn run(
     let token = connect::token(hub).await?;
     let request = connect::request(&token, ReceiverStream::new(messages))?;
     let mut health = workers.health().watch();
-    if outgoing
-        .try_send(hello(hub, workers, &mut health).await?)
-        .is_err()
-    {
+    let (hello, rest) = hello(hub, workers, &mut health).await?;
+    if outgoing.try_send(hello).is_err() {
         return Err(SessionError::NotWelcomed);
     }
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
@@ -143,7 +147,7 @@ pub async fn run(
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
     }
-    exchange(incoming, outgoing, (workers, health), credentials).await
+    exchange(incoming, outgoing, (workers, health), credentials, rest).await
 }
 
 async fn exchange(
@@ -151,8 +155,12 @@ async fn exchange(
     outgoing: Outgoing,
     (workers, mut health): (&Handle, watch::Receiver<Ways>),
     mut renewal: Option<Renewal<'_>>,
+    rest: Vec<wire::WorkerState>,
 ) -> Result<End, SessionError> {
-    let mut urgent = Urgent::default();
+    let mut urgent = Urgent {
+        rest,
+        ..Urgent::default()
+    };
     let mut drained: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -200,6 +208,8 @@ async fn exchange(
 struct Urgent {
     pong: Option<u64>,
     token: Option<wire::Credentials>,
+    /// What the Hello had no room for.
+    rest: Vec<wire::WorkerState>,
 }
 
 impl Urgent {
@@ -207,7 +217,21 @@ impl Urgent {
         if let Some(nonce) = self.pong.take() {
             return Some(ToHub::Pong(wire::Pong { nonce }));
         }
-        self.token.take().map(ToHub::Credentials)
+        if let Some(token) = self.token.take() {
+            return Some(ToHub::Credentials(token));
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        let workers = self.rest.drain(..self.rest.len().min(BATCH)).collect();
+        Some(ToHub::Report(wire::Report {
+            workers,
+            health: None,
+        }))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pong.is_none() && self.token.is_none() && self.rest.is_empty()
     }
 }
 
@@ -218,7 +242,7 @@ async fn next(
     health: &mut watch::Receiver<Ways>,
     urgent: &mut Urgent,
 ) -> Result<(), mpsc::error::SendError<()>> {
-    if urgent.pong.is_none() && urgent.token.is_none() {
+    if urgent.is_empty() {
         tokio::select! {
             () = workers.outbox().filled() => {}
             () = differs(health) => {}
@@ -276,20 +300,40 @@ async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, Sessio
     Ok(End::Closed)
 }
 
+/// The Hello, and what it has no room for.
 async fn hello(
     hub: &Hub,
     workers: &Handle,
     health: &mut watch::Receiver<Ways>,
-) -> Result<wire::NodeMessage, SessionError> {
-    let snapshot = workers.snapshot().await?;
-    Ok(node_message(ToHub::Hello(wire::Hello {
+) -> Result<(wire::NodeMessage, Vec<wire::WorkerState>), SessionError> {
+    let (snapshot, rest) = fitting(workers.snapshot().await?);
+    let hello = wire::Hello {
         protocol_min: *NODE_PROTOCOL.start(),
         protocol_max: *NODE_PROTOCOL.end(),
         daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         boot_id: hub.boot_id.clone(),
-        snapshot: snapshot.into_iter().map(convert::worker_state).collect(),
+        snapshot,
         health: Some(convert::health(&health.borrow_and_update())),
-    })))
+    };
+    Ok((node_message(ToHub::Hello(hello)), rest))
+}
+
+/// As many states as fit into a Hello, and the others. Who lives goes before who has ended. Texts for people are left out: they were told before.
+fn fitting(workers: Vec<WorkerState>) -> (Vec<wire::WorkerState>, Vec<wire::WorkerState>) {
+    let mut states: Vec<_> = workers.into_iter().map(convert::worker_state).collect();
+    for state in &mut states {
+        state.detail.clear();
+    }
+    states.sort_by_key(|state| matches!(state.phase(), wire::Phase::Lost | wire::Phase::Done));
+    let mut room = MAX_HELLO;
+    let fits = states.iter().take_while(|state| {
+        let left = room.checked_sub(state.encoded_len() + FRAME);
+        room = left.unwrap_or(0);
+        left.is_some()
+    });
+    let fits = fits.count();
+    let rest = states.split_off(fits);
+    (states, rest)
 }
 
 fn node_message(kind: ToHub) -> wire::NodeMessage {

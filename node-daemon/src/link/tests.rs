@@ -231,20 +231,24 @@ impl Daemon {
     }
 
     async fn state(&self, container: &str, phase: AgentPhase, revision: u64) {
-        let state = AgentState {
-            phase,
-            generation: revision,
-            epoch: 0,
-            counter: 0,
-            revision,
-            since: i64::try_from(revision).unwrap(),
-            detail: String::new(),
-            needs_host_kill: false,
-            host_kill_before: 0,
-            heartbeat: Heartbeat::Well,
-        };
+        let state = agent_state(phase, revision);
         let input = Input::State(container.into(), LinkId(1), state);
         self.workers.tell(input).await.unwrap();
+    }
+}
+
+fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
+    AgentState {
+        phase,
+        generation: 1,
+        epoch: 0,
+        counter: 0,
+        revision,
+        since: i64::try_from(revision).unwrap(),
+        detail: String::new(),
+        needs_host_kill: false,
+        host_kill_before: 0,
+        heartbeat: Heartbeat::Well,
     }
 }
 
@@ -361,6 +365,37 @@ async fn a_snapshot_replaces_what_was_missed() {
         let reports = stream.report().await;
         assert!(reports[0].since_unix_nanos > last);
         last = reports[0].since_unix_nanos;
+    }
+}
+
+/// The hub takes messages of 4 MiB, as this one does.
+#[tokio::test]
+async fn a_node_of_many_workers_with_long_stories_is_welcome() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    let mut first = hub.stream().await;
+    first.welcome().await;
+    // Ids are short here and long in a cluster: so many are as large as some thousands there.
+    const WORKERS: usize = 30_000;
+    for number in 0..WORKERS {
+        let container = format!("container-{number:060}");
+        daemon.register(&container).await;
+        let state = AgentState {
+            detail: "x".repeat(1024),
+            ..agent_state(AgentPhase::Running, 1)
+        };
+        let input = Input::State(container.as_str().into(), LinkId(1), state);
+        daemon.workers.tell(input).await.unwrap();
+    }
+    drop(first);
+    let mut stream = hub.stream().await;
+    let hello = stream.welcome().await;
+    let id = |state: &wire::WorkerState| state.incarnation.clone().unwrap().container_id;
+    let mut told: std::collections::BTreeSet<String> = hello.snapshot.iter().map(id).collect();
+    assert!(told.len() < WORKERS && !told.is_empty(), "{}", told.len());
+    while told.len() < WORKERS {
+        told.extend(stream.report().await.iter().map(id));
     }
 }
 
