@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{
-    Durable, Identity, Impossible, Incarnation, Observed, Policy, Report, Scope, Worker,
+    Durable, Identity, Impossible, Incarnation, Observed, Placed, Policy, Report, Scope, Worker,
 };
 
 use super::observe::View;
@@ -104,19 +104,31 @@ impl View {
     ) -> bool {
         let pod = &incarnation.pod_uid;
         // The API server may show a pod, or where it is bound, later than its node does.
-        let Some(Some(bound)) = self.gathered.pods.get(pod) else {
+        let Some(Placed {
+            node: Some(bound),
+            place: Some((job, index)),
+        }) = self.gathered.pods.get(pod)
+        else {
             return false;
         };
-        let why = if *bound == report.node {
-            let Some(impossible) = durable.contradicts(report) else {
-                return true;
-            };
-            unbelieved(impossible, pod, report, durable)
-        } else {
+        let Identity {
+            job: said, index: at, ..
+        } = &report.identity;
+        let why = if *bound != report.node {
             Unbelieved::ForeignPod {
                 pod: pod.clone(),
                 bound: bound.clone(),
             }
+        } else if (said, at) != (job, index) {
+            Unbelieved::OtherWorker {
+                pod: pod.clone(),
+                worker: report.identity.clone(),
+            }
+        } else {
+            let Some(impossible) = durable.contradicts(report) else {
+                return true;
+            };
+            unbelieved(impossible, pod, report, durable)
         };
         link.disown(incarnation, &report.node, &why);
         false

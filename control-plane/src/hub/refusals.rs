@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
-const REASONS: [&str; 37] = [
+const REASONS: [&str; 38] = [
     "silent",
     "ended",
     "no_hello",
@@ -45,6 +45,7 @@ const REASONS: [&str; 37] = [
     "higher_epoch",
     "impossible_epoch",
     "foreign_pod",
+    "other_worker",
     "impossible_generation",
     "impossible_counter",
     "too_many_connections",

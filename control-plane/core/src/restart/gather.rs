@@ -39,10 +39,19 @@ pub struct Gathered {
     pub unwanted_jobs: BTreeSet<String>,
     /// Jobs whose gang has yet to come together.
     pub waiting_jobs: BTreeSet<String>,
-    /// Every pod of the current recreation, live or terminal, with its node.
-    pub pods: BTreeMap<String, Option<String>>,
+    /// Every pod of the current recreation, live or terminal.
+    pub pods: BTreeMap<String, Placed>,
     /// Limits and codes.
     pub policy: Policy,
+}
+
+/// Where a pod is, and whose it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// The node that it is bound to.
+    pub node: Option<String>,
+    /// Its Job and completion index.
+    pub place: Option<(String, u32)>,
 }
 
 /// Joins a JobSet with its Jobs and pods. `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
@@ -257,7 +266,11 @@ fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
         }
         return;
     }
-    gathered.pods.insert(pod.uid.clone(), pod.node.clone());
+    let placed = Placed {
+        node: pod.node.clone(),
+        place: pod.job.clone().zip(pod.index),
+    };
+    gathered.pods.insert(pod.uid.clone(), placed);
     if attempt > recreations {
         // Its Jobs were made anew, and this leader is still to read that, and which generation they are for.
         return;

@@ -39,7 +39,7 @@ mod view;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use claims::Impossible;
 pub use coordinator::{ALONE_AT_ONCE, Coordinator, Effect, Fate, Preview, Unmoved};
-pub use gather::{Gathered, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
+pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
 pub(crate) use gather::{has_condition, indexes};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{

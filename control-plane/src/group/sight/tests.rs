@@ -1,7 +1,7 @@
 //! Who is believed about which pod.
 
 use futures::FutureExt as _;
-use lockstep_core::restart::{Epoch, Gathered, Phase};
+use lockstep_core::restart::{Epoch, Gathered, Phase, Placed};
 use lockstep_proto::node::v1 as pb;
 use serde_json::json;
 
@@ -14,7 +14,13 @@ fn view(bound: &[(&str, Option<&str>)]) -> View {
         gathered: Gathered {
             pods: bound
                 .iter()
-                .map(|(pod, node)| ((*pod).to_owned(), node.map(str::to_owned)))
+                .map(|(pod, node)| {
+                    let placed = Placed {
+                        node: node.map(str::to_owned),
+                        place: Some(("js-w-0".to_owned(), 0)),
+                    };
+                    ((*pod).to_owned(), placed)
+                })
                 .collect(),
             ..Gathered::default()
         },
@@ -152,6 +158,36 @@ fn a_node_is_believed_about_its_own_pods_alone() {
     says("n1", "p2", pb::Phase::Lost);
     sight.listen(&link);
     assert_eq!((lies(), sight.observed().reports.len()), (3, 1));
+}
+
+#[test]
+fn a_node_does_not_speak_for_another_worker_by_its_own_pod() {
+    let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    let link = registry.claim("u");
+    let session = connect(&registry, "n1");
+    let mut sight = look(&link, &bound);
+    let mut says = |job: &str, completion_index: u32| {
+        let state = pb::WorkerState {
+            job: job.into(),
+            completion_index,
+            ..worker("p1", pb::Phase::Done, 9)
+        };
+        registry.report("n1", session, vec![state]);
+        sight.listen(&link);
+        assert_eq!(look(&link, &bound).observed().reports, sight.observed().reports);
+        sight.observed().reports.len()
+    };
+    assert_eq!(
+        [says("js-w-0", 0), says("js-w-0", 1), says("js-v-0", 0)],
+        [1, 0, 0]
+    );
+    assert_eq!(
+        (refusals.count("other_worker"), refusals.count("foreign_pod")),
+        (2, 0)
+    );
+    assert_eq!(says("js-w-0", 0), 1);
 }
 
 #[test]

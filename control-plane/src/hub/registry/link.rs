@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use lockstep_core::restart::{Epoch, Generation, Incarnation, Report};
+use lockstep_core::restart::{Epoch, Generation, Identity, Incarnation, Report};
 use lockstep_proto::NODE_PROTOCOL_ALONE;
 
 use thiserror::Error;
@@ -32,6 +32,14 @@ pub enum Unbelieved {
         pod: String,
         /// Where it is.
         bound: String,
+    },
+    /// Its pod is another worker's.
+    #[error("the node reports on the worker {worker} by pod {pod}, which is not that worker's")]
+    OtherWorker {
+        /// UID of the pod.
+        pod: String,
+        /// What it says.
+        worker: Identity,
     },
     /// No leader has given this generation.
     #[error(
@@ -64,6 +72,7 @@ impl Unbelieved {
     fn reason(&self) -> &'static str {
         match self {
             Self::ForeignPod { .. } => "foreign_pod",
+            Self::OtherWorker { .. } => "other_worker",
             Self::ImpossibleGeneration { .. } => "impossible_generation",
             Self::ImpossibleCounter { .. } => "impossible_counter",
         }
