@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use lockstep_api::{annotations, labels};
 
-use crate::observed::AgentPod;
+use crate::observed::{AgentPod, controller_of};
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ pub struct PodSummary {
     pub recreation: Option<i32>,
     /// Name of its Job.
     pub job: Option<String>,
-    /// UID of its Job.
+    /// UID of its Job, which controls it: a pod that only bears the labels of one has none.
     pub job_uid: Option<String>,
     /// Its completion index.
     pub index: Option<u32>,
@@ -53,7 +53,11 @@ impl PodSummary {
             jobset_uid: label(labels, labels::JOBSET_UID).map(str::to_owned),
             recreation: label(labels, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok()),
             job: label(labels, labels::BATCH_JOB_NAME).map(str::to_owned),
-            job_uid: label(labels, labels::BATCH_CONTROLLER_UID).map(str::to_owned),
+            job_uid: controller_of(&pod.metadata)
+                .filter(|owner| {
+                    owner.kind == "Job" && label(labels, labels::BATCH_JOB_NAME) == Some(owner.name.as_str())
+                })
+                .map(|owner| owner.uid.clone()),
             index: label(labels, labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse().ok()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             running: phase == Some("Running"),

@@ -37,10 +37,15 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
     let pods: Vec<Arc<WatchedPod>> = stores
         .pods_of(&key)
         .into_iter()
-        .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
+        .filter(|pod| is_of(&pod.summary, uid))
         .collect();
     let pods: Vec<&PodSummary> = pods.iter().map(|pod| &pod.summary).collect();
     view_of(jobset, &jobs, &pods, durable)
+}
+
+/// Whether a pod is of this JobSet, by its Job: labels alone make none.
+pub(super) fn is_of(pod: &PodSummary, uid: &str) -> bool {
+    pod.jobset_uid.as_deref() == Some(uid) && pod.job_uid.is_some()
 }
 
 /// The same of Jobs and pods that are known to be the JobSet's.

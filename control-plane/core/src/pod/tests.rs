@@ -1,6 +1,6 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::*;
 
@@ -31,7 +31,6 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         (labels::JOBSET_UID, "js"),
         (labels::RESTART_ATTEMPT, "2"),
         (labels::BATCH_JOB_NAME, "js-w-0"),
-        (labels::BATCH_CONTROLLER_UID, "uid-job"),
         (labels::BATCH_JOB_COMPLETION_INDEX, "1"),
     ];
     let expected = PodSummary {
@@ -40,7 +39,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         jobset_uid: Some("js".to_owned()),
         recreation: Some(2),
         job: Some("js-w-0".to_owned()),
-        job_uid: Some("uid-job".to_owned()),
+        job_uid: None,
         index: Some(1),
         node: Some("n".to_owned()),
         running: true,
@@ -57,6 +56,30 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
     let mut leaving = pod("Running", &labels);
     leaving.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     assert!(PodSummary::of(&leaving).deleting);
+}
+
+#[test]
+fn a_pod_is_of_the_job_that_controls_it_and_not_of_one_that_its_labels_name() {
+    let labels = [
+        (labels::BATCH_JOB_NAME, "js-w-0"),
+        (labels::BATCH_CONTROLLER_UID, "uid-label"),
+    ];
+    let owned = |kind: &str, name: &str, controller: bool| {
+        let mut pod = pod("Running", &labels);
+        pod.metadata.owner_references = Some(vec![OwnerReference {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: "uid-job".to_owned(),
+            controller: Some(controller),
+            ..OwnerReference::default()
+        }]);
+        PodSummary::of(&pod).job_uid
+    };
+    assert_eq!(owned("Job", "js-w-0", true).as_deref(), Some("uid-job"));
+    assert_eq!(owned("Job", "js-w-0", false), None);
+    assert_eq!(owned("ReplicaSet", "js-w-0", true), None);
+    assert_eq!(owned("Job", "another", true), None);
+    assert_eq!(PodSummary::of(&pod("Running", &labels)).job_uid, None);
 }
 
 #[test]

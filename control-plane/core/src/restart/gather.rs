@@ -75,7 +75,7 @@ pub fn gather<'a>(
         stage(jobset, replicated, &current, recreations, &mut gathered);
     }
     for pod in pods {
-        place(pod, recreations, &mut gathered);
+        place(pod, recreations, &current, &mut gathered);
     }
     gathered
 }
@@ -246,10 +246,13 @@ fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
     ))
 }
 
-/// Puts one pod where it belongs.
-fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
+/// Puts one pod where it belongs. One that no Job controls, made by hand or left behind by its Job, belongs nowhere, whatever its labels say. One of a
+/// Job that is gone, and that may be there again by the same name, is in the way for as long as it lives, and says nothing of the new one's work.
+fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gathered: &mut Gathered) {
     let live = !pod.is_terminal();
-    let Some(attempt) = pod.recreation else { return };
+    let (Some(attempt), Some(controller)) = (pod.recreation, &pod.job_uid) else {
+        return;
+    };
     let fact = PodFact {
         uid: pod.uid.clone(),
         name: pod.name.clone(),
@@ -283,13 +286,17 @@ fn place(pod: &PodSummary, recreations: i32, gathered: &mut Gathered) {
         index,
         container: String::new(),
     };
+    let present = current.get(job.as_str());
+    let is_present = present
+        .and_then(|job| job.metadata.uid.as_ref())
+        .is_none_or(|uid| uid == controller);
     let of_pod = |identity: &Identity| identity.job == *job && identity.index == index;
     for (_, worker) in gathered
         .workers
         .range_mut(from..)
         .take_while(|(identity, _)| of_pod(identity))
     {
-        worker.completed |= pod.agent.succeeded;
+        worker.completed |= pod.agent.succeeded && is_present;
         if live {
             worker.pods.push(fact.clone());
         }

@@ -99,15 +99,19 @@ fn put(pod: &PodSummary, places: &mut BTreeMap<Place, Occupancy>) {
     let Some(occupancy) = places.get_mut(&place) else {
         return;
     };
-    if pod.agent.succeeded {
+    let is_present = pod.job_uid.as_ref() == Some(&occupancy.job_uid);
+    if pod.agent.succeeded && is_present {
         // The Job's status will say so too.
         places.remove(&place);
         return;
     }
     occupancy.names.insert(pod.name.clone());
     if !pod.is_terminal() {
-        occupancy.live.insert(pod.uid.clone(), pod.running);
-    } else if pod.job_uid.as_ref() == Some(&occupancy.job_uid) {
+        // Of a Job that is gone as well, but of none that has only labels.
+        if pod.job_uid.is_some() {
+            occupancy.live.insert(pod.uid.clone(), pod.running);
+        }
+    } else if is_present && pod.agent.failed {
         occupancy.failed.insert(pod.uid.clone());
     }
 }

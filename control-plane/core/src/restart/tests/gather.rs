@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::features::Features;
 use crate::in_place::Agents;
 use crate::jobset::Jobs;
+use crate::observed::AgentPod;
 use crate::pod::PodSummary;
 use crate::restart::{Rung, Scope, UnixNanos, gather};
 use crate::testing::{JobSetBuild, jobset, replicated_job};
@@ -187,4 +188,56 @@ fn a_replicated_job_without_jobs_has_nobody_to_wait_for() {
     let gathered = gather(&js, &[head], [], 0);
     assert_eq!(gathered.finished_stages, ["workers".to_owned()].into());
     assert_eq!(gathered.unwanted_jobs, [js.job_name("workers", 0)].into());
+}
+
+/// A pod at the place of the only worker of the JobSet `js`, controlled by this Job.
+fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> PodSummary {
+    PodSummary {
+        name: uid.to_owned(),
+        uid: uid.to_owned(),
+        recreation: Some(recreation),
+        job: Some("js-a-0".to_owned()),
+        job_uid: job_uid.map(str::to_owned),
+        index: Some(0),
+        agent: AgentPod {
+            succeeded,
+            ..AgentPod::default()
+        },
+        ..PodSummary::default()
+    }
+}
+
+#[test]
+fn a_pod_that_no_job_controls_is_nobodys_whatever_its_labels_say() {
+    let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
+    job.metadata.uid = Some("job".to_owned());
+    let job = Arc::new(job);
+    let seen = |pods: &[PodSummary]| {
+        let gathered = gather(&js, &[Arc::clone(&job)], pods, 1);
+        assert!(gathered.workers.is_empty(), "of another attempt");
+        gathered.old_pods
+    };
+    assert_eq!(seen(&[pod("by hand", None, 0, false)]), 0);
+    assert_eq!(seen(&[pod("its Job is gone", Some("job before"), 0, false)]), 1);
+
+    let seen = |pods: &[PodSummary]| {
+        let gathered = gather(&js, &[Arc::clone(&job)], pods, 0);
+        let worker = gathered.workers.into_values().next().unwrap();
+        let live: Vec<String> = worker.pods.into_iter().map(|pod| pod.uid).collect();
+        (live.join(" "), worker.completed)
+    };
+    let own = || pod("own", Some("job"), 0, false);
+    assert_eq!(seen(&[own()]), ("own".to_owned(), false));
+    assert_eq!(seen(&[pod("own", Some("job"), 0, true)]), (String::new(), true));
+    // One that has succeeded makes no work done, and one that lives is in nobody's way.
+    for succeeded in [true, false] {
+        let by_hand = pod("by hand", None, 0, succeeded);
+        assert_eq!(seen(&[own(), by_hand]), ("own".to_owned(), false));
+    }
+    // The Job was made anew by the same name: its former pods may still work, but have not done the new one's work.
+    let before = |succeeded| pod("before", Some("job before"), 0, succeeded);
+    assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
+    assert_eq!(seen(&[own(), before(true)]), ("own".to_owned(), false));
 }
