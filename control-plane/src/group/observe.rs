@@ -7,10 +7,16 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, labels};
 use lockstep_core::pod::PodSummary;
-use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place};
+use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place, TerminalRule};
 
 use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::watch::{Stores, WatchedPod};
+
+/// Rules of one group that a node is told, in bytes: it takes messages of 16 MiB, and one group is to leave room for others.
+const RULES: usize = 512 << 10;
+/// What a rule takes in a message beside its texts, and what one of its exit codes takes, at most.
+const RULE: usize = 16;
+const CODE: usize = 10;
 
 /// The API server's part, with what the hub needs of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,17 +68,7 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
         .collect();
     let policy = GroupPolicy {
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
-        terminal: gathered
-            .policy
-            .terminal
-            .iter()
-            .map(|rule| TerminalCode {
-                job: rule.job.clone(),
-                container: rule.container.clone().unwrap_or_default(),
-                negated: rule.negated,
-                codes: rule.codes.clone(),
-            })
-            .collect(),
+        terminal: terminal(&gathered.policy.terminal, jobs.len()),
         heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),
         ready_timeout_ms: restart::ready_timeout_ms(jobset),
     };
@@ -82,6 +78,46 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
         nodes: Arc::new(nodes),
         places,
     }
+}
+
+/// The rules for the nodes, each once: without a Job where it is one of all of them. Where the rest takes more room than [`RULES`], agents leave every
+/// exit to Kubernetes, which then decides by the rules themselves: no code that a rule names is missed, and failed workers get new containers or pods.
+fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
+    let mut jobs_of: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
+    for rule in rules {
+        let what = (rule.container.as_deref(), rule.negated, rule.codes.as_slice());
+        jobs_of.entry(what).or_default().insert(&rule.job);
+    }
+    let mut room = RULES;
+    let mut all = Vec::new();
+    for ((container, negated, codes), of) in jobs_of {
+        let of = if of.len() == jobs {
+            BTreeSet::from([""])
+        } else {
+            of
+        };
+        for job in of {
+            let container = container.unwrap_or_default();
+            let size = RULE + job.len() + container.len() + codes.len() * CODE;
+            let Some(left) = room.checked_sub(size) else {
+                let every = TerminalCode {
+                    job: String::new(),
+                    container: String::new(),
+                    negated: true,
+                    codes: Vec::new(),
+                };
+                return vec![every];
+            };
+            room = left;
+            all.push(TerminalCode {
+                job: job.to_owned(),
+                container: container.to_owned(),
+                negated,
+                codes: codes.to_vec(),
+            });
+        }
+    }
+    all
 }
 
 fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
@@ -99,3 +135,6 @@ pub fn published(view: &View, desired: restart::Desired) -> Published {
         nodes: Arc::clone(&view.nodes),
     }
 }
+
+#[cfg(test)]
+mod tests;

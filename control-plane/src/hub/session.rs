@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lockstep_core::restart::Epoch;
 use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
+use prost::Message as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -15,6 +16,9 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 
 /// Groups in one Desired message.
 const GROUPS_PER_MESSAGE: usize = 256;
+
+/// The same in bytes, where it is more than one group: a daemon takes 16 MiB.
+const MESSAGE: usize = 2 << 20;
 
 /// What is to be sent to one node.
 #[derive(Default)]
@@ -142,9 +146,17 @@ impl Outbox {
             return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
         }
         let mut groups = Vec::new();
+        let mut size = 0;
         while groups.len() < GROUPS_PER_MESSAGE {
             match pending.groups.pop_first() {
-                Some((_, Item::Desired(group))) => groups.push(Arc::unwrap_or_clone(group)),
+                Some((uid, Item::Desired(group))) => {
+                    size += group.encoded_len();
+                    if size > MESSAGE && !groups.is_empty() {
+                        pending.groups.insert(uid, Item::Desired(group));
+                        break;
+                    }
+                    groups.push(Arc::unwrap_or_clone(group));
+                }
                 Some((uid, Item::Forget(epoch))) if groups.is_empty() => {
                     return Taken::Message(Kind::Forget(pb::Forget {
                         group_uid: uid,
@@ -179,3 +191,6 @@ pub enum Taken {
     /// Nothing now.
     Nothing,
 }
+
+#[cfg(test)]
+mod tests;

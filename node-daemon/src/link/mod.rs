@@ -1,7 +1,7 @@
 //! The link to the control plane: one stream, kept up for as long as the daemon lives.
 //!
 //! ```text
-//!              ┌──────────── Drain, end, error (back-off 50 ms to 5 s, reset by Welcome) ───────────┐
+//!              ┌──────────── Drain, end, error (back-off 50 ms to 5 s, reset by Desired) ───────────┐
 //!              v                                                                                    │
 //!  connect ──Hello{snapshot}──> Welcome ──> Report, Pong, Credentials  ↔  Desired, Forget, Ping ────┤
 //!              │                                                                                    │
@@ -9,7 +9,7 @@
 //!              └──> refused (protocol version): said clearly, tried again every 30 s ───────────────┘
 //! ```
 //!
-//! A lost link touches no worker. What changes meanwhile is in the next snapshot.
+//! A stream that has stood for some seconds resets the back-off as well, and a Welcome alone does not. A lost link touches no worker. What changes meanwhile is in the next snapshot.
 
 mod connect;
 pub mod convert;
@@ -24,7 +24,7 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tracing::{error, info, warn};
 
 use crate::worker::driver::{Closed, Handle};
-use session::{End, SessionError};
+use session::{End, Progress, SessionError};
 
 const MIN_DELAY: Duration = Duration::from_millis(50);
 /// Half of the longest delay: jitter adds up to as much again.
@@ -70,11 +70,13 @@ async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Res
     let mut address = hub.address.clone();
     let mut redirects = 0;
     loop {
-        let mut welcomed = false;
-        let ended = session::run(hub, &address, workers, &mut welcomed).await;
-        if welcomed {
-            delay = delays();
+        let mut progress = Progress::default();
+        let ended = session::run(hub, &address, workers, &mut progress).await;
+        if progress.is_welcome() {
             redirects = 0;
+        }
+        if progress.is_settled() {
+            delay = delays();
         }
         let mut next = hub.address.clone();
         // A redirect that is followed at once leaves the back-off of failures as it is.

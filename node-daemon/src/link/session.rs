@@ -98,9 +98,34 @@ impl From<Status> for SessionError {
     }
 }
 
+/// A stream that has stood for so long is no sign of trouble when it ends.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// How far a stream has come.
+#[derive(Debug, Default)]
+pub struct Progress {
+    welcomed: Option<Instant>,
+    desired: bool,
+}
+
+impl Progress {
+    /// The hub has accepted it.
+    #[must_use]
+    pub fn is_welcome(&self) -> bool {
+        self.welcomed.is_some()
+    }
+
+    /// It has been of use: what the hub wants was taken in, or it stood for some time. A Welcome alone is not: what comes after it may be what the
+    /// stream fails by, each time.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.desired || self.welcomed.is_some_and(|at| at.elapsed() >= STEADY)
+    }
+}
+
 type Outgoing = mpsc::Sender<wire::NodeMessage>;
 
-/// Runs one stream to its end. `welcomed` is set once the hub has accepted it.
+/// Runs one stream to its end. `progress` says how far it has come.
 ///
 /// # Errors
 /// When it could not be opened, or failed.
@@ -108,7 +133,7 @@ pub async fn run(
     hub: &Hub,
     address: &str,
     workers: &Handle,
-    welcomed: &mut bool,
+    progress: &mut Progress,
 ) -> Result<End, SessionError> {
     let channel = connect::channel(hub, address).await?;
     // One message waits for the stream at most: what comes meanwhile is coalesced in the outbox.
@@ -139,7 +164,7 @@ pub async fn run(
                 protocol = welcome.protocol,
                 "linked to the hub"
             );
-            *welcomed = true;
+            progress.welcomed = Some(Instant::now());
             if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
                 credentials = Some(Renewal::new(hub, token));
             }
@@ -147,7 +172,7 @@ pub async fn run(
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
     }
-    exchange(incoming, outgoing, (workers, health), credentials, rest).await
+    exchange(incoming, outgoing, (workers, health), credentials, rest, progress).await
 }
 
 async fn exchange(
@@ -156,6 +181,7 @@ async fn exchange(
     (workers, mut health): (&Handle, watch::Receiver<Ways>),
     mut renewal: Option<Renewal<'_>>,
     rest: Vec<wire::WorkerState>,
+    progress: &mut Progress,
 ) -> Result<End, SessionError> {
     let mut urgent = Urgent {
         rest,
@@ -172,6 +198,7 @@ async fn exchange(
                     Some(FromHub::Desired(desired)) => {
                         debug!(groups = desired.groups.len(), "desired state");
                         workers.tell(Input::Desired(convert::desired(desired))).await?;
+                        progress.desired = true;
                     }
                     Some(FromHub::Forget(forget)) => {
                         info!(group = forget.group_uid, "group is no longer managed");

@@ -422,6 +422,24 @@ async fn a_slow_hub_gets_the_latest_state_only() {
 }
 
 #[tokio::test]
+async fn streams_that_end_after_their_welcome_come_ever_more_slowly() {
+    let pki = Pki::new(NAME);
+    let mut hub = FakeHub::start(&pki).await;
+    let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
+    hub.stream().await.welcome().await;
+    let began = Instant::now();
+    for _ in 0..4 {
+        hub.stream().await.welcome().await;
+    }
+    // 50, 100, 200 and 400 ms, and jitter.
+    assert!(
+        began.elapsed() >= Duration::from_millis(750),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
 async fn the_leader_is_followed() {
     let pki = Pki::new(NAME);
     let mut follower = FakeHub::start(&pki).await;
