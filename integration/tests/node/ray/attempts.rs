@@ -48,10 +48,13 @@ async fn a_failed_job_is_tried_again_in_place(scene: Scene) -> Result<()> {
 async fn a_deadline_stops_the_job(scene: Scene) -> Result<()> {
     with_ray(&scene).await?;
     let namespace = &scene.namespace;
-    let mut manifest = rayjob("sleep 4242", 0);
-    manifest["spec"]["activeDeadlineSeconds"] = json!(60);
-    create(namespace, &manifest).await?;
+    create(namespace, &rayjob("sleep 4242", 0)).await?;
     let running = has(namespace, "/jobStatus", &json!("RUNNING")).await?;
+    // Stated once it runs: how long Ray takes for that is the node's.
+    let deadline = json!({"spec": {"activeDeadlineSeconds": 1}}).to_string();
+    namespace
+        .kubectl(&["patch", "rayjob", "rj", "--type=merge", "--patch", &deadline])
+        .await?;
     let status = ended(namespace, "Failed").await?;
     ensure!(
         status["reason"] == "DeadlineExceeded" && retries(&status) == retries(&running),
