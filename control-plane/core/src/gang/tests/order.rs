@@ -1,9 +1,14 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::{GangPhase, GangStatus};
 use proptest::prelude::*;
 
 use crate::gang::order::seats;
-use crate::gang::{Gang, Needs, Part, Pod};
+use crate::gang::{Gang, JobSetGangs, Needs, Node, Part, Pod, PodRef, Resources, World, decide};
+use crate::testing::at;
 
 fn part(name: &str, pods: u32, minimum: u32, priority: i32) -> Part {
     let pod = |index| {
@@ -54,6 +59,72 @@ fn a_higher_priority_goes_first_and_no_extra_before_a_minimum() {
 fn without_priorities_replicated_jobs_take_turns() {
     let parts = vec![part("M", 5, 3, 0), part("W", 3, 2, 0)];
     assert_eq!(order(parts), "M0 W0 M1 W1 M2 (W2) (M3) (M4)");
+}
+
+/// Pods are let go in waves, as kube-scheduler takes the pod of the highest priority of those that it knows of.
+fn waves(parts: Vec<Part>, phase: GangPhase, pod_group: bool) -> String {
+    let gang = Gang {
+        name: "M".to_owned(),
+        is_created: true,
+        pod_group: pod_group.then(|| "group".to_owned()),
+        parts,
+        ..Gang::default()
+    };
+    let status = GangStatus {
+        name: "M".to_owned(),
+        phase,
+        until: Some(Time(at(60))),
+        ..GangStatus::default()
+    };
+    let node = Node {
+        allocatable: Resources::of(&BTreeMap::from([("pods".to_owned(), Quantity("10".to_owned()))])),
+        ..Node::default()
+    };
+    let world = World {
+        nodes: BTreeMap::from([("n".to_owned(), node)]),
+        jobsets: vec![JobSetGangs {
+            status: vec![status],
+            gangs: vec![gang],
+            ..JobSetGangs::default()
+        }],
+        ..World::default()
+    };
+    let decisions = decide(&world, at(1));
+    let names = |wave: &Vec<PodRef>| {
+        let names: Vec<&str> = wave.iter().map(|pod| pod.name.as_str()).collect();
+        names.join(" ")
+    };
+    let waves: Vec<String> = decisions.jobsets[0].ungate.iter().map(names).collect();
+    waves.join(" | ")
+}
+
+/// The gates of a wave are removed at the same time: only what kube-scheduler orders by itself is in one.
+#[test]
+fn higher_priorities_are_let_go_before_lower_ones() {
+    let bound = |mut part: Part| {
+        for pod in &mut part.pods {
+            let pod = Arc::make_mut(pod);
+            if pod.index < Some(part.minimum) {
+                pod.gated = false;
+                pod.node = Some("n".to_owned());
+            }
+        }
+        part
+    };
+    let parts = |high| vec![part("M", 5, 3, high), part("W", 3, 2, 1)];
+    let both = |phase: GangPhase, parts: Vec<Part>| {
+        let by_pod_group = phase == GangPhase::Scheduled;
+        let by_gates = waves(parts.clone(), phase.clone(), false);
+        if by_pod_group {
+            assert_eq!(waves(parts, phase, true), by_gates);
+        }
+        by_gates
+    };
+    assert_eq!(both(GangPhase::Scheduling, parts(10)), "M0 M1 M2 | W0 W1");
+    assert_eq!(both(GangPhase::Scheduling, parts(1)), "M0 W0 M1 W1 M2");
+    let scheduled = |high| parts(high).into_iter().map(bound).collect();
+    assert_eq!(both(GangPhase::Scheduled, scheduled(10)), "M3 M4 | W2");
+    assert_eq!(both(GangPhase::Scheduled, scheduled(1)), "W2 M3 M4");
 }
 
 #[test]

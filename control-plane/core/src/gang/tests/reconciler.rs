@@ -223,6 +223,36 @@ fn kube_scheduler_starts_what_it_can() {
     assert_eq!(chosen(&gang("a", vec![part], &[("w", 1)]), true), Backend::Gates);
 }
 
+/// Who asks for PodGroups and cannot have them is told why.
+#[test]
+fn who_gets_gates_instead_of_a_pod_group_is_told() {
+    let told = |js: &JobSet, served| {
+        let mut observed = observe(js, []);
+        observed.pod_groups = served;
+        let complaints = plan(&observed).complaints;
+        let told: Vec<String> = complaints
+            .iter()
+            .map(|event| format!("{}: {}", event.reason, event.message))
+            .collect();
+        told.join("\n")
+    };
+    let js = gang("a", vec![part("w", 1, 2, 1)], &[]);
+    assert_eq!(told(&js, true), "");
+    assert_eq!(told(&js, false), "", "Auto takes what there is");
+    let js = js.with(|js| js.spec.gang.as_mut().unwrap().backend = Some(GangBackend::PodGroup));
+    assert_eq!(told(&js, true), "");
+    assert_eq!(
+        told(&js, false),
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, and gates start the gang: the API server does not serve \
+         scheduling.k8s.io/v1alpha2, or the control plane may not ask or has no webhooks"
+    );
+    assert_eq!(
+        told(&js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack"), true),
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, and gates start the gang: Jobs of replicatedJob w are placed \
+         exclusively by affinity"
+    );
+}
+
 #[test]
 fn a_gang_that_backs_off_is_suspended_and_nothing_else_is() {
     let parts = vec![
