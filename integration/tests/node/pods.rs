@@ -1,11 +1,11 @@
-//! Pods that are deleted, and JobSets that are suspended.
+//! Pods that are deleted or evicted, containers that kubelet kills, and JobSets that are suspended.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{Api, LogParams, WatchEvent, WatchParams};
+use kube::api::{Api, EvictParams, LogParams, WatchEvent, WatchParams};
 use lockstep_api::naming;
 use lockstep_integration::harness::group::{Place, START, Worker, container_status, places};
 use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
@@ -18,6 +18,8 @@ use crate::support::{Case, Scene, case};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(deleted_pod_is_replaced_at_the_next_generation),
+        case!(evicted_pod_is_replaced_and_nobody_else_moves),
+        case!(a_container_that_fails_its_liveness_probe_restarts_the_group_once),
         case!(pods_deleted_one_after_another_are_each_replaced_within_seconds),
         case!(a_worker_that_keeps_failing_loses_its_pod),
         case!(agent_told_to_go_without_worker_exits_143),
@@ -74,6 +76,55 @@ async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<
     }
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await
+}
+
+async fn evicted_pod_is_replaced_and_nobody_else_moves(scene: Scene) -> Result<()> {
+    let manifest = Manifest::new(3, IDLE).pod(json!({"terminationGracePeriodSeconds": 1}));
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(3).await?;
+    let victim = before[1].place.clone();
+    let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
+    pods.evict(&victim.pod, &EvictParams::default()).await?;
+
+    let after = group.at_generation(&before, 1, REPLACED).await?;
+    ensure!(
+        after[1].place.pod == next_name(&group, &victim),
+        "{victim:?} was replaced by {:?}",
+        after[1].place
+    );
+    ensure_others_unchanged(&before, &after, 1)?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/generation", 1).await?;
+    group.status_has("/restarts", 0).await
+}
+
+/// The probe looks for a file in the container's own layer: the next container does not have it.
+async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene: Scene) -> Result<()> {
+    let probe =
+        json!({"exec": {"command": ["test", "!", "-e", "/sick"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let manifest = Manifest::new(3, IDLE)
+        .annotated("lockstep.dev/supervise", CONTAINER)
+        .pod(json!({"terminationGracePeriodSeconds": 1}))
+        .container(json!({"livenessProbe": probe}));
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(3).await?;
+    group.status_has("/inPlaceRestart/kind", "Supervised").await?;
+    let victim = &before[1];
+    std::fs::write(format!("/proc/{}/root/sick", victim.process.pid), "")?;
+
+    let after = group.at_generation(&before, 1, REPLACED).await?;
+    ensure!(
+        after[1].place.uid == victim.place.uid && after[1].place.restarts == 1,
+        "{:?} became {:?}",
+        victim.place,
+        after[1].place
+    );
+    ensure_others_unchanged(&before, &after, 1)?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/generation", 1).await?;
+    group.status_has("/restarts", 0).await
 }
 
 /// The name of the pod that the control plane puts in the place of this one.
