@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::container_status;
-use lockstep_integration::harness::{Manifest, Worker};
+use lockstep_integration::harness::{Group, Manifest, Worker};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -19,19 +19,40 @@ async fn templates_bring_the_agent_along(scene: Scene) -> Result<()> {
     let without_nri = [INJECT, "nodeDaemon.nriSocket=/var/run/nri/none.sock"];
     scene.product.reinstall(&without_nri).await?;
     let result = async {
-        restarts_in_place(&scene, "without").await?;
+        let group = restarts_in_place(&scene, "without").await?;
         is_plain_without_a_command(&scene).await?;
         // With NRI, nobody puts a second agent in front of the first.
         scene.product.reinstall(&[INJECT]).await?;
-        restarts_in_place(&scene, "beside").await
+        restarts_in_place(&scene, "beside").await?;
+        group_outlives_the_setting(&scene, &group).await
     };
     let result = result.await;
     scene.product.reinstall(&[]).await?;
     result
 }
 
+/// Workers go on to restart in place, by the agents that they have, when others get theirs in another way.
+async fn group_outlives_the_setting(scene: &Scene, brought: &Group) -> Result<()> {
+    scene.product.reinstall(&[]).await?;
+    let before = brought.running(2).await?;
+    before[0].signal(Signal::SIGKILL)?;
+    brought.restarted_in_place(&before, before[0].attempt + 1).await?;
+    // The image alone says what runs, and kubelet starts no container again: by template it would be Plain, and nobody's business.
+    let image = json!({"image": "localhost/entrypoint:1", "command": null});
+    let manifest = Manifest::new(2, "")
+        .named("put")
+        .container(image)
+        .restart_policy("Never");
+    let put = scene.apply(&manifest).await?;
+    let before = put.running(2).await?;
+    scene.product.reinstall(&[INJECT]).await?;
+    before[1].signal(Signal::SIGKILL)?;
+    put.restarted_in_place(&before, 1).await?;
+    put.status_has("/inPlaceRestart/kind", "Supervised").await
+}
+
 /// A hardened group of two restarts once, by agents that came with the template.
-async fn restarts_in_place(scene: &Scene, name: &str) -> Result<()> {
+async fn restarts_in_place(scene: &Scene, name: &str) -> Result<Group> {
     let manifest = Manifest::new(2, BEATING)
         .named(name)
         .annotated("lockstep.dev/heartbeat-timeout", "2s")
@@ -53,7 +74,8 @@ async fn restarts_in_place(scene: &Scene, name: &str) -> Result<()> {
     after[0].signal(Signal::SIGSTOP)?;
     group.restarted_in_place(&after, 2).await?;
     group.status_has("/inPlaceRestart/kind", "Supervised").await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await
+    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    Ok(group)
 }
 
 /// One agent, which was not told the container's id, as node daemons do.
