@@ -1,5 +1,6 @@
 //! What is written to the Lease while others write it too.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response, StatusCode};
@@ -121,9 +122,9 @@ async fn an_epoch_that_is_known_already_is_not_written() {
 
 /// The Lease of a leader, which takes its time to be read: the times of its first readings are these.
 fn slow(readings: &[Duration]) -> Api<Lease> {
-    let readings = Arc::new(Mutex::new(readings.to_vec().into_iter()));
+    let readings = Arc::new(Mutex::new(VecDeque::from(readings.to_vec())));
     let service = tower::service_fn(move |_: Request<Body>| {
-        let takes = readings.lock().unwrap().next().unwrap_or_default();
+        let takes = readings.lock().unwrap().pop_front().unwrap_or_default();
         async move {
             tokio::time::sleep(takes).await;
             let lease = json!({

@@ -271,11 +271,11 @@ pub(crate) fn awaits_group(
     };
     let mut active = children.active.iter().filter(ours);
     let by_pod_group = active.any(|job| has_pod_group(job));
-    let ended = children.succeeded.iter().chain(&children.failed);
+    let mut ended = children.succeeded.iter().chain(&children.failed).filter(ours);
     let has_begun =
         |job: &&Job| succeeded(&[*job]) > 0 || count(pods, job, |pod| pod.succeeded || pod.bound) > 0;
     let mut active = children.active.iter().filter(ours);
-    by_pod_group && (ended.filter(ours).next().is_some() || active.any(has_begun))
+    by_pod_group && (ended.next().is_some() || active.any(has_begun))
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn one_that_ended_and_was_not_waited_for_is_followed() {
     assert!(!next.follows(&left_by(&former)));
     child.kill().unwrap();
     let zombie = nix::sys::wait::waitid(
-        nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid.try_into().unwrap())),
+        nix::sys::wait::Id::Pid(Pid::from_raw(pid.try_into().unwrap())),
         nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT,
     );
     assert!(zombie.is_ok());

@@ -328,7 +328,7 @@ fn a_pod_that_no_job_controls_neither_fills_a_place_nor_ends_its_work() {
     let mut world = World::new();
     world.names(&[pod(0, "a", "Running")]);
     let lost = pod(0, "a", "Failed");
-    let expected = world.names(&[lost.clone()]);
+    let expected = world.names(std::slice::from_ref(&lost));
     assert_eq!(expected.len(), 1);
     for phase in ["Running", "Succeeded"] {
         let mut by_hand = pod(0, "by-hand", phase);
