@@ -14,7 +14,6 @@ use tracing::Instrument;
 
 use super::announce::Announcer;
 use super::clock::Clock;
-use super::observe::is_of;
 use super::replace;
 use super::task::{Context, End, Task};
 use crate::hub::Registry;
@@ -208,8 +207,8 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
 fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
     let jobset = stores.jobset(key).filter(|jobset| is_group(jobset, agents))?;
     let pods = stores.pods_of(key);
-    let mut pods = pods.iter().filter(|pod| is_of(&pod.summary, jobset.uid_str()));
-    let reports_by_annotation = pods.any(|pod| pod.summary.agent.attempt.is_some());
+    // The same pods as the reconciler looks at.
+    let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());
     (!reports_by_annotation).then_some(jobset)
 }
 

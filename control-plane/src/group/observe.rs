@@ -13,10 +13,11 @@ use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::watch::{Stores, WatchedPod};
 
 /// Rules of one group that a node is told, in bytes: it takes messages of 16 MiB, and one group is to leave room for others.
-const RULES: usize = 512 << 10;
-/// What a rule takes in a message beside its texts, and what one of its exit codes takes, at most.
+const RULES: usize = 1 << 20;
+/// What a rule takes in a message beside its texts, and what one of its exit codes takes: one that processes can have, and any other.
 const RULE: usize = 16;
-const CODE: usize = 10;
+const CODE: usize = 2;
+const LONG_CODE: usize = 10;
 
 /// The API server's part, with what the hub needs of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,15 +44,10 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
     let pods: Vec<Arc<WatchedPod>> = stores
         .pods_of(&key)
         .into_iter()
-        .filter(|pod| is_of(&pod.summary, uid))
+        .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
         .collect();
     let pods: Vec<&PodSummary> = pods.iter().map(|pod| &pod.summary).collect();
     view_of(jobset, &jobs, &pods, durable)
-}
-
-/// Whether a pod is of this JobSet, by its Job: labels alone make none.
-pub(super) fn is_of(pod: &PodSummary, uid: &str) -> bool {
-    pod.jobset_uid.as_deref() == Some(uid) && pod.job_uid.is_some()
 }
 
 /// The same of Jobs and pods that are known to be the JobSet's.
@@ -98,7 +94,7 @@ fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
         };
         for job in of {
             let container = container.unwrap_or_default();
-            let size = RULE + job.len() + container.len() + codes.len() * CODE;
+            let size = RULE + job.len() + container.len() + room_of(codes);
             let Some(left) = room.checked_sub(size) else {
                 let every = TerminalCode {
                     job: String::new(),
@@ -118,6 +114,14 @@ fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
         }
     }
     all
+}
+
+fn room_of(codes: &[i32]) -> usize {
+    let rooms = codes.iter().map(|code| match code {
+        0..=255 => CODE,
+        _ => LONG_CODE,
+    });
+    rooms.sum()
 }
 
 fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {

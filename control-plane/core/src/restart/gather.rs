@@ -246,11 +246,11 @@ fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
     ))
 }
 
-/// Puts one pod where it belongs. One that no Job controls, made by hand or left behind by its Job, belongs nowhere, whatever its labels say. One of a
-/// Job that is gone, and that may be there again by the same name, is in the way for as long as it lives, and says nothing of the new one's work.
+/// Puts one pod where it belongs. One of a Job that is gone, and that may be there again by the same name, or that no Job controls, is in the way for as
+/// long as it lives: its worker may still work, and nobody may start beside it. It says nothing of the present Job's work.
 fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gathered: &mut Gathered) {
     let live = !pod.is_terminal();
-    let (Some(attempt), Some(controller)) = (pod.recreation, &pod.job_uid) else {
+    let Some(attempt) = pod.recreation else {
         return;
     };
     let fact = PodFact {
@@ -287,9 +287,11 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
         container: String::new(),
     };
     let present = current.get(job.as_str());
-    let is_present = present
-        .and_then(|job| job.metadata.uid.as_ref())
-        .is_none_or(|uid| uid == controller);
+    let present = present.and_then(|job| job.metadata.uid.as_ref());
+    let is_present = pod
+        .job_uid
+        .as_ref()
+        .is_some_and(|controller| present.is_none_or(|uid| uid == controller));
     let of_pod = |identity: &Identity| identity.job == *job && identity.index == index;
     for (_, worker) in gathered
         .workers

@@ -107,10 +107,8 @@ fn put(pod: &PodSummary, places: &mut BTreeMap<Place, Occupancy>) {
     }
     occupancy.names.insert(pod.name.clone());
     if !pod.is_terminal() {
-        // Of a Job that is gone as well, but of none that has only labels.
-        if pod.job_uid.is_some() {
-            occupancy.live.insert(pod.uid.clone(), pod.running);
-        }
+        // Of a Job that is gone as well, or of none.
+        occupancy.live.insert(pod.uid.clone(), pod.running);
     } else if is_present && pod.agent.failed {
         occupancy.failed.insert(pod.uid.clone());
     }

@@ -324,16 +324,16 @@ fn pods_of_a_job_of_the_same_name_that_was_there_before_are_not_replaced_but_wai
 }
 
 #[test]
-fn a_pod_that_no_job_controls_neither_fills_a_place_nor_ends_its_work() {
+fn a_pod_that_no_job_controls_fills_a_place_while_it_lives_and_never_ends_its_work() {
     let mut world = World::new();
     world.names(&[pod(0, "a", "Running")]);
     let lost = pod(0, "a", "Failed");
     let expected = world.names(std::slice::from_ref(&lost));
     assert_eq!(expected.len(), 1);
-    for phase in ["Running", "Succeeded"] {
-        let mut by_hand = pod(0, "by-hand", phase);
-        by_hand.job_uid = None;
-        assert_eq!(world.names(&[lost.clone(), by_hand]), expected, "{phase}");
+    for (phase, expected) in [("Running", vec![]), ("Succeeded", expected)] {
+        let mut left = pod(0, "left", phase);
+        left.job_uid = None;
+        assert_eq!(world.names(&[lost.clone(), left]), expected, "{phase}");
     }
 }
 

@@ -208,7 +208,7 @@ fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> Po
 }
 
 #[test]
-fn a_pod_that_no_job_controls_is_nobodys_whatever_its_labels_say() {
+fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
     let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
     let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
@@ -219,7 +219,7 @@ fn a_pod_that_no_job_controls_is_nobodys_whatever_its_labels_say() {
         assert!(gathered.workers.is_empty(), "of another attempt");
         gathered.old_pods
     };
-    assert_eq!(seen(&[pod("by hand", None, 0, false)]), 0);
+    assert_eq!(seen(&[pod("left behind", None, 0, false)]), 1);
     assert_eq!(seen(&[pod("its Job is gone", Some("job before"), 0, false)]), 1);
 
     let seen = |pods: &[PodSummary]| {
@@ -231,11 +231,10 @@ fn a_pod_that_no_job_controls_is_nobodys_whatever_its_labels_say() {
     let own = || pod("own", Some("job"), 0, false);
     assert_eq!(seen(&[own()]), ("own".to_owned(), false));
     assert_eq!(seen(&[pod("own", Some("job"), 0, true)]), (String::new(), true));
-    // One that has succeeded makes no work done, and one that lives is in nobody's way.
-    for succeeded in [true, false] {
-        let by_hand = pod("by hand", None, 0, succeeded);
-        assert_eq!(seen(&[own(), by_hand]), ("own".to_owned(), false));
-    }
+    // One that has succeeded makes no work done. The worker of one that lives may still run: its Job may have been deleted without it.
+    let left = |succeeded| pod("left", None, 0, succeeded);
+    assert_eq!(seen(&[own(), left(true)]), ("own".to_owned(), false));
+    assert_eq!(seen(&[own(), left(false)]), ("own left".to_owned(), false));
     // The Job was made anew by the same name: its former pods may still work, but have not done the new one's work.
     let before = |succeeded| pod("before", Some("job before"), 0, succeeded);
     assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
