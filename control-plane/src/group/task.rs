@@ -1,6 +1,5 @@
 //! The task of one group: watch, decide, act.
 
-use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -192,14 +191,8 @@ impl Task {
                 written = finished(&mut writing) => match written {
                     Some(Ok(jobset)) => {
                         self.context.stores.wrote_jobset(&jobset);
-                        writing = match write::has_changed(&known, &jobset) {
-                            true => {
-                                pause = RETRY.0;
-                                Writing::Idle
-                            }
-                            // It would be written again and again at once.
-                            false => retry(&"it is as it was before", &mut pause),
-                        };
+                        pause = RETRY.0;
+                        writing = Writing::Idle;
                         known = Arc::new(jobset);
                     }
                     Some(Err(WriteError::Conflict(jobset))) => {
@@ -210,7 +203,9 @@ impl Task {
                         self.link.forget();
                         return End::Gone;
                     }
-                    Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated))) => writing = retry(&error, &mut pause),
+                    Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged))) => {
+                        writing = retry(&error, &mut pause);
+                    }
                     // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
                     Some(Err(error @ WriteError::Pruned)) => {
                         tracing::error!(%error, "group given up");
@@ -274,7 +269,7 @@ fn durable_of(jobset: &JobSet) -> Durable {
 }
 
 /// A pause before the next attempt, twice as long as the one before.
-fn retry(error: &dyn Display, pause: &mut Duration) -> Writing {
+fn retry(error: &WriteError, pause: &mut Duration) -> Writing {
     tracing::warn!(%error, ?pause, "status not written, will retry");
     let at = Instant::now() + *pause;
     *pause = (*pause * 2).min(RETRY.1);

@@ -28,6 +28,9 @@ pub(super) enum WriteError {
         "the API server drops status.inPlaceRestart.handledAloneRequest: install Lockstep's CustomResourceDefinition of JobSets"
     )]
     Outdated,
+    /// The status cannot hold what was to be written: it is as it was before.
+    #[error("the status is as it was before")]
+    Unchanged,
     /// The JobSet is gone.
     #[error("the JobSet is gone")]
     Gone,
@@ -75,6 +78,8 @@ pub(super) async fn write(
             };
             if state.is_some_and(outdated) {
                 Err(WriteError::Outdated)
+            } else if change.durable.is_some() && jobset.status == known.status {
+                Err(WriteError::Unchanged)
             } else if state.is_some() || change.durable.is_none() {
                 Ok(jobset)
             } else {
@@ -92,12 +97,6 @@ pub(super) async fn write(
         },
         Err(error) => Err(WriteError::Api(Box::new(error))),
     }
-}
-
-/// Whether a write that went well has changed anything: where the status cannot hold what is to be written, it has not.
-#[must_use]
-pub(super) fn has_changed(before: &JobSet, after: &JobSet) -> bool {
-    before.status != after.status
 }
 
 /// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
