@@ -13,6 +13,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::{Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND};
 use lockstep_core::gang::{GroupPolicy, PodGroupRef};
+use lockstep_core::observed::is_controlled_by;
 use serde_json::json;
 
 use crate::apply::is_status;
@@ -60,7 +61,9 @@ pub(super) async fn create(
         Err(_) => {}
     }
     if let Some(there) = groups.get_opt(&wanted.name).await? {
-        if there.spec.scheduling_policy == policy(wanted.policy) {
+        if there.metadata.deletion_timestamp.is_none()
+            && there.spec.scheduling_policy == policy(wanted.policy)
+        {
             return Ok(Some(wanted.policy));
         }
         tracing::info!(
@@ -70,7 +73,7 @@ pub(super) async fn create(
             policy = ?wanted.policy,
             "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
         );
-        remove(&groups, metrics, &there).await?;
+        remove(&groups, metrics, jobset, &there).await?;
     }
     make().await.map(|_| Some(wanted.policy))
 }
@@ -87,32 +90,43 @@ pub(super) async fn discard(
 ) -> Result<(), kube::Error> {
     let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
     match groups.get_opt(name).await? {
-        Some(there) => remove(&groups, metrics, &there).await,
+        Some(there) => remove(&groups, metrics, jobset, &there).await,
         None => Ok(()),
     }
 }
 
-/// Pods that name the group are bound, or will find another one of the same name: it need not wait for their end.
-async fn remove(groups: &Api<PodGroup>, metrics: &Metrics, there: &PodGroup) -> Result<(), kube::Error> {
+/// Pods that name the group are bound, or will find another one of the same name: it need not wait for their end. It is deleted first: the finalizer would
+/// be put back else. One that is not the JobSet's stays.
+async fn remove(
+    groups: &Api<PodGroup>,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    there: &PodGroup,
+) -> Result<(), kube::Error> {
     let meta = &there.metadata;
-    let name = meta.name.as_deref().unwrap_or_default();
-    let finalizers = meta.finalizers.iter().flatten();
-    let others: Vec<&String> = finalizers.filter(|finalizer| *finalizer != PROTECTION).collect();
-    let let_go = json!({"metadata": {
-        "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": others,
-    }});
-    metrics.wrote("PodGroup", "patch");
-    let let_go = groups
-        .patch(name, &PatchParams::default(), &Patch::Merge(let_go))
-        .await;
-    or_gone(let_go)?;
+    if !is_controlled_by(meta, jobset.uid_str()) {
+        return Ok(());
+    }
     let exactly = Preconditions {
         uid: meta.uid.clone(),
         resource_version: None,
     };
     metrics.wrote("PodGroup", "delete");
     let params = DeleteParams::default().preconditions(exactly);
-    or_gone(groups.delete(name, &params).await)
+    or_gone(
+        groups
+            .delete(meta.name.as_deref().unwrap_or_default(), &params)
+            .await,
+    )?;
+    let name = meta.name.as_deref().unwrap_or_default();
+    let finalizers = meta.finalizers.iter().flatten();
+    let others: Vec<&String> = finalizers.filter(|finalizer| *finalizer != PROTECTION).collect();
+    let let_go = json!({"metadata": {"uid": meta.uid, "finalizers": others}});
+    metrics.wrote("PodGroup", "patch");
+    let let_go = groups
+        .patch(name, &PatchParams::default(), &Patch::Merge(let_go))
+        .await;
+    or_gone(let_go)
 }
 
 fn or_gone<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
