@@ -64,7 +64,14 @@ pub(super) fn is_stated(spec: &RayJobSpec) -> bool {
         .as_ref()
         .and_then(|template| template.spec.as_ref());
     pod.and_then(|pod| pod.containers.first())
-        .is_some_and(|container| container.command.is_some())
+        .is_some_and(has_command)
+}
+
+fn has_command(container: &Container) -> bool {
+    container
+        .command
+        .as_ref()
+        .is_some_and(|command| !command.is_empty())
 }
 
 /// The body of the request that submits the job (Ray's Jobs REST API).
@@ -194,7 +201,7 @@ fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
         if container.image.is_none() {
             container.image = head.and_then(|pod| pod.containers.first()?.image.clone());
         }
-        if container.command.is_none() {
+        if !has_command(container) {
             container.command = Some(["python3", "-u", "-c", SCRIPT].map(str::to_owned).into());
         }
         env(container, "PYTHONUNBUFFERED", "1");

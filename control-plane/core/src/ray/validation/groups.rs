@@ -47,6 +47,9 @@ pub(super) fn validate(
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
     violations.extend(wrong.into_iter().map(at_head));
 
+    // KubeRay asks for no more, either.
+    let autoscaler = spec.other.0.get("autoscalerOptions");
+    let has_version_2 = autoscaler.is_some_and(|options| options["version"] == "v2");
     let mut names = BTreeSet::new();
     for (index, group) in spec.worker_group_specs.iter().enumerate() {
         let mut wrong = Vec::new();
@@ -66,7 +69,7 @@ pub(super) fn validate(
             ));
         }
         numbers(group, &mut wrong);
-        options::group(group, &mut wrong);
+        options::group(group, has_version_2, &mut wrong);
         let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
         ray(name, params, &group.resources, &group.labels, &mut wrong);
         let at_group =

@@ -1,4 +1,5 @@
-//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused here: what is taken here KubeRay takes too.
+//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused here, as far as this looks: policies of networks and TLS are KubeRay's
+//! alone.
 //!
 //! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is ignored here, they end before that.
 
@@ -72,18 +73,22 @@ pub(super) fn validate(
 }
 
 /// What is wrong with what a group of workers tells Ray's autoscaler, which there is not.
-pub(super) fn group(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
+/// `has_version_2`: the cluster asks for its second version.
+pub(super) fn group(group: &WorkerGroupSpec, has_version_2: bool, wrong: &mut Vec<(&str, String)>) {
     let name = &group.group_name;
     let number = |field: &str| group.other.0.get(field).and_then(Value::as_i64);
     if let Some(seconds) = number("idleTimeoutSeconds") {
-        let message = if seconds < 0 {
-            format!("worker group {name}: idleTimeoutSeconds must be non-negative, got {seconds}")
-        } else {
-            format!("worker group {name}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled")
-        };
-        wrong.push((".idleTimeoutSeconds", message));
+        if seconds < 0 {
+            let message =
+                format!("worker group {name}: idleTimeoutSeconds must be non-negative, got {seconds}");
+            wrong.push((".idleTimeoutSeconds", message));
+        } else if !has_version_2 {
+            let message =
+                format!("worker group {name}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled");
+            wrong.push((".idleTimeoutSeconds", message));
+        }
     }
-    if let Some(priority) = number("priority").filter(|priority| *priority != 0) {
+    if let Some(priority) = number("priority").filter(|priority| *priority != 0 && !has_version_2) {
         let message = format!(
             "worker group {name}: priority is set to {priority}, but autoscaler v2 is not enabled. Priority is only supported with autoscaler \
              v2 enabled"
@@ -125,7 +130,8 @@ fn fault_tolerance(options: &Value, spec: &RayClusterSpec, annotations: Annotati
             keys::EXTERNAL_STORAGE
         ));
     }
-    let is_set = |value: &Value| !value.is_null() && value != "";
+    let is_set =
+        |value: &Value| !value.is_null() && value != "" && value.as_array().is_none_or(|all| !all.is_empty());
     if options["backend"] == "rocksdb" {
         for (field, name) in [
             ("redisAddress", "RedisAddress"),
@@ -202,16 +208,15 @@ fn authentication(options: &Value, version: Option<&str>, is_jobs: bool) -> Vec<
 
 /// The three numbers of a version, of which the last may be missing; what follows them says nothing.
 fn parse(version: &str) -> Option<(u64, u64, u64)> {
-    let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.');
-    let major = numbers.next()?.parse().ok()?;
-    let minor = numbers.next()?.parse().ok()?;
-    let Some(rest) = numbers.next() else {
-        return Some((major, minor, 0));
-    };
-    let end = rest
-        .find(|digit: char| !digit.is_ascii_digit())
-        .unwrap_or(rest.len());
-    Some((major, minor, rest[..end].parse().ok()?))
+    let version = version.trim_start();
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let end = version.find(|sign: char| !sign.is_ascii_digit() && sign != '.');
+    let mut numbers = version[..end.unwrap_or(version.len())]
+        .split('.')
+        .filter(|number| !number.is_empty());
+    let (major, minor) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    let patch = numbers.next().map_or(Ok(0), str::parse);
+    Some((major, minor, patch.ok()?))
 }
 
 /// What is wrong with the rules by which KubeRay deletes what a job that has ended leaves. `shuts_down`: the job's `shutdownAfterJobFinishes`.
