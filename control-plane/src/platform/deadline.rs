@@ -1,7 +1,7 @@
 //! Deadlines of callers: whatever has not ended by then is ended, as DEADLINE_EXCEEDED.
 //!
 //! Promises: a call ends by its caller's deadline, or the server's own, and a stream by its caller's, even where the caller does not look at the clock; what
-//! was held for it is let go then. By itself tonic ends calls as CANCELLED, which means that the caller has gone, and no streams.
+//! was held for one who reads is let go then. By itself tonic ends calls as CANCELLED, which means that the caller has gone, and no streams.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::stream;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Body as _, Frame};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 use tonic::body::Body;
@@ -68,8 +68,9 @@ where
         Box::pin(async move {
             match timeout_at(end.map_or(latest, |end| end.min(latest)), answer).await {
                 Ok(Ok(answer)) => Ok(match end {
-                    Some(end) => answer.map(|body| until(body, end)),
-                    None => answer,
+                    // A refusal is over with its headers, and must be seen to be: other clients than tonic's read no status there otherwise.
+                    Some(end) if !answer.body().is_end_stream() => answer.map(|body| until(body, end)),
+                    _ => answer,
                 }),
                 Ok(Err(never)) => Err(never),
                 Err(_) => Ok(exceeded().into_http()),
@@ -130,6 +131,18 @@ mod tests {
     use super::*;
 
     const CALL: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn a_refusal_is_over_with_its_headers() {
+        let refuses = service_fn(|_: Request<Body>| async { Ok(Status::not_found("x").into_http()) });
+        let answer = Deadlines { call: CALL }
+            .layer(refuses)
+            .oneshot(request("90S"))
+            .await
+            .unwrap();
+        assert!(answer.body().is_end_stream());
+        assert_eq!(code(answer.headers()), Code::NotFound);
+    }
 
     fn request(deadline: &str) -> Request<Body> {
         let request = Request::builder().header(HEADER, deadline);
