@@ -117,6 +117,8 @@ fn access_from(access: Option<pb::Access>) -> Access {
 /// What a daemon says to people, as much of it as is kept.
 pub(super) fn words_from(mut said: String) -> String {
     said.truncate(said.floor_char_boundary(LONGEST));
+    // They are shown on terminals.
+    said.retain(|sign| !sign.is_control());
     said
 }
 
