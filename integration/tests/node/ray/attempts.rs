@@ -72,8 +72,8 @@ async fn a_job_outlives_its_submitter_and_the_control_plane(scene: Scene) -> Res
     let script = format!("echo began >> {file}; sleep 15; echo began $(wc -l < {file}) times");
     create(namespace, &rayjob(&format!("sh -c '{script}'"), 0)).await?;
     has(namespace, "/jobDeploymentStatus", &json!("Running")).await?;
-    scene.product.kill(Part::ControlPlane).await?;
     let running = has(namespace, "/jobStatus", &json!("RUNNING")).await?;
+    scene.product.kill(Part::ControlPlane).await?;
     let of_submitter = ["--selector", "batch.kubernetes.io/job-name=rj"];
     namespace
         .kubectl(
