@@ -12,6 +12,34 @@ const NAMESPACE: &str = "lockstep-system";
 /// What the log says where the configurations cannot be read.
 const NOT_GIVEN: &str = "is not given the CA";
 
+/// Lets it keep the webhooks' certificate.
+const CERTIFICATE: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: certificate
+  namespace: lockstep-system
+rules:
+  - apiGroups: [""]
+    resources: [secrets]
+    resourceNames: [jobset-webhook-server-cert]
+    verbs: [get, list, watch, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: certificate
+  namespace: lockstep-system
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: certificate
+subjects:
+  - kind: ServiceAccount
+    name: lockstep-control-plane
+    namespace: lockstep-system
+"#;
+
 /// A kubeconfig for the chart's ServiceAccount.
 pub(crate) async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
     let access = &scene.namespace.access;
@@ -60,7 +88,19 @@ pub(super) async fn the_chart_allows_what_a_replica_does_and_it_can_do_without_t
     scene: Scene,
 ) -> Result<()> {
     setup::enable(&scene).await?;
-    let log = log_of_replica(&scene, "restricted", &["webhook.enable=false"]).await?;
+    // Without webhooks it may not read their certificate either; that it can do here.
+    scene
+        .namespace
+        .access
+        .kubectl(&["apply", "--filename", "-"], CERTIFICATE)
+        .await?;
+    let log = log_of_replica(&scene, "restricted", &["webhook.enable=false"]).await;
+    scene
+        .namespace
+        .access
+        .kubectl(&["delete", "--filename", "-"], CERTIFICATE)
+        .await?;
+    let log = log?;
     ensure!(log.contains(NOT_GIVEN), "{log}");
     let log = log_of_replica(&scene, "allowed", &[]).await?;
     ensure!(
