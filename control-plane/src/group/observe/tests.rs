@@ -43,6 +43,6 @@ fn a_rule_of_all_jobs_is_told_once() {
 
 #[test]
 fn where_there_are_too_many_kubernetes_decides_about_every_exit() {
-    let rules: Vec<_> = (0..1_000).map(|job| rule(job, &[3; 200])).collect();
+    let rules: Vec<_> = (0..1_000).map(|job| rule(job, &[3; 1_000])).collect();
     assert_eq!(told(&rules, 1_001), [(String::new(), true, vec![])]);
 }
