@@ -109,7 +109,7 @@ async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Resul
 }
 
 /// While the control plane serves a hub and the platform API, at these addresses.
-async fn with_a_hub(
+pub(crate) async fn with_a_hub(
     scene: &Scene,
     act: impl AsyncFnOnce(SocketAddr, SocketAddr) -> Result<()>,
 ) -> Result<()> {

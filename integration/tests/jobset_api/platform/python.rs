@@ -8,8 +8,8 @@ use lockstep_proto::platform::v1 as pb;
 use tokio::process::Command;
 
 use super::caller::Caller;
-use super::{is_up, played, with_the_node};
-use crate::control_plane::free_addresses;
+use super::{is_up, played};
+use crate::cli::with_a_hub;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene};
 
@@ -22,19 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
 async fn a_platform_by_the_python_package_alone(scene: Scene) -> Result<()> {
     // Before anything else: it may take long.
     let python = installed().await?;
-    let [hub, platform] = free_addresses()?;
-    let (hub_flag, platform_flag) = (hub.to_string(), platform.to_string());
-    let flags = [
-        "--hub-bind-address",
-        &hub_flag,
-        "--platform-bind-address",
-        &platform_flag,
-    ];
-    let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
-    let result = with_the_node(&scene, async || {
+    with_a_hub(&scene, async |hub, platform| {
         let ca = scene.hub_ca().await?;
         let (_, _daemon) = played(&scene, hub, &ca).await?;
         let caller = Caller::new(&scene, platform, &ca);
@@ -58,7 +46,7 @@ async fn a_platform_by_the_python_package_alone(scene: Scene) -> Result<()> {
         };
         let output = Command::new(python)
             // Not the sources beside the script.
-            .args(["-I", &format!("{CLIENT}/tests/real.py"), &platform_flag])
+            .args(["-I", &format!("{CLIENT}/tests/real.py"), &platform.to_string()])
             .arg("--ca")
             .arg(file("ca.crt", &ca)?)
             .arg("--token")
@@ -77,10 +65,7 @@ async fn a_platform_by_the_python_package_alone(scene: Scene) -> Result<()> {
         );
         Ok(())
     })
-    .await;
-    // Others find the control plane without a hub.
-    control_plane.stop().await?;
-    result
+    .await
 }
 
 /// The Python of an environment that has the wheel, and what that asks for.
