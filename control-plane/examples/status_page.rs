@@ -101,9 +101,9 @@ fn cause(why: &Why) -> Cause {
 
 fn identity(job: &str, index: u32) -> Identity {
     Identity {
-        job: job.to_owned(),
+        job: job.into(),
         index,
-        container: "worker".to_owned(),
+        container: "worker".into(),
     }
 }
 

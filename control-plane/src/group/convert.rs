@@ -84,9 +84,9 @@ pub(super) fn status_to(
 
 fn alone_from(worker: &RestartedAlone) -> (Identity, Generation) {
     let identity = Identity {
-        job: worker.job.clone(),
+        job: worker.job.as_str().into(),
         index: u32::try_from(worker.index).unwrap_or(0),
-        container: worker.container.clone(),
+        container: worker.container.as_str().into(),
     };
     (
         identity,
@@ -96,9 +96,9 @@ fn alone_from(worker: &RestartedAlone) -> (Identity, Generation) {
 
 fn alone_to((identity, generation): (&Identity, &Generation)) -> RestartedAlone {
     RestartedAlone {
-        job: identity.job.clone(),
+        job: identity.job.to_string(),
         index: i32::try_from(identity.index).unwrap_or(i32::MAX),
-        container: identity.container.clone(),
+        container: identity.container.to_string(),
         generation: i64::try_from(generation.0).unwrap_or(i64::MAX),
     }
 }
@@ -123,7 +123,10 @@ fn cause_to(cause: &Cause) -> RestartCause {
     RestartCause {
         reason: Some(cause.reason.as_str().to_owned()),
         pod: text(&cause.pod),
-        container: cause.identity.as_ref().map(|identity| identity.container.clone()),
+        container: cause
+            .identity
+            .as_ref()
+            .map(|identity| identity.container.to_string()),
         node: text(&cause.node),
         exit_code: cause.exit.map(|exit| exit.code),
         signal: cause.exit.map(|exit| exit.signal).filter(|signal| *signal != 0),

@@ -115,10 +115,7 @@ fn of_group(jobset: &JobSet) -> Vec<KeyValue> {
 /// Why it was restarted. What is not known is left out.
 fn of_cause(cause: &Cause) -> impl Iterator<Item = KeyValue> {
     let text = |key, value: &str| (!value.is_empty()).then(|| KeyValue::new(key, value.to_owned()));
-    let container = cause
-        .identity
-        .as_ref()
-        .map(|identity| identity.container.as_str());
+    let container = cause.identity.as_ref().map(|identity| &*identity.container);
     let signal = cause.exit.map(|exit| exit.signal).filter(|signal| *signal != 0);
     [
         Some(KeyValue::new("lockstep.kind", crash_or_deliberate(cause.reason))),

@@ -45,8 +45,8 @@ pub(super) struct Reported {
 }
 
 /// Reads one worker state. `None` where it lacks what identifies it: such a state could not be acted upon.
-pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported> {
-    let incarnation = incarnation_from(state.incarnation.clone()?)?;
+pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Option<Reported> {
+    let incarnation = incarnation_from(state.incarnation.take()?)?;
     let exit = state.exit.map_or(Exit::default(), |exit| Exit {
         code: exit.code,
         signal: exit.signal,
@@ -74,9 +74,9 @@ pub(super) fn report_from(node: &str, state: pb::WorkerState) -> Option<Reported
     };
     let report = Report {
         identity: Identity {
-            job: state.job,
+            job: state.job.into(),
             index: state.completion_index,
-            container: state.container,
+            container: state.container.into(),
         },
         node: node.to_owned(),
         pod_name: state.pod_name,

@@ -175,9 +175,9 @@ fn worker_phase(report: &Report) -> pb::WorkerPhase {
 
 fn worker_identity(identity: &Identity) -> pb::WorkerIdentity {
     pb::WorkerIdentity {
-        job: identity.job.clone(),
+        job: identity.job.to_string(),
         completion_index: identity.index,
-        container: identity.container.clone(),
+        container: identity.container.to_string(),
     }
 }
 

@@ -162,7 +162,7 @@ impl World {
             lo: 0,
             hi: generation.saturating_sub(1),
             counts: false,
-            only: Some((worker.job.clone(), worker.index)),
+            only: Some((worker.job.to_string(), worker.index)),
         });
     }
 

@@ -100,7 +100,7 @@ impl World {
             return Err(format!("the status says {:?}", durable.phase));
         }
         // One that may never find room again is waited for by nobody.
-        let place = |identity: &restart::Identity| (identity.job.clone(), identity.index);
+        let place = |identity: &restart::Identity| (identity.job.to_string(), identity.index);
         if durable
             .alone
             .keys()

@@ -3,7 +3,7 @@
 //! Promises: nothing is said before it has lasted for `inplace-timeout`, or Kubernetes itself has given the node up; what is said stays the same
 //! until it is over, however many pods are concerned; a group in which nothing is amiss is not even counted for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::view::{Slot, View};
 use super::{Identity, Observed, Phase, PodFact, Rung, UnixNanos};
@@ -74,7 +74,7 @@ impl Watchdog {
         &mut self,
         observed: &Observed,
         view: &View<'_>,
-        unseen: &BTreeSet<Identity>,
+        unseen: &HashSet<Identity>,
         now: UnixNanos,
     ) -> (Option<Blocked>, Option<UnixNanos>) {
         let timeout = observed.policy.timeout_ms;
@@ -112,7 +112,7 @@ impl Watchdog {
         let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for()
             .filter(|(_, slot)| !spoken_for(slot))
             .flat_map(|(identity, slot)| {
-                let unseen = unseen.contains(*identity);
+                let unseen = unseen.contains(identity);
                 slot.worker.pods.iter().map(move |pod| (pod, unseen))
             })
             .filter(|(pod, _)| pod.node.is_some())

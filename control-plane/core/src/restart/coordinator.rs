@@ -1,6 +1,6 @@
 //! The state machine (see the module above for its picture).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use alone::Apart;
 use backoff::Backoff;
@@ -45,11 +45,11 @@ pub struct Coordinator {
     /// Extras that have run, by place.
     joined: BTreeSet<String>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
-    seats: BTreeMap<Identity, Incarnation>,
+    seats: HashMap<Identity, Incarnation>,
     /// Workers whose seat has a new incarnation, which has not been seen to run yet: the release names it.
-    newcomers: BTreeSet<Identity>,
+    newcomers: HashSet<Identity>,
     /// Workers that were released and not seen since.
-    unseen: BTreeSet<Identity>,
+    unseen: HashSet<Identity>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
     /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
@@ -112,9 +112,9 @@ impl Coordinator {
             started: durable.started.clone(),
             joined: durable.joined.clone(),
             cause: durable.cause.clone(),
-            seats: BTreeMap::new(),
-            newcomers: BTreeSet::new(),
-            unseen: BTreeSet::new(),
+            seats: HashMap::new(),
+            newcomers: HashSet::new(),
+            unseen: HashSet::new(),
             done: BTreeMap::new(),
             held: BTreeMap::new(),
             timeline: None,
@@ -205,7 +205,7 @@ impl Coordinator {
         self.done = view
             .slots
             .iter()
-            .filter_map(|(identity, slot)| Some(((*identity).clone(), slot.done_in.clone()?)))
+            .filter_map(|(identity, slot)| Some((identity.clone(), slot.done_in.clone()?)))
             .collect();
         if !mutants::is(Mutant::IgnoreReportedGeneration) {
             self.adopt_reports(observed, now);

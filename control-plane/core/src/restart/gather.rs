@@ -155,6 +155,7 @@ fn stage(
     let minimum = gang.map(|gang| gang.minimums(&jobset.spec.replicated_jobs));
     let minimum = minimum.and_then(|minimums| minimums.get(replicated.name.as_str()).copied());
     let containers = in_place::workers(jobset, &spec.template);
+    let containers: Vec<Arc<str>> = containers.into_iter().map(Arc::from).collect();
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
     let rung = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
@@ -162,6 +163,7 @@ fn stage(
     let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
     for (job_index, name) in (0_i64..).zip(&names) {
         let job = current.get(name.as_str());
+        let name: Arc<str> = name.as_str().into();
         let ending =
             job.is_some_and(|job| has_condition(job, "FailureTarget") || has_condition(job, "Failed"));
         let completed = job
@@ -185,9 +187,9 @@ fn stage(
             let done = succeeded || completed.iter().any(|range| range.contains(&index));
             for container in &containers {
                 let identity = Identity {
-                    job: name.clone(),
+                    job: Arc::clone(&name),
                     index,
-                    container: (*container).to_owned(),
+                    container: Arc::clone(container),
                 };
                 let worker = Worker {
                     stage: replicated.name.clone(),
@@ -282,9 +284,9 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
         return;
     };
     let from = Identity {
-        job: job.clone(),
+        job: job.as_str().into(),
         index,
-        container: String::new(),
+        container: "".into(),
     };
     let present = current.get(job.as_str());
     let present = present.and_then(|job| job.metadata.uid.as_ref());
@@ -292,7 +294,7 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
         .job_uid
         .as_ref()
         .is_some_and(|controller| present.is_none_or(|uid| uid == controller));
-    let of_pod = |identity: &Identity| identity.job == *job && identity.index == index;
+    let of_pod = |identity: &Identity| *identity.job == **job && identity.index == index;
     for (_, worker) in gathered
         .workers
         .range_mut(from..)

@@ -1,6 +1,7 @@
 //! Identifiers of the restart protocol.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The count that all workers of a group should have: how often the group was restarted since its JobSet was created. It never falls while
 /// the JobSet's UID lives.
@@ -34,15 +35,15 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One worker of a group, over all of its pods and containers. The group (the JobSet's UID) is implied.
+/// One worker of a group, over all of its pods and containers. The group (the JobSet's UID) is implied. Workers of one Job share its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// Name of the child Job.
-    pub job: String,
+    pub job: Arc<str>,
     /// Completion index within the Job.
     pub index: u32,
     /// Name of the container.
-    pub container: String,
+    pub container: Arc<str>,
 }
 
 impl Identity {

@@ -1,14 +1,17 @@
 //! One expected worker as the coordinator sees it: its pod, its current incarnation, and whether it still counts.
 
+mod slots;
+
 use std::collections::BTreeMap;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Rung, UnixNanos, Worker};
+pub(super) use slots::Slots;
 
 /// All workers of a group, joined from pods and reports.
 pub(super) struct View<'a> {
-    pub(super) slots: BTreeMap<&'a Identity, Slot<'a>>,
+    pub(super) slots: Slots<'a>,
 }
 
 /// One worker.
@@ -37,7 +40,7 @@ impl<'a> View<'a> {
         done: &BTreeMap<Identity, String>,
         has_joined: impl Fn(&Identity) -> bool,
     ) -> Self {
-        let mut slots: BTreeMap<&Identity, Slot<'_>> = observed
+        let slots = observed
             .workers
             .iter()
             .map(|(identity, worker)| {
@@ -62,6 +65,7 @@ impl<'a> View<'a> {
                 (identity, slot)
             })
             .collect();
+        let mut slots = Slots::new(slots);
         for (incarnation, report) in &observed.reports {
             let Some(slot) = slots.get_mut(&report.identity) else {
                 continue;

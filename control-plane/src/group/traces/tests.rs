@@ -21,9 +21,9 @@ fn cause() -> Cause {
     Cause {
         reason: Reason::WorkerExited,
         identity: Some(Identity {
-            job: "ring-workers-0".to_owned(),
+            job: "ring-workers-0".into(),
             index: 1,
-            container: "worker".to_owned(),
+            container: "worker".into(),
         }),
         pod: "ring-workers-0-1-abcde".to_owned(),
         node: "node-7".to_owned(),

@@ -70,7 +70,7 @@ proptest! {
         let ids = sent.incarnation.unwrap();
         prop_assert_eq!((incarnation.pod_uid, incarnation.container_id), (ids.pod_uid, ids.container_id));
         prop_assert_eq!((group, revision), (sent.group_uid, sent.revision));
-        let identity = Identity { job: sent.job, index: sent.completion_index, container: sent.container };
+        let identity = Identity { job: sent.job.into(), index: sent.completion_index, container: sent.container.into() };
         prop_assert_eq!(report.identity, identity);
         prop_assert_eq!((report.generation.0, report.since.0), (sent.generation, sent.since_unix_nanos));
         prop_assert_eq!(u64::from(report.counter), sent.counter.min(u64::from(u32::MAX)));

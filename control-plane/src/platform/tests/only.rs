@@ -76,7 +76,7 @@ fn state(jobset: &JobSet) -> Snapshot {
     let observed = Arc::make_mut(&mut state.observed);
     for job in ["js-ps-0", "js-ps-1"] {
         let identity = Identity {
-            job: job.to_owned(),
+            job: job.into(),
             ..identity(0)
         };
         let worker = Worker {

@@ -10,9 +10,9 @@ fn said(generation: u64, counter: u32) -> Option<Impossible> {
     };
     durable.contradicts(&Report {
         identity: Identity {
-            job: "js-w-0".to_owned(),
+            job: "js-w-0".into(),
             index: 0,
-            container: "worker".to_owned(),
+            container: "worker".into(),
         },
         node: "node".to_owned(),
         pod_name: "pod".to_owned(),

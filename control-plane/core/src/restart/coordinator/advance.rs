@@ -89,16 +89,13 @@ impl Coordinator {
         &'v self,
         view: &'v View<'a>,
     ) -> impl Iterator<Item = (&'a Identity, &'v Slot<'a>)> {
-        view.slots
-            .iter()
-            .map(|(identity, slot)| (*identity, slot))
-            .filter(|(identity, slot)| {
-                slot.counts()
-                    && (self.started.contains(&slot.worker.stage)
-                        || self.seats.contains_key(*identity)
-                        || slot.current.is_some()
-                        || slot.runs_unreleased())
-            })
+        view.slots.iter().filter(|(identity, slot)| {
+            slot.counts()
+                && (self.started.contains(&slot.worker.stage)
+                    || self.seats.contains_key(identity)
+                    || slot.current.is_some()
+                    || slot.runs_unreleased())
+        })
     }
 
     /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
@@ -139,7 +136,7 @@ impl Coordinator {
             && observed.reports.values().any(|report| {
                 matches!(report.phase, Phase::Starting | Phase::Running | Phase::Stopping)
                     && report.generation < self.generation
-                    && observed.waiting_jobs.contains(&report.identity.job)
+                    && observed.waiting_jobs.contains(&*report.identity.job)
             })
     }
 
@@ -158,10 +155,6 @@ impl Coordinator {
             .filter_map(|(identity, slot)| Some((identity, slot.current?.0)))
             .collect();
         let stopped_at = self.barrier(view).filter_map(|(_, slot)| slot.stopped_at()).max();
-        let seats = parked
-            .iter()
-            .map(|(identity, incarnation)| ((*identity).clone(), (*incarnation).clone()))
-            .collect();
         let replaced = parked
             .iter()
             .filter(|(identity, incarnation)| self.is_in_another_pod(identity, incarnation))
@@ -183,7 +176,13 @@ impl Coordinator {
             .map(|(identity, _)| (*identity).clone())
             .collect();
         self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
-        self.seats = seats;
+        // Most keep theirs.
+        self.seats.retain(|identity, _| self.unseen.contains(identity));
+        for (identity, incarnation) in parked {
+            if self.seats.get(identity) != Some(incarnation) {
+                self.seats.insert(identity.clone(), incarnation.clone());
+            }
+        }
         self.held.clear();
         self.backoff.released(now);
         self.apart.released(now);

@@ -92,9 +92,9 @@ mod tests {
         Cause {
             reason: Reason::WorkerExited,
             identity: Some(Identity {
-                job: "js-a-0".to_owned(),
+                job: "js-a-0".into(),
                 index,
-                container: "worker".to_owned(),
+                container: "worker".into(),
             }),
             pod: String::new(),
             node: String::new(),

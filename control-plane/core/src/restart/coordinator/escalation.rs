@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::view::Slot;
+use super::super::view::{Slot, Slots};
 use super::super::{Cause, Condemned, EscalateAfter, Identity, Reason, UnixNanos};
 
 /// Failures by worker, and the pods that are to go.
@@ -56,7 +56,7 @@ impl Escalation {
     }
 
     /// Pods that are gone need not be deleted any more, and workers that are not expected any more are not counted.
-    pub(super) fn tidy(&mut self, slots: &BTreeMap<&Identity, Slot<'_>>) {
+    pub(super) fn tidy(&mut self, slots: &Slots<'_>) {
         self.failures.retain(|identity, _| slots.contains_key(identity));
         self.condemned.retain(|identity, condemned| {
             slots

@@ -85,7 +85,7 @@ impl Coordinator {
             return None;
         }
         let mut slots = view.slots.iter();
-        let early = |(of, slot): (&&Identity, &Slot<'_>)| of.job == identity.job && slot.done;
+        let early = |(of, slot): (&Identity, &Slot<'_>)| of.job == identity.job && slot.done;
         if slot.worker.ends_early && slots.any(early) {
             return Some(JOB_SAYS_WITHIN_MS);
         }

@@ -28,9 +28,9 @@ impl Coordinator {
         }
         let from = |job: &str, index| {
             let first = Identity {
-                job: job.to_owned(),
+                job: job.into(),
                 index,
-                container: String::new(),
+                container: "".into(),
             };
             observed
                 .workers
@@ -38,7 +38,7 @@ impl Coordinator {
                 .next()
                 .map(|(identity, _)| identity)
         };
-        let is_there = |job: &str| from(job, 0).is_some_and(|identity| identity.job == job);
+        let is_there = |job: &str| from(job, 0).is_some_and(|identity| *identity.job == *job);
         let mut jobs: BTreeMap<String, bool> = BTreeMap::new();
         let mut sized = |job: &str| {
             let is_sized = || observed.unwanted_jobs.contains(job) || is_there(job);
@@ -60,7 +60,7 @@ impl Coordinator {
             let Some((job, index)) = parts.and_then(|(job, index)| Some((job, index.parse().ok()?))) else {
                 return true;
             };
-            let is_wanted = from(job, index).is_some_and(|found| found.job == job && found.index == index);
+            let is_wanted = from(job, index).is_some_and(|found| *found.job == *job && found.index == index);
             is_wanted || !sized(job)
         });
     }

@@ -14,7 +14,7 @@ impl Coordinator {
         if !self.may_release(observed) {
             return;
         }
-        for (identity, slot) in &view.slots {
+        for (identity, slot) in view.slots.iter() {
             let Some((incarnation, report)) = slot.current else {
                 continue;
             };
@@ -49,21 +49,21 @@ impl Coordinator {
             };
             // A container that is followed by another at the same generation has ended, and that was dealt with.
             let follows = container && report.phase == Phase::Running;
-            if starts && (follows || !self.seats.contains_key(*identity)) {
+            if starts && (follows || !self.seats.contains_key(identity)) {
                 if container && report.phase == Phase::Fresh && slot.ended.is_none() && self.is_releasing() {
                     self.note_replaced(slot);
                 }
-                self.seats.insert((*identity).clone(), incarnation.clone());
-                self.newcomers.insert((*identity).clone());
+                self.seats.insert(identity.clone(), incarnation.clone());
+                self.newcomers.insert(identity.clone());
             }
             if matches!(report.phase, Phase::Starting | Phase::Running) {
-                self.newcomers.remove(*identity);
+                self.newcomers.remove(identity);
                 if slot.worker.extra && report.generation == self.wanted(identity) {
                     self.joined.insert(identity.place());
                 }
             }
             if !matches!(report.phase, Phase::Parked | Phase::Unlinked) {
-                self.unseen.remove(*identity);
+                self.unseen.remove(identity);
             }
         }
     }
@@ -101,12 +101,12 @@ impl Coordinator {
             return;
         }
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
-        for (identity, slot) in &view.slots {
+        for (identity, slot) in view.slots.iter() {
             // Out of sight is good enough for a worker that has run before, not for the first start.
             let seen = self.started.contains(&slot.worker.stage)
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
-            let seated = self.seats.contains_key(*identity);
+            let seated = self.seats.contains_key(identity);
             let alone = self.apart.concerns(identity);
             let runs = slot.done
                 || slot.absent

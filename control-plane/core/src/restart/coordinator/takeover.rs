@@ -160,7 +160,7 @@ impl Coordinator {
         self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
-        for (identity, slot) in &view.slots {
+        for (identity, slot) in view.slots.iter() {
             let seat = match slot.worker.rung {
                 Rung::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot
@@ -171,7 +171,7 @@ impl Coordinator {
                     }),
             };
             if let Some((incarnation, _)) = seat {
-                self.seats.insert((*identity).clone(), incarnation.clone());
+                self.seats.insert(identity.clone(), incarnation.clone());
             }
         }
         self.state = match (under_way, released) {

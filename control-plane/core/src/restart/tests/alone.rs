@@ -348,7 +348,7 @@ fn a_node_daemon_that_does_not_know_of_it_makes_it_a_restart_of_all_that_counts_
 fn a_code_that_fails_the_job_restarts_nobody() {
     let mut world = running(3, 9);
     world.observed.policy.terminal = vec![TerminalRule {
-        job: id(0).job,
+        job: id(0).job.to_string(),
         container: None,
         negated: false,
         codes: vec![42],

@@ -206,7 +206,7 @@ fn nobody_starts_beside_a_worker_whose_gang_has_yet_to_come_together_again() {
         world.observed.suspended = false;
         world.lose_pod(0);
         world.observed.workers.remove(&id(1));
-        world.observed.waiting_jobs.insert(id(1).job);
+        world.observed.waiting_jobs.insert(id(1).job.to_string());
         if changes_leader {
             world.new_leader(2);
         }
