@@ -25,7 +25,7 @@ use super::convert;
 use super::handshake;
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
-use super::session::Outbox;
+use super::session::{Outbox, Outgoing};
 use super::stream::NodeStream;
 use crate::serve::{listen, listen_once_free};
 use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
@@ -142,9 +142,10 @@ impl HubService {
             drop(stay);
         };
         term.tasks.spawn(stream.instrument(span));
-        Box::pin(futures::stream::unfold(outbox, |outbox| async move {
-            let message = outbox.next().await?;
-            Some((message, outbox))
+        let messages = Outgoing::new(outbox);
+        Box::pin(futures::stream::unfold(messages, |mut messages| async move {
+            let message = messages.next().await?;
+            Some((message, messages))
         }))
     }
 }

@@ -1,6 +1,7 @@
 //! The sending side of one node's stream: the newest desired state per group, never a backlog.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use lockstep_core::restart::Epoch;
 use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
 use prost::Message as _;
 use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -35,7 +37,6 @@ struct Pending {
     /// Of the newest credentials that were accepted.
     accepted: Option<u64>,
     groups: BTreeMap<String, Item>,
-    pings: u64,
     draining: bool,
     closed: bool,
     /// Why the stream ends, where that is an error.
@@ -111,27 +112,6 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// The next message, or the error that the stream ends with; `None` once it has ended. Cancel-safe.
-    pub async fn next(&self) -> Option<Result<pb::HubMessage, Status>> {
-        loop {
-            match self.take() {
-                Taken::Message(kind) => return Some(Ok(pb::HubMessage { kind: Some(kind) })),
-                Taken::Closed => return self.lock().failure.take().map(Err),
-                Taken::Nothing => {}
-            }
-            if tokio::time::timeout(PING_EVERY, self.changed.notified())
-                .await
-                .is_err()
-            {
-                let mut pending = self.lock();
-                pending.pings += 1;
-                return Some(Ok(pb::HubMessage {
-                    kind: Some(Kind::Ping(pb::Ping { nonce: pending.pings })),
-                }));
-            }
-        }
-    }
-
     /// The next message, if there is one now.
     #[must_use]
     pub fn take(&self) -> Taken {
@@ -178,6 +158,63 @@ impl Outbox {
             return Taken::Message(Kind::Drain(pb::Drain {}));
         }
         Taken::Nothing
+    }
+}
+
+/// What is sent on a stream: what the outbox has, and a sign of life where it has nothing for long.
+pub(super) struct Outgoing {
+    outbox: Arc<Outbox>,
+    /// When the last one was sent.
+    last: Instant,
+    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last one was when it is over.
+    quiet: Pin<Box<Sleep>>,
+    pings: u64,
+}
+
+impl Outgoing {
+    /// Those of this outbox, from now on.
+    #[must_use]
+    pub(super) fn new(outbox: Arc<Outbox>) -> Self {
+        let now = Instant::now();
+        Self {
+            outbox,
+            last: now,
+            quiet: Box::pin(sleep_until(now + PING_EVERY)),
+            pings: 0,
+        }
+    }
+
+    /// The next message, or the error that the stream ends with; `None` once it has ended. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Result<pb::HubMessage, Status>> {
+        loop {
+            let kind = match self.outbox.take() {
+                Taken::Message(kind) => Some(kind),
+                Taken::Closed => return self.outbox.lock().failure.take().map(Err),
+                Taken::Nothing => {
+                    tokio::select! {
+                        biased;
+                        () = self.outbox.changed.notified() => None,
+                        () = &mut self.quiet => self.ping(),
+                    }
+                }
+            };
+            if let Some(kind) = kind {
+                self.last = Instant::now();
+                return Some(Ok(pb::HubMessage { kind: Some(kind) }));
+            }
+        }
+    }
+
+    /// A ping, if it is time for one.
+    fn ping(&mut self) -> Option<Kind> {
+        let now = Instant::now();
+        let due = self.last + PING_EVERY;
+        let next = if due > now { due } else { now + PING_EVERY };
+        self.quiet.as_mut().reset(next);
+        (due <= now).then(|| {
+            self.pings += 1;
+            Kind::Ping(pb::Ping { nonce: self.pings })
+        })
     }
 }
 
