@@ -22,14 +22,37 @@ use super::recent::Recent;
 #[cfg(test)]
 mod tests;
 
-/// Names of the cached objects of one kind, by the JobSet that they belong to.
-type Index = RwLock<HashMap<ObjectRef<JobSet>, HashSet<String>>>;
+/// The cached objects of one kind, by the JobSet that they belong to.
+#[derive(Default)]
+struct Index {
+    of: HashMap<ObjectRef<JobSet>, Names>,
+    /// Changes so far.
+    changes: u64,
+}
+
+/// Names of the objects of one JobSet.
+#[derive(Default)]
+struct Names {
+    names: HashSet<String>,
+    /// The last change of any of the objects.
+    changed: u64,
+}
+
+impl Index {
+    /// The objects of a JobSet, which are about to change.
+    fn change(&mut self, jobset: ObjectRef<JobSet>) -> &mut Names {
+        self.changes += 1;
+        let names = self.of.entry(jobset).or_default();
+        names.changed = self.changes;
+        names
+    }
+}
 
 /// The cached objects of one kind.
 pub(super) struct Cache<K: Kept> {
     pub(super) store: Store<K>,
     pub(super) recent: Recent<K>,
-    index: Index,
+    index: RwLock<Index>,
     /// Whether the first list is complete. (The store's own signal wakes only the last of several who wait for it.)
     ready: watch::Sender<bool>,
 }
@@ -65,7 +88,7 @@ impl<K: Kept> Cache<K> {
     /// What the watch shows of one JobSet.
     pub(super) fn seen(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<K>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(names) = index.get(jobset) else {
+        let Some(Names { names, .. }) = index.of.get(jobset) else {
             return Vec::new();
         };
         let namespace = jobset.namespace.as_deref().unwrap_or_default();
@@ -75,18 +98,26 @@ impl<K: Kept> Cache<K> {
             .collect()
     }
 
+    /// Another one with every change of what the watch shows of one JobSet. To be asked for before that is read: then it is never newer than what was.
+    pub(super) fn version(&self, jobset: &ObjectRef<JobSet>) -> u64 {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        index.of.get(jobset).map_or(0, |names| names.changed)
+    }
+
     fn add(&self, jobset: ObjectRef<JobSet>, name: String) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.entry(jobset).or_default().insert(name);
+        index.change(jobset).names.insert(name);
     }
 
     fn remove(&self, jobset: &ObjectRef<JobSet>, name: &str) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(names) = index.get_mut(jobset) {
-            names.remove(name);
-            if names.is_empty() {
-                index.remove(jobset);
-            }
+        if !index.of.contains_key(jobset) {
+            return;
+        }
+        let of_jobset = index.change(jobset.clone());
+        of_jobset.names.remove(name);
+        if of_jobset.names.is_empty() {
+            index.of.remove(jobset);
         }
     }
 
@@ -113,21 +144,34 @@ impl<K: Kept> Cache<K> {
                 }
                 // At once: who reads meanwhile finds what is there by its old names, and never that nothing is there.
                 let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-                let before = std::mem::replace(&mut *index, listed);
-                let gone = before.into_keys().filter(|jobset| !index.contains_key(jobset));
-                let concerned = gone.chain(index.keys().cloned()).collect();
+                let before = std::mem::take(&mut index.of);
+                for (jobset, names) in listed {
+                    index.change(jobset).names = names;
+                }
+                let gone = before.into_keys().filter(|jobset| !index.of.contains_key(jobset));
+                let concerned = gone.chain(index.of.keys().cloned()).collect();
                 drop(index);
                 self.ready.send_replace(true);
                 concerned
             }
             Event::Apply(object) => {
+                let before = self.store.get(&ObjectRef::from(object));
                 writer.apply_watcher_event(event);
-                let Some(jobset) = owner(object) else {
-                    return Vec::new();
-                };
-                self.add(jobset.clone(), object.named());
-                self.recent.confirm(&jobset, object);
-                vec![jobset]
+                let jobset = owner(object);
+                let mut concerned = Vec::new();
+                // Somebody may have changed its label.
+                if let Some(before) = before.and_then(|before| owner(&before))
+                    && jobset.as_ref() != Some(&before)
+                {
+                    self.remove(&before, &object.named());
+                    concerned.push(before);
+                }
+                if let Some(jobset) = jobset {
+                    self.add(jobset.clone(), object.named());
+                    self.recent.confirm(&jobset, object);
+                    concerned.push(jobset);
+                }
+                concerned
             }
             Event::Delete(object) => {
                 writer.apply_watcher_event(event);

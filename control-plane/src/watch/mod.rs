@@ -128,6 +128,13 @@ impl Stores {
         unpacked(self.caches.jobs.seen(jobset))
     }
 
+    /// Another one with every change of what [`Stores::jobs_of`] and [`Stores::pods_of`] show. To be asked for before those are read.
+    #[must_use]
+    pub fn version_of(&self, jobset: &ObjectRef<JobSet>) -> (u64, u64) {
+        let Caches { jobs, pods, .. } = &*self.caches;
+        (jobs.version(jobset), pods.version(jobset))
+    }
+
     /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.
     #[must_use]
     pub fn observe(

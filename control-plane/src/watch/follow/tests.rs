@@ -83,6 +83,44 @@ async fn what_a_new_list_no_longer_shows_is_told_too() {
 }
 
 #[tokio::test]
+async fn the_version_of_a_jobset_changes_with_its_own_objects() {
+    let (cache, mut writer) = Cache::new();
+    let mut apply = |event| {
+        cache.apply(&mut writer, &event, jobset_of::<Job>);
+        ["a", "b"].map(|jobset| cache.version(&key(jobset)))
+    };
+    apply(Event::Init);
+    apply(Event::InitApply(job("a-0", "a", 1)));
+    let listed = apply(Event::InitDone);
+    assert_eq!(listed[1], 0);
+    let changed = apply(Event::Apply(job("a-0", "a", 2)));
+    assert_ne!(changed[0], listed[0]);
+    let other = apply(Event::Apply(job("b-0", "b", 3)));
+    assert_eq!(other[0], changed[0]);
+    assert_ne!(other[1], 0);
+    let deleted = apply(Event::Delete(job("b-0", "b", 4)));
+    assert_eq!(deleted, [changed[0], 0]);
+    apply(Event::Init);
+    apply(Event::InitApply(job("a-0", "a", 2)));
+    assert_ne!(apply(Event::InitDone)[0], changed[0]);
+}
+
+#[tokio::test]
+async fn an_object_whose_label_changes_leaves_one_jobset_for_the_other() {
+    let (cache, writer) = Cache::new();
+    let events = vec![
+        Event::Init,
+        Event::InitDone,
+        Event::Apply(job("j", "a", 1)),
+        Event::Apply(job("j", "b", 2)),
+    ];
+    assert_eq!(follow(&cache, writer, events).await, ["a", "b"]);
+    assert_eq!(seen(&cache, "a"), Vec::<String>::new());
+    assert_eq!(seen(&cache, "b"), ["j"]);
+    assert_eq!(cache.version(&key("a")), 0);
+}
+
+#[tokio::test]
 async fn the_watch_confirms_own_writes() {
     let (cache, writer) = Cache::new();
     for (name, jobset) in [("a-0", "a"), ("b-0", "b"), ("c-0", "c")] {
