@@ -107,7 +107,7 @@ impl Group {
             .map(|worker| pod(self.shape, worker))
             .collect();
         let pods: Vec<&PodSummary> = pods.iter().collect();
-        let mut durable = Durable {
+        let durable = Durable {
             epoch: self.link.epoch(),
             generation: self.published.desired.generation,
             released: self.published.desired.generation,
@@ -123,16 +123,10 @@ impl Group {
         );
         let mut writing: Option<(Instant, Durable)> = None;
         let mut in_sync = false;
-        let mut kept: Option<Sight> = None;
+        let view = view_of(&jobset, &jobs, &pods, &durable);
+        let mut sight = Sight::new(view, &jobset, &self.link, durable.clone(), false);
         loop {
             let began = Instant::now();
-            let sight = if let Some(mut sight) = kept.take() {
-                sight.listen(&self.link);
-                sight
-            } else {
-                let view = view_of(&jobset, &jobs, &pods, &durable);
-                Sight::new(view, &jobset, &self.link, durable.clone(), false)
-            };
             let out = coordinator.step(sight.observed(), clock.now());
             if let Some(desired) = out.desired {
                 self.link.publish(published(sight.view(), desired));
@@ -147,6 +141,7 @@ impl Group {
             if let (None, Some(wanted)) = (&writing, out.status) {
                 writing = Some((Instant::now() + self.write, wanted));
             }
+            sight.wait_for(out.awaited);
             let rested = Instant::now() + rest(began.elapsed());
             tokio::select! {
                 biased;
@@ -154,11 +149,12 @@ impl Group {
                     return Ok(());
                 },
                 () = until(writing.as_ref().map(|(at, _)| *at)) => if let Some((_, written)) = writing.take() {
-                    durable = written;
+                    sight.renew(&self.link, written);
                 },
                 () = until(out.wake_at.map(|at| clock.instant(at))) => {}
-                () = self.link.changed_after(rested) => kept = Some(sight),
+                () = sight.news(&self.link, rested) => {}
             }
+            sight.listen(&self.link);
         }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Group {
     pause: Time,
     generation: Generation,
     pub(crate) pods: Pods,
+    /// When to look again in any case.
+    again_at: Option<Time>,
     /// Where it is, and since when.
     pub(crate) state: (&'static str, Time),
 }
@@ -63,6 +65,14 @@ impl World {
 
     /// Something may have changed for the group.
     pub(crate) fn poke_group(&mut self, replica: ReplicaIndex) {
+        if let Some(leader) = &mut self.replicas[replica].leader {
+            leader.owes_step = true;
+        }
+        self.group_has_news(replica);
+    }
+
+    /// A node may have said something.
+    pub(crate) fn group_has_news(&mut self, replica: ReplicaIndex) {
         let at = self.now + self.rng.span(20 * US, 300 * US);
         self.group_step_at(replica, at);
     }
@@ -124,6 +134,7 @@ impl World {
                 pause: RETRY.0,
                 generation: Generation::default(),
                 pods: Pods::default(),
+                again_at: None,
                 state: ("", 0),
             });
         }
@@ -137,7 +148,9 @@ impl World {
             let replica = &mut self.replicas[replica];
             (&replica.cache, replica.leader.as_mut())
         };
-        let Some(group) = leader.and_then(|leader| leader.group.as_mut()) else {
+        let Some(leader) = leader else { return };
+        let owes_step = std::mem::take(&mut leader.owes_step);
+        let Some(group) = leader.group.as_mut() else {
             return;
         };
         if let Some(seen) = &cache.jobset
@@ -165,15 +178,28 @@ impl World {
         // Only what nodes have said is news where nothing else has changed.
         let kept = group.sight.take();
         let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &group.known));
+        let mut heard = real::Heard::News;
         let news = kept.map(|(mut sight, _)| {
-            sight.listen(&group.link);
+            heard = sight.listen(&group.link);
             sight
         });
         let whole = real::Sight::new(view, &group.known, &group.link, durable, replaces_pods);
         let missed = news
             .as_ref()
             .is_some_and(|news| news.observed() != whole.observed());
-        let sight = news.unwrap_or(whole);
+        let mut sight = news.unwrap_or(whole);
+        let is_due = group.again_at.is_some_and(|at| at <= now);
+        if heard != real::Heard::News && !owes_step && !is_due {
+            group.sight = Some((sight, Arc::clone(&group.known)));
+            let again_at = group.again_at;
+            if missed {
+                self.violate("what nodes have said was missed".to_owned());
+            }
+            if let Some(at) = again_at {
+                self.group_step_at(replica, at);
+            }
+            return;
+        }
         let view = sight.view();
         let out = group.coordinator.step(sight.observed(), clock);
         let state = group.coordinator.state_name();
@@ -197,8 +223,15 @@ impl World {
             out.condemned,
             (now, clock),
         );
+        let wake_at = out.wake_at.map(|at| {
+            let after = u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0);
+            now + after
+        });
+        let again_at = [wake_at, retry_at, pods_at].into_iter().flatten().min();
+        group.again_at = again_at;
         let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
+        sight.wait_for(out.awaited);
         group.sight = Some((sight, Arc::clone(&known)));
         if missed {
             self.violate("what nodes have said was missed".to_owned());
@@ -214,11 +247,7 @@ impl World {
         if let Some(wanted) = write {
             self.group_writes(replica, &known, &wanted);
         }
-        if let Some(at) = out.wake_at {
-            let after = u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0);
-            self.group_step_at(replica, now + after);
-        }
-        for at in retry_at.into_iter().chain(pods_at) {
+        if let Some(at) = again_at {
             self.group_step_at(replica, at);
         }
         for request in requests {

@@ -224,7 +224,7 @@ impl World {
             },
         }
         self.hub_flush(replica);
-        self.poke_group(replica);
+        self.group_has_news(replica);
     }
 
     /// Puts what the hub of this replica has to say on the streams.
@@ -279,7 +279,7 @@ impl World {
             (stream.node_end, stream.replica, stream.session, stream.node);
         if let (Some(leader), Some(session)) = (&self.replicas[replica].leader, session) {
             leader.registry.disconnect(&node_name(node), session);
-            self.poke_group(replica);
+            self.group_has_news(replica);
         }
         if node_end {
             let last = self.streams.get(&id).map_or(0, |stream| stream.last_down);

@@ -50,6 +50,8 @@ pub(crate) struct Leader {
     pub(crate) registry: Arc<Registry>,
     pub(crate) group: Option<Group>,
     pub(crate) group_due: Option<Time>,
+    /// Whether more than what nodes say may have changed since the group's last step.
+    pub(crate) owes_step: bool,
     pub(crate) reconcile_due: Option<Time>,
     /// A plan is being carried out.
     pub(crate) applying: bool,
@@ -246,6 +248,7 @@ impl World {
             registry: Registry::new(Epoch(epoch)),
             group: None,
             group_due: None,
+            owes_step: false,
             reconcile_due: None,
             applying: false,
             look_again: false,

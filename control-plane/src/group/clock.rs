@@ -52,3 +52,11 @@ pub fn rest(took: Duration) -> Duration {
         (took * 2).min(LONGEST)
     }
 }
+
+/// Resolves at this time; never, where there is none. Cancel-safe.
+pub(super) async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -25,7 +25,7 @@ pub use clock::{Clock, rest};
 pub use convert::durable_from;
 pub use manager::{Manager, Means, is_group, taken_over};
 pub use observe::{View, published, view_of};
-pub use sight::Sight;
+pub use sight::{Heard, Sight};
 pub use write::{Change, patch};
 
 pub(crate) use convert::sentence;

@@ -2,23 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{
-    Durable, Identity, Impossible, Incarnation, Observed, Placed, Policy, Report, Scope, Worker,
+    Awaited, Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Policy, Report,
+    Scope, Worker,
 };
 
+use super::clock::{rest, sleep_until};
 use super::observe::View;
-use crate::hub::{GroupLink, Unbelieved};
+use crate::hub::{GroupLink, News, Unbelieved};
 
 /// How long reports are kept of pods that the API server does not show.
 const KEPT: Duration = Duration::from_secs(60);
+/// The longest time that a step is put off while workers come nearer to where they are awaited.
+const PUT_OFF: Duration = Duration::from_millis(100);
 
 /// What is seen of a group, from one look at the API server to the next.
 pub struct Sight {
     view: View,
     observed: Arc<Observed>,
+    awaited: Option<Awaited>,
+    /// Whether any node has said what is not believed.
+    disbelieves: bool,
+}
+
+/// What the nodes have said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Heard {
+    /// Nothing that was not known.
+    Nothing,
+    /// That workers have come nearer to where all are awaited: that calls for no step yet.
+    Progress,
+    /// What calls for a step.
+    News,
 }
 
 impl Sight {
@@ -29,9 +47,12 @@ impl Sight {
         // Before anything is asked of them: a hello that comes later is news.
         link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
+        let said = link.reports();
+        let workers = workers(&view, link);
+        let (reports, disbelieves) = reports(&view, &workers, &durable, link, said);
         let observed = Observed {
-            reports: reports(&view, &durable, link),
-            workers: workers(&view, link),
+            reports,
+            workers,
             old_pods: gathered.old_pods,
             old_pod: gathered.old_pod.clone(),
             finished_stages: gathered.finished_stages.clone(),
@@ -49,36 +70,101 @@ impl Sight {
             alone_request: jobset.alone_request().ok().flatten(),
         };
         let observed = Arc::new(observed);
-        Self { view, observed }
+        Self {
+            view,
+            observed,
+            awaited: None,
+            disbelieves,
+        }
     }
 
-    /// Takes in what the nodes have said since the last time.
-    pub fn listen(&mut self, link: &GroupLink) {
+    /// What there is now, where the JobSet has another status, of which [`View`] depends on nothing that has changed, and Jobs and pods are the same.
+    pub fn renew(&mut self, link: &GroupLink, durable: Durable) {
+        let forgotten = link.forget_pods(&self.view.gathered.pods, KEPT);
+        let observed = Arc::make_mut(&mut self.observed);
+        // What could not be believed may be possible now.
+        if forgotten || self.disbelieves {
+            let (workers, said) = (&observed.workers, link.reports());
+            (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, said);
+        }
+        observed.durable = durable;
+        self.listen(link);
+    }
+
+    /// Until whoever is awaited has got there, what they say of their progress calls for no step.
+    pub fn wait_for(&mut self, awaited: Option<Awaited>) {
+        self.awaited = awaited;
+    }
+
+    /// Takes in what the nodes have said since the last time. Says what that calls for.
+    pub fn listen(&mut self, link: &GroupLink) -> Heard {
         let view = &self.view;
-        let Some(news) = link.news() else {
-            let observed = Arc::make_mut(&mut self.observed);
-            observed.reports = reports(view, &observed.durable, link);
-            observed.workers = workers(view, link);
-            observed.heard_nodes = heard_nodes(view, link);
-            return;
-        };
-        let known = &self.observed;
-        let news = news.into_iter();
-        let (believed, mut lies): (Vec<_>, Vec<_>) =
-            news.partition(|said| view.believes(said, &known.durable, link));
-        // What a node has said before a lie about its own pod is out of date.
-        lies.retain(|(incarnation, lie)| {
-            let before = known.reports.get(incarnation);
-            before.is_some_and(|before| before.node == lie.node)
+        match link.news() {
+            News::None => return Heard::Nothing,
+            News::Hello => {
+                let observed = Arc::make_mut(&mut self.observed);
+                // Before what the nodes can do: a hello that comes later is news.
+                let said = link.reports();
+                observed.workers = workers(view, link);
+                let (workers, durable) = (&observed.workers, &observed.durable);
+                (observed.reports, self.disbelieves) = reports(view, workers, durable, link, said);
+                observed.heard_nodes = heard_nodes(view, link);
+                return Heard::News;
+            }
+            News::Reports => {}
+        }
+        let Observed {
+            reports,
+            workers,
+            durable,
+            ..
+        } = Arc::make_mut(&mut self.observed);
+        let awaited = &mut self.awaited;
+        let mut heard = Heard::Nothing;
+        let mut lies = Vec::new();
+        link.hear(|incarnation, report| {
+            let said = match view.believes(incarnation, report, durable) {
+                Ok(true) => take_in(reports, workers, incarnation, report),
+                Ok(false) => retract(reports, incarnation, report),
+                Err(why) => {
+                    lies.push((incarnation.clone(), report.node.clone(), why));
+                    retract(reports, incarnation, report)
+                }
+            };
+            let passes = match (&said, awaited.as_mut()) {
+                (Said::After(before), Some(awaited)) => awaited.passes_over(*before, report),
+                _ => false,
+            };
+            heard = heard.max(match said {
+                Said::Nothing => Heard::Nothing,
+                _ if passes => Heard::Progress,
+                Said::After(_) | Said::News => Heard::News,
+            });
         });
-        if believed.is_empty() && lies.is_empty() {
-            return;
+        self.disbelieves |= !lies.is_empty();
+        for (incarnation, node, why) in lies {
+            link.disown(&incarnation, &node, &why);
         }
-        let reports = &mut Arc::make_mut(&mut self.observed).reports;
-        for (incarnation, _) in lies {
-            reports.remove(&incarnation);
+        heard
+    }
+
+    /// Listens from this time on, until the nodes have said what calls for a step, or have said anything and that is [`PUT_OFF`] ago. Cancel-safe: what was
+    /// heard is kept, and any step takes it up.
+    pub async fn news(&mut self, link: &GroupLink, mut from: Instant) {
+        let mut step_at = None;
+        loop {
+            tokio::select! {
+                () = link.changed_after(from) => {}
+                () = sleep_until(step_at) => return,
+            }
+            let began = Instant::now();
+            match self.listen(link) {
+                Heard::Nothing => {}
+                Heard::Progress => step_at = step_at.or(Some(began + PUT_OFF)),
+                Heard::News => return,
+            }
+            from = Instant::now() + rest(began.elapsed());
         }
-        reports.extend(believed);
     }
 
     /// The API server's part.
@@ -94,14 +180,52 @@ impl Sight {
     }
 }
 
+/// What a report says beside what was known.
+enum Said {
+    Nothing,
+    /// That an incarnation which was in this phase at this generation is in another.
+    After((Phase, Generation)),
+    News,
+}
+
+/// Takes in what is believed.
+fn take_in(
+    reports: &mut BTreeMap<Incarnation, Report>,
+    workers: &BTreeMap<Identity, Worker>,
+    incarnation: &Incarnation,
+    report: &Report,
+) -> Said {
+    let Some(known) = reports.get_mut(incarnation) else {
+        let report = shared(report.clone(), workers);
+        reports.insert(incarnation.clone(), report);
+        return Said::News;
+    };
+    let before = (known.phase, known.generation);
+    if known.follow(report) {
+        Said::After(before)
+    } else {
+        Said::Nothing
+    }
+}
+
+/// What a node has said before a lie about its own pod is out of date.
+fn retract(reports: &mut BTreeMap<Incarnation, Report>, incarnation: &Incarnation, lie: &Report) -> Said {
+    let before = reports.get(incarnation);
+    if before.is_none_or(|before| before.node != lie.node) {
+        return Said::Nothing;
+    }
+    reports.remove(incarnation);
+    Said::News
+}
+
 impl View {
     /// A node speaks for the pods that are bound to it, and for no others, and of nothing that cannot be.
     fn believes(
         &self,
-        (incarnation, report): &(Incarnation, Report),
+        incarnation: &Incarnation,
+        report: &Report,
         durable: &Durable,
-        link: &GroupLink,
-    ) -> bool {
+    ) -> Result<bool, Unbelieved> {
         let pod = &incarnation.pod_uid;
         // The API server may show a pod, or where it is bound, later than its node does.
         let Some(Placed {
@@ -109,29 +233,27 @@ impl View {
             place: Some((job, index)),
         }) = self.gathered.pods.get(pod)
         else {
-            return false;
+            return Ok(false);
         };
         let Identity {
             job: said, index: at, ..
         } = &report.identity;
-        let why = if *bound != report.node {
-            Unbelieved::ForeignPod {
+        if *bound != report.node {
+            return Err(Unbelieved::ForeignPod {
                 pod: pod.clone(),
                 bound: bound.clone(),
-            }
-        } else if (said, at) != (job, index) {
-            Unbelieved::OtherWorker {
+            });
+        }
+        if (&**said, at) != (job.as_str(), index) {
+            return Err(Unbelieved::OtherWorker {
                 pod: pod.clone(),
                 worker: report.identity.clone(),
-            }
-        } else {
-            let Some(impossible) = durable.contradicts(report) else {
-                return true;
-            };
-            unbelieved(impossible, pod, report, durable)
-        };
-        link.disown(incarnation, &report.node, &why);
-        false
+            });
+        }
+        match durable.contradicts(report) {
+            Some(impossible) => Err(unbelieved(impossible, pod, report, durable)),
+            None => Ok(true),
+        }
     }
 }
 
@@ -151,9 +273,37 @@ fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Dura
     }
 }
 
-fn reports(view: &View, durable: &Durable, link: &GroupLink) -> BTreeMap<Incarnation, Report> {
-    let all = link.reports().into_iter();
-    all.filter(|said| view.believes(said, durable, link)).collect()
+/// What is believed, and whether there is more.
+fn reports(
+    view: &View,
+    workers: &BTreeMap<Identity, Worker>,
+    durable: &Durable,
+    link: &GroupLink,
+    said: Vec<(Incarnation, Report)>,
+) -> (BTreeMap<Incarnation, Report>, bool) {
+    let mut believed = BTreeMap::new();
+    let mut disbelieves = false;
+    for (incarnation, report) in said {
+        match view.believes(&incarnation, &report, durable) {
+            Ok(true) => {
+                believed.insert(incarnation, shared(report, workers));
+            }
+            Ok(false) => {}
+            Err(why) => {
+                disbelieves = true;
+                link.disown(&incarnation, &report.node, &why);
+            }
+        }
+    }
+    (believed, disbelieves)
+}
+
+/// The report with the worker's own names, which all of its Job share.
+fn shared(mut report: Report, workers: &BTreeMap<Identity, Worker>) -> Report {
+    if let Some((identity, _)) = workers.get_key_value(&report.identity) {
+        report.identity = identity.clone();
+    }
+    report
 }
 
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {

@@ -1,5 +1,6 @@
 //! The task of one group: watch, decide, act.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
 use super::blocked;
-use super::clock::{Clock, rest};
+use super::clock::{Clock, rest, sleep_until};
 use super::condemn::Executor;
 use super::convert;
 use super::mirror::Mirror;
@@ -77,6 +78,40 @@ enum Writing {
     Retry { at: Instant },
 }
 
+/// What is to be looked at before the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// What the nodes say.
+    Nodes,
+    /// That, and what the API server shows.
+    All,
+}
+
+/// What a look at the API server was made from.
+struct Basis {
+    /// Of the Jobs and pods.
+    version: (u64, u64),
+    jobset: Arc<JobSet>,
+    /// Stages that have started, as its status says.
+    started: BTreeSet<String>,
+}
+
+impl Basis {
+    /// Whether another look would show the same, but for what is durable.
+    fn is_same(&self, now: &Self) -> bool {
+        let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
+        self.version == now.version
+            && self.started == now.started
+            && (Arc::ptr_eq(&self.jobset, &now.jobset)
+                || self.jobset.spec == now.jobset.spec
+                    && self.jobset.metadata.annotations == now.jobset.metadata.annotations
+                    && self.jobset.metadata.labels == now.jobset.metadata.labels
+                    && self.jobset.metadata.owner_references == now.jobset.metadata.owner_references
+                    && self.jobset.restarts() == now.jobset.restarts()
+                    && gangs(&self.jobset) == gangs(&now.jobset))
+    }
+}
+
 impl Task {
     /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
     pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) -> End {
@@ -101,17 +136,22 @@ impl Task {
             .board
             .post(known.ns(), known.name(), self.context.clock.now());
         let mut shown: Option<(Instant, &str, Generation)> = None;
-        // What is still good of the last look.
-        let mut kept: Option<Sight> = None;
+        // The last look, and what has to be looked at again.
+        let mut kept: Option<(Sight, Again)> = None;
+        let mut basis: Option<Basis> = None;
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             let began = Instant::now();
-            let sight = if let Some(mut sight) = kept.take() {
-                sight.listen(&self.link);
-                sight
-            } else {
-                known = self.freshest(known);
-                self.look(&known, replacer.is_some())
+            let mut sight = match kept.take() {
+                Some((mut sight, Again::Nodes)) => {
+                    sight.listen(&self.link);
+                    sight
+                }
+                before => {
+                    known = self.freshest(known);
+                    let before = before.map(|(sight, _)| sight);
+                    self.look(&known, before, &mut basis, replacer.is_some())
+                }
             };
             let (view, observed) = (sight.view(), sight.observed());
             let now = self.context.clock.now();
@@ -180,64 +220,92 @@ impl Task {
                 });
                 shown = Some((Instant::now(), state, generation));
             }
+            sight.wait_for(out.awaited);
             let rested = Instant::now() + rest(began.elapsed());
-            tokio::select! {
+            let again = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return End::Told,
                 () = stop.cancelled() => {
                     self.link.forget();
                     return End::Told;
                 }
-                written = finished(&mut writing) => match written {
-                    Some(Ok(jobset)) => {
-                        self.context.stores.wrote_jobset(&jobset);
-                        pause = RETRY.0;
-                        writing = Writing::Idle;
-                        known = Arc::new(jobset);
+                written = finished(&mut writing) => {
+                    match written {
+                        Some(Ok(jobset)) => {
+                            self.context.stores.wrote_jobset(&jobset);
+                            pause = RETRY.0;
+                            writing = Writing::Idle;
+                            known = Arc::new(jobset);
+                        }
+                        Some(Err(WriteError::Conflict(jobset))) => {
+                            known = Arc::from(jobset);
+                            writing = Writing::Idle;
+                        }
+                        Some(Err(WriteError::Gone)) => {
+                            self.link.forget();
+                            return End::Gone;
+                        }
+                        Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged))) => {
+                            writing = retry(&error, &mut pause);
+                        }
+                        // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
+                        Some(Err(error @ WriteError::Pruned)) => {
+                            tracing::error!(%error, "group given up");
+                            self.link.forget();
+                            return End::Pruned;
+                        }
+                        None => writing = Writing::Idle,
                     }
-                    Some(Err(WriteError::Conflict(jobset))) => {
-                        known = Arc::from(jobset);
-                        writing = Writing::Idle;
-                    }
-                    Some(Err(WriteError::Gone)) => {
-                        self.link.forget();
-                        return End::Gone;
-                    }
-                    Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged))) => {
-                        writing = retry(&error, &mut pause);
-                    }
-                    // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
-                    Some(Err(error @ WriteError::Pruned)) => {
-                        tracing::error!(%error, "group given up");
-                        self.link.forget();
-                        return End::Pruned;
-                    }
-                    None => writing = Writing::Idle,
-                },
-                shown = mirror.shown() => known = Arc::new(shown),
+                    Again::All
+                }
+                shown = mirror.shown() => {
+                    known = Arc::new(shown);
+                    Again::All
+                }
                 news = progress(&mut replacer) => {
                     for news in news {
                         self.context.announcer.pod(&known, &news);
                     }
+                    Again::All
                 }
-                () = executor.progress() => {}
+                () = executor.progress() => Again::All,
                 question = post.asked() => {
+                    let observed = sight.observed();
                     let preview = question.preview(&coordinator, observed, self.context.clock.now());
                     question.answer(preview, Arc::clone(observed));
-                    kept = Some(sight);
+                    Again::Nodes
                 }
-                () = self.changed.notified() => {}
-                () = sleep_until(wake_at) => {}
-                () = sleep_until(show_at) => kept = Some(sight),
-                () = self.link.changed_after(rested) => kept = Some(sight),
-            }
+                () = self.changed.notified() => Again::All,
+                () = sleep_until(wake_at) => Again::All,
+                () = sleep_until(show_at) => Again::Nodes,
+                () = sight.news(&self.link, rested) => Again::Nodes,
+            };
+            kept = Some((sight, again));
         }
     }
 
-    /// Everything anew.
-    fn look(&self, known: &JobSet, replaces_pods: bool) -> Sight {
+    /// What there is now. Of what the API server shows only the status is looked at anew where the rest is as it was `before`.
+    fn look(
+        &self,
+        known: &Arc<JobSet>,
+        before: Option<Sight>,
+        basis: &mut Option<Basis>,
+        replaces_pods: bool,
+    ) -> Sight {
         let durable = durable_of(known);
         self.link.heard_of(durable.epoch);
+        let now = Basis {
+            // Before they are read.
+            version: self.context.stores.version_of(&self.key),
+            jobset: Arc::clone(known),
+            started: durable.started.clone(),
+        };
+        let is_same = basis.as_ref().is_some_and(|before| before.is_same(&now));
+        *basis = Some(now);
+        if let Some(mut sight) = before.filter(|_| is_same) {
+            sight.renew(&self.link, durable);
+            return sight;
+        }
         let view = observe::view(&self.context.stores, known, &durable);
         Sight::new(view, known, &self.link, durable, replaces_pods)
     }
@@ -291,13 +359,6 @@ async fn finished(writing: &mut Writing) -> Option<Result<JobSet, WriteError>> {
 async fn progress(replacer: &mut Option<Replacer>) -> Vec<News> {
     match replacer {
         Some(replacer) => replacer.progress().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
     }
 }

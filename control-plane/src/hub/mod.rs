@@ -24,7 +24,7 @@ pub use auth::{
 pub use convert::{GroupPolicy, TerminalCode};
 pub use health::{Access, Daemon, Health};
 pub use refusals::Refusals;
-pub use registry::{GroupLink, Published, Registry, Unbelieved};
+pub use registry::{GroupLink, News, Published, Registry, Unbelieved};
 pub use role::Role;
 pub(crate) use service::run;
 pub use service::{Gate, HubService, serve_from_dir};

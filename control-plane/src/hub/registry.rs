@@ -5,6 +5,7 @@
 
 mod daemons;
 mod link;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use lockstep_core::restart::{Alone, Desired, Epoch, Incarnation, Phase, Report};
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_core::restart::{Desired, Epoch, Incarnation};
 use lockstep_proto::node::v1 as pb;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
@@ -23,14 +23,13 @@ use super::refusals::Refusals;
 use super::rivals::Rivals;
 use super::session::Outbox;
 use crate::metrics::Metrics;
-pub use link::{GroupLink, Unbelieved};
+pub use link::{GroupLink, News, Unbelieved};
+use reports::{Reports, Taken};
 
 /// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
 const WORKERS_PER_NODE: usize = 4096;
 /// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
-/// Containers of one worker that have ended in one pod, kept at most.
-const ENDED: usize = 8;
 
 /// All groups and nodes that this replica knows of.
 pub struct Registry {
@@ -76,8 +75,14 @@ impl Node {
         if self.workers.len() >= WORKERS_PER_NODE && !self.workers.contains_key(&reported.incarnation) {
             return false;
         }
-        self.workers
-            .insert(reported.incarnation.clone(), reported.group.clone());
+        match self.workers.get_mut(&reported.incarnation) {
+            Some(group) if *group == reported.group => {}
+            Some(group) => group.clone_from(&reported.group),
+            None => {
+                let (incarnation, group) = (reported.incarnation.clone(), reported.group.clone());
+                self.workers.insert(incarnation, group);
+            }
+        }
         true
     }
 }
@@ -97,8 +102,7 @@ struct GroupState {
 }
 
 struct Inner {
-    /// By the node that has sent them.
-    reports: BTreeMap<(String, Incarnation), Kept>,
+    reports: Reports,
     /// The nodes that the group's task looks at; `None`: it has not said.
     nodes: Option<Arc<BTreeSet<String>>>,
     /// Whether one of them has said hello since the group's task has looked.
@@ -111,29 +115,10 @@ struct Inner {
     unclaimed_since: Instant,
 }
 
-/// The newest report of an incarnation.
-struct Kept {
-    revision: u64,
-    report: Report,
-    at: Instant,
-    /// Whether the group's task has not seen it yet.
-    news: bool,
-    /// Whether it was noted that it is not believed.
-    disowned: bool,
-}
-
-impl Kept {
-    /// What is under this key, as no news any more.
-    fn take(&mut self, (_, incarnation): &(String, Incarnation)) -> (Incarnation, Report) {
-        self.news = false;
-        (incarnation.clone(), self.report.clone())
-    }
-}
-
 impl Default for Inner {
     fn default() -> Self {
         Self {
-            reports: BTreeMap::new(),
+            reports: Reports::default(),
             nodes: None,
             met: false,
             published: BTreeMap::new(),
@@ -146,81 +131,19 @@ impl Default for Inner {
 
 impl Inner {
     /// Takes in what a node has reported. False: something newer is known.
-    fn take_in(&mut self, node: &str, reported: Reported) -> bool {
-        let Reported {
-            incarnation,
-            report,
-            revision,
-            ..
-        } = reported;
-        let key = (node.to_owned(), incarnation);
-        let known = self.reports.get(&key).map(|known| known.revision);
-        if known.is_none() {
+    fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> bool {
+        let taken = self.reports.take_in(node, reported, at);
+        if taken == Taken::First {
             // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
             self.published.remove(node);
             self.said = None;
         }
-        // Equal is accepted: a repeated state ends an Unlinked of our own making.
-        let is_news = known.is_none_or(|known| known <= revision);
-        if is_news {
-            let kept = Kept {
-                revision,
-                report,
-                at: Instant::now(),
-                news: true,
-                disowned: false,
-            };
-            self.reports.insert(key, kept);
-        }
-        is_news
+        taken != Taken::Stale
     }
 
     /// Whether the group's task may wait for this node.
     fn looks_at(&self, node: &str) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
-    }
-
-    /// Containers that have ended, but for the latest ones of each worker in its pod.
-    fn outlived(&self) -> BTreeSet<(String, Incarnation)> {
-        let mut ended: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (key, kept) in &self.reports {
-            // Work that is done stays so.
-            if matches!(kept.report.phase, Phase::Lost(exit) if exit.code != 0) {
-                let worker = (&key.1.pod_uid, &kept.report.identity);
-                ended.entry(worker).or_default().push((kept.report.since, key));
-            }
-        }
-        let mut outlived = BTreeSet::new();
-        for mut of_worker in ended.into_values().filter(|ended| ended.len() > ENDED) {
-            of_worker.sort_unstable_by_key(|(since, _)| std::cmp::Reverse(*since));
-            outlived.extend(of_worker.drain(ENDED..).map(|(_, key)| key.clone()));
-        }
-        outlived
-    }
-
-    /// Incarnations, by the nodes that have reported them.
-    fn by_node(&self, named: &BTreeSet<Incarnation>) -> BTreeMap<String, Vec<Incarnation>> {
-        let mut nodes: BTreeMap<String, Vec<Incarnation>> = BTreeMap::new();
-        let reported = self.reports.keys();
-        for (node, incarnation) in reported.filter(|(_, incarnation)| named.contains(incarnation)) {
-            nodes.entry(node.clone()).or_default().push(incarnation.clone());
-        }
-        nodes
-    }
-
-    /// The same of those whose worker was restarted alone.
-    fn alone_by_node(
-        &self,
-        alone: &BTreeMap<Incarnation, Alone>,
-    ) -> BTreeMap<String, Vec<(Incarnation, Alone)>> {
-        let mut nodes: BTreeMap<String, Vec<(Incarnation, Alone)>> = BTreeMap::new();
-        for (node, incarnation) in self.reports.keys() {
-            if let Some(alone) = alone.get(incarnation) {
-                let of_node = nodes.entry(node.clone()).or_default();
-                of_node.push((incarnation.clone(), *alone));
-            }
-        }
-        nodes
     }
 }
 
@@ -338,7 +261,8 @@ impl Registry {
             let inner = state.lock();
             let keep = inner.owner.is_some() || inner.unclaimed_since.elapsed() < older_than;
             if !keep {
-                dropped.extend(inner.reports.keys().cloned());
+                let keys = inner.reports.keys();
+                dropped.extend(keys.map(|(node, incarnation)| (node.to_owned(), incarnation.clone())));
             }
             keep
         });
@@ -443,27 +367,40 @@ impl Registry {
             tracing::debug!(node, session, "a report of a stream that was replaced is ignored");
             return touched;
         };
+        let now = Instant::now();
+        let mut heard = None;
+        let mut group: Option<(String, Arc<GroupState>)> = None;
         for state in workers {
-            let pod = state.pod_name.clone();
-            if let Err(claim) = self.rivals.said(node, Epoch(state.epoch)) {
+            // All of a node's workers have mostly heard of the same leader, and are mostly of one group.
+            let epoch = Epoch(state.epoch);
+            if heard.replace(epoch) != Some(epoch)
+                && let Err(claim) = self.rivals.said(node, epoch)
+            {
                 self.refusals.note(node, claim.reason(), &claim);
             }
             let Some(reported) = convert::report_from(node, state) else {
-                tracing::warn!(node, pod, "a worker state without identity or phase is ignored");
+                tracing::warn!(node, "a worker state without identity or phase is ignored");
                 continue;
             };
             if !entry.remember(&reported) {
                 tracing::warn!(
                     node,
-                    pod,
+                    pod = reported.report.pod_name,
                     limit = WORKERS_PER_NODE,
                     "the node reports more workers than are kept"
                 );
                 continue;
             }
-            let group = reported.group.clone();
-            if self.group(&group).lock().take_in(node, reported) {
-                touched.insert(group);
+            let (uid, state) = match &group {
+                Some((uid, state)) if *uid == reported.group => (uid, state),
+                _ => {
+                    let state = self.group(&reported.group);
+                    let (uid, state) = group.insert((reported.group.clone(), state));
+                    (&*uid, &*state)
+                }
+            };
+            if state.lock().take_in(node, reported, now) && !touched.contains(uid) {
+                touched.insert(uid.clone());
             }
         }
         touched
@@ -471,20 +408,8 @@ impl Registry {
 
     fn unlink(&self, node: &str, workers: &BTreeMap<Incarnation, String>, revisions: Revisions) {
         for (incarnation, group) in workers {
-            let Some(state) = self.groups.get(group) else {
-                continue;
-            };
-            let mut inner = state.lock();
-            let key = (node.to_owned(), incarnation.clone());
-            let Some(kept) = inner.reports.get_mut(&key) else {
-                continue;
-            };
-            if revisions == Revisions::StartOver {
-                kept.revision = 0;
-            }
-            if !matches!(kept.report.phase, Phase::Done | Phase::Lost(_)) {
-                kept.report.phase = Phase::Unlinked;
-                kept.news |= !mutants::is(Mutant::MissUnlinked);
+            if let Some(state) = self.groups.get(group) {
+                state.lock().reports.unlink(node, incarnation, revisions);
             }
         }
     }

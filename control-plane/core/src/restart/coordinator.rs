@@ -23,6 +23,7 @@ mod containers;
 mod escalation;
 mod evidence;
 mod extras;
+mod patience;
 mod pods;
 mod preview;
 mod ready;
@@ -234,6 +235,7 @@ impl Coordinator {
         out.condemned = self.escalation.condemned();
         let look_again = self.look_for_blockage(observed, &view, now, &mut out);
         out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
+        out.awaited = self.awaited(&view);
         out
     }
 

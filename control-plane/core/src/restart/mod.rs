@@ -25,6 +25,7 @@
 //! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
+mod awaited;
 mod blocked;
 mod claims;
 mod coordinator;
@@ -36,6 +37,7 @@ mod replace;
 mod rung;
 mod view;
 
+pub use awaited::Awaited;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use claims::Impossible;
 pub use coordinator::{ALONE_AT_ONCE, Coordinator, Effect, Fate, Preview, Unmoved};

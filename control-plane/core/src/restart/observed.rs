@@ -168,6 +168,42 @@ pub struct Report {
     pub heartbeat: Heartbeat,
 }
 
+impl Report {
+    /// Becomes the newer one. False: they are the same.
+    pub fn follow(&mut self, newer: &Self) -> bool {
+        let Self {
+            identity,
+            node,
+            pod_name,
+            phase,
+            generation,
+            counter,
+            since,
+            heartbeat,
+        } = newer;
+        if (&self.identity, &self.node, &self.pod_name) != (identity, node, pod_name) {
+            self.clone_from(newer);
+            return true;
+        }
+        let news = (*phase, *generation, *counter, *since, *heartbeat);
+        let known = (
+            self.phase,
+            self.generation,
+            self.counter,
+            self.since,
+            self.heartbeat,
+        );
+        (
+            self.phase,
+            self.generation,
+            self.counter,
+            self.since,
+            self.heartbeat,
+        ) = news;
+        news != known
+    }
+}
+
 /// `status.inPlaceRestart`, as far as decisions depend on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durable {
@@ -368,11 +404,11 @@ impl Policy {
         self.terminal
             .iter()
             .find(|rule| {
-                rule.job == identity.job
+                *rule.job == *identity.job
                     && rule
                         .container
                         .as_ref()
-                        .is_none_or(|container| *container == identity.container)
+                        .is_none_or(|container| **container == *identity.container)
                     && code != 0
                     && rule.codes.contains(&code) != rule.negated
             })

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Rung, Scope,
-    UnixNanos,
+    Awaited, Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Rung,
+    Scope, UnixNanos,
 };
 
 /// Result of one step.
@@ -24,6 +24,8 @@ pub struct Output {
     pub replace: bool,
     /// Step again at this time even if nothing changes.
     pub wake_at: Option<UnixNanos>,
+    /// Whose progress calls for no step; `None`: any change does.
+    pub awaited: Option<Awaited>,
 }
 
 /// A pod whose worker has failed too often.

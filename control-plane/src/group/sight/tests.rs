@@ -1,7 +1,7 @@
 //! Who is believed about which pod.
 
 use futures::FutureExt as _;
-use lockstep_core::restart::{Epoch, Gathered, Phase, Placed};
+use lockstep_core::restart::{Epoch, Gathered};
 use lockstep_proto::node::v1 as pb;
 use serde_json::json;
 
@@ -97,6 +97,43 @@ fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
     registry.disconnect("n1", session);
     sight.listen(&link);
     assert_eq!(phases(&sight), [("p1", Phase::Unlinked), ("p3", Phase::Running)]);
+}
+
+#[test]
+fn only_what_has_changed_is_news() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut sight = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    assert_eq!(sight.listen(&link), Heard::News);
+    assert_eq!(sight.listen(&link), Heard::Nothing);
+    let says = |revision| registry.report("n1", session, vec![worker("p1", pb::Phase::Running, revision)]);
+    says(1);
+    assert_eq!(sight.listen(&link), Heard::News);
+    says(1);
+    assert_eq!(sight.listen(&link), Heard::Nothing, "it is what was known");
+}
+
+#[test]
+fn what_is_durable_is_taken_up_beside_what_was_seen_before() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut sight = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    let parked = pb::WorkerState {
+        generation: 1 << 40,
+        ..worker("p1", pb::Phase::Parked, 1)
+    };
+    registry.report("n1", session, vec![parked]);
+    sight.listen(&link);
+    assert_eq!(phases(&sight), [], "no leader has given that generation");
+    let durable = Durable {
+        generation: Generation(1 << 40),
+        ..Durable::default()
+    };
+    sight.renew(&link, durable.clone());
+    assert_eq!(phases(&sight), [("p1", Phase::Parked)]);
+    assert_eq!(sight.observed().durable, durable);
 }
 
 #[test]
@@ -232,10 +269,10 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     assert!(sight.observed().heard_nodes.is_empty());
     connect(&registry, "n2");
     assert!(!woken(), "another node is nothing to it");
-    assert!(link.news().is_some(), "nor has it to look at everything anew");
+    assert_eq!(link.news(), News::None, "nor has it to look at everything anew");
     connect(&registry, "n1");
     assert!(woken());
-    assert!(link.news().is_none());
+    assert_eq!(link.news(), News::Hello);
 
     // A task that takes the group over knows nothing yet.
     drop(link);

@@ -22,6 +22,17 @@ pub struct GroupLink {
     pub(super) state: Arc<GroupState>,
 }
 
+/// What the nodes have said since a group's task has asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Nothing.
+    None,
+    /// Some workers are in another state.
+    Reports,
+    /// A node has said hello since, so more may be different.
+    Hello,
+}
+
 /// Why a report is not believed.
 #[derive(Debug, Error)]
 pub enum Unbelieved {
@@ -93,31 +104,35 @@ impl GroupLink {
             return Vec::new();
         };
         inner.met = false;
-        let all = inner.reports.iter_mut();
-        all.map(|(key, kept)| kept.take(key)).collect()
+        let mut all = Vec::new();
+        inner
+            .reports
+            .show_all(|incarnation, report| all.push((incarnation.clone(), report.clone())));
+        all
     }
 
-    /// Those of them that have changed since they were last asked for; `None`: a node has said hello since, so more may be different. Reports that
-    /// [`GroupLink::forget_pods`] has dropped are not told of.
+    /// What the nodes have said since they were last asked: whether anything, and whether only of their workers.
     #[must_use]
-    pub fn news(&self) -> Option<Vec<(Incarnation, Report)>> {
-        let Some(mut inner) = self.own() else {
-            return Some(Vec::new());
-        };
-        if inner.met {
-            return None;
+    pub fn news(&self) -> News {
+        match self.own() {
+            Some(inner) if inner.met => News::Hello,
+            Some(inner) if inner.reports.has_news() => News::Reports,
+            _ => News::None,
         }
-        let all = inner.reports.iter_mut();
-        let news = all.filter(|(_, kept)| kept.news);
-        Some(news.map(|(key, kept)| kept.take(key)).collect())
+    }
+
+    /// Shows the reports that have changed since they were last asked for. Reports that [`GroupLink::forget_pods`] has dropped are not told of. The nodes
+    /// wait meanwhile: `see` takes no time, and asks nothing of this link.
+    pub fn hear(&self, see: impl FnMut(&Incarnation, &Report)) {
+        if let Some(mut inner) = self.own() {
+            inner.reports.show_news(see);
+        }
     }
 
     /// A node has reported what cannot be believed. It is noted once for each report, and changes nothing.
     pub fn disown(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
-        let key = (node.to_owned(), incarnation.clone());
         let Some(mut inner) = self.own() else { return };
-        let disowned = inner.reports.get_mut(&key).map(|kept| &mut kept.disowned);
-        if disowned.is_some_and(|disowned| !std::mem::replace(disowned, true)) {
+        if inner.reports.disown(node, incarnation) {
             drop(inner);
             self.registry.refusals.note(node, why.reason(), why);
         }
@@ -168,25 +183,17 @@ impl GroupLink {
     }
 
     /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`: a report may come before its pod does. Of the
-    /// containers of one worker that have ended in its pod the latest [`ENDED`] are kept.
-    pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) {
-        let mut dropped = Vec::new();
+    /// containers of one worker that have ended in its pod the latest few are kept. Tells whether anything was dropped.
+    pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
         let mut inner = self.state.lock();
-        let outlived = inner.outlived();
-        inner.reports.retain(|key, kept| {
-            let (node, incarnation) = key;
-            let keep = (pods.contains_key(&incarnation.pod_uid) || kept.at.elapsed() < silence)
-                && !outlived.contains(key);
-            if !keep {
-                dropped.push((node.clone(), incarnation.clone()));
-            }
-            keep
-        });
-        if !dropped.is_empty() {
+        let dropped = inner.reports.forget_pods(pods, silence);
+        let any = !dropped.is_empty();
+        if any {
             inner.said = None;
         }
         drop(inner);
         self.registry.forget_workers(dropped);
+        any
     }
 
     /// Tells the group's nodes what is desired, each only what is new to it.
@@ -195,9 +202,9 @@ impl GroupLink {
         if inner.said.as_ref() == Some(&published) {
             return;
         }
-        let mut fresh = inner.by_node(&published.desired.fresh);
-        let mut stale = inner.by_node(&published.desired.stale);
-        let mut alone = inner.alone_by_node(&published.desired.alone);
+        let mut fresh = inner.reports.by_node(&published.desired.fresh);
+        let mut stale = inner.reports.by_node(&published.desired.stale);
+        let mut alone = inner.reports.alone_by_node(&published.desired.alone);
         let message = |fresh, stale, alone| {
             let Published { desired, policy, .. } = &published;
             let epoch = self.registry.epoch;

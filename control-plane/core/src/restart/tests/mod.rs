@@ -1,6 +1,7 @@
 mod alive;
 mod alone;
 mod asked;
+mod awaited;
 mod blocked;
 mod containers;
 mod done;
