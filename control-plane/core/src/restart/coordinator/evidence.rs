@@ -204,6 +204,13 @@ impl Coordinator {
         };
         let at = Some(report.since);
         match report.phase {
+            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => Some(cause(
+                Reason::ContainerLost,
+                &report.pod_name,
+                &report.node,
+                None,
+                at,
+            )),
             Phase::Fresh if started => Some(cause(
                 Reason::ContainerLost,
                 &report.pod_name,

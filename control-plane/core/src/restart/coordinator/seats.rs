@@ -123,7 +123,13 @@ impl Coordinator {
         if stages.values().any(|runs| !runs) || stages.is_empty() {
             return;
         }
-        self.released = self.generation;
+        // Who is out of sight since its release may not have heard of it.
+        let all_seen = view.slots.iter().all(|(identity, slot)| {
+            !slot.counts() || !self.unseen.contains(identity) && !self.newcomers.contains(identity)
+        });
+        if all_seen {
+            self.released = self.generation;
+        }
         let Some(mut timeline) = self.timeline.take() else {
             return;
         };

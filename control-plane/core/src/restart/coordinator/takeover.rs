@@ -152,11 +152,13 @@ impl Coordinator {
                 runs && report.generation < self.generation
             })
         };
+        // Where all have run already, who is parked has come in the place of one who was lost, and waits for the next restart.
+        let waits = |slot: &Slot<'_>| here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
             || view.slots.values().any(behind)
             || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
-            || view.slots.values().any(|slot| here(slot) == Some(Phase::Parked));
+            || view.slots.values().any(waits);
         self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
@@ -179,6 +181,12 @@ impl Coordinator {
             (true, true) => State::Releasing { deadline },
             (true, false) => State::Stopping { deadline },
         };
+    }
+
+    /// Whether all of this worker's stage were seen to run at the present generation, so that no barrier is left to wait at.
+    pub(super) fn has_all_run(&self, slot: &Slot<'_>) -> bool {
+        let released = self.generation > Generation::default() && self.released == self.generation;
+        released && self.started.contains(&slot.worker.stage)
     }
 
     /// What should be durable, where it differs from what is. A healthy group writes nothing; a restart writes when it begins and when it ends.

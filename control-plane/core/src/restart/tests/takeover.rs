@@ -64,6 +64,55 @@ fn a_failure_meanwhile_is_found_and_counted_once() {
 }
 
 #[test]
+fn a_replaced_worker_that_waits_at_the_generation_that_all_have_run_is_found() {
+    let mut world = World::running(4, 3);
+    world.fail(0);
+    world.settle();
+    world.lose_pod(1);
+    let incarnation = world.pod(1);
+    // Its daemon knows what the leader before has said of the group.
+    world.report(&incarnation, 1, Phase::Parked, Generation(1));
+    world.new_leader(2);
+    world.settle();
+    assert_eq!(world.coordinator.generation(), Generation(2));
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.observed.durable.counter, 2);
+    let starts: Vec<u32> = (0..4)
+        .map(|index| world.starts[&world.current(index).0])
+        .collect();
+    assert_eq!(starts, [3, 1, 3, 3]);
+}
+
+#[test]
+fn a_worker_that_was_out_of_sight_since_its_release_is_released_by_the_next_leader() {
+    let mut world = World::running(4, 3);
+    world.fail(0);
+    while world.coordinator.state_name() != "Releasing" {
+        world.step();
+        if world.coordinator.state_name() != "Releasing" {
+            world.obey();
+        }
+    }
+    // All hear of it but one, whose stream breaks.
+    let (incarnation, parked) = world.current(1);
+    world.set_phase(1, Phase::Unlinked);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.observed.durable.phase, DurablePhase::InSync);
+    world.new_leader(2);
+    world.report(&incarnation, 1, parked.phase, parked.generation);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.observed.durable.counter, 1);
+    let starts: Vec<u32> = (0..4)
+        .map(|index| world.starts[&world.current(index).0])
+        .collect();
+    assert_eq!(starts, [2; 4]);
+    assert_eq!(world.observed.durable.released, Generation(1));
+}
+
+#[test]
 fn a_replaced_worker_of_a_started_stage_is_found() {
     let mut world = World::running(4, 3);
     world.lose_pod(1);
