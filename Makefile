@@ -228,7 +228,7 @@ bench-ray: install ## Measure RayJobs of real Ray: until the driver's first line
 
 .PHONY: bench-scale
 bench-scale: NODES = 1000,5000,10000
-bench-scale: deps ## Measure one control plane with thousands of simulated nodes, beside Valkey's design (NODES=1000,5000,10000); writes target/bench/scale.json
+bench-scale: deps ## Measure one control plane with thousands of simulated nodes, beside Valkey's design (NODES=1000,5000,10000); writes target/bench/scale.json and .svg
 	$(RELEASE) run --release --locked -p lockstep-scale -- run --nodes $(NODES)
 
 .PHONY: bench-groups

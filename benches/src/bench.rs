@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::child::raise_files;
 use crate::design::{self, Block, Design};
+use crate::plot;
 use crate::samples::{Samples, Times};
 use crate::token;
 
@@ -66,13 +67,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     for workers in &args.nodes {
         let samples = size(&args, dir.path(), *workers).await?;
         print(*workers, &samples);
-        let designs: serde_json::Map<String, Value> = DESIGNS
-            .iter()
-            .zip(&samples)
-            .map(|((name, _), samples)| ((*name).to_owned(), samples.json()))
-            .collect();
-        sizes.push(json!({"workers": workers, "designs": designs}));
+        sizes.push((*workers, samples));
     }
+    let plot = plot::svg(&DESIGNS.map(|(name, _)| name), &sizes);
+    let sizes: Vec<Value> = sizes
+        .iter()
+        .map(|(workers, samples)| of_size(*workers, samples))
+        .collect();
     let results = json!({
         "rounds": args.rounds,
         "blocks": args.blocks,
@@ -88,8 +89,19 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         fs::create_dir_all(parent)?;
     }
     fs::write(&out, serde_json::to_string_pretty(&results)? + "\n")?;
-    println!("written to {}", out.display());
+    let picture = out.with_extension("svg");
+    fs::write(&picture, plot)?;
+    println!("written to {} and {}", out.display(), picture.display());
     Ok(())
+}
+
+fn of_size(workers: usize, samples: &[Samples]) -> Value {
+    let designs: serde_json::Map<String, Value> = DESIGNS
+        .iter()
+        .zip(samples)
+        .map(|((name, _), samples)| ((*name).to_owned(), samples.json()))
+        .collect();
+    json!({"workers": workers, "designs": designs})
 }
 
 /// All designs with so many workers, in turns.

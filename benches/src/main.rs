@@ -10,6 +10,7 @@ mod groups;
 mod hub;
 mod message;
 mod names;
+mod plot;
 mod samples;
 mod system;
 mod table;
@@ -36,7 +37,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json
+    /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json and scale.svg
     Run(bench::Args),
     /// Many groups, some of which fail at the same time. Writes target/bench/groups.json
     Groups(groups::Args),

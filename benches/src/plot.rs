@@ -1,0 +1,135 @@
+//! The picture of a run: one panel for each measure, bars by size and design.
+
+use std::fmt::Write as _;
+
+use crate::samples::Samples;
+
+/// Reads one measure.
+type Read = fn(&Samples) -> f64;
+
+/// What is drawn, and how to read it.
+const PANELS: [(&str, Read); 4] = [
+    ("Restart: failure until all are known to run, ms", |of| {
+        of.trip.percentile(50)
+    }),
+    ("Push: last worker has it, ms", |of| of.push.percentile(50)),
+    ("Server killed until all are back, ms", |of| {
+        of.storm.percentile(50)
+    }),
+    ("Server memory per stream, idle, KiB", |of| of.idle.percentile(50)),
+];
+/// One for each design; they can be told apart in grey, too.
+const COLOURS: [&str; 3] = ["#1b6ca8", "#0b2f4f", "#d98a1f"];
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 240.0;
+const MARGIN: f64 = 40.0;
+/// Where bars end below, and how high the highest is.
+const FLOOR: f64 = HEIGHT - 36.0;
+const HIGHEST: f64 = FLOOR - 44.0;
+
+/// An SVG of medians. `sizes` are numbers of workers, each with the samples of all `designs`.
+pub(crate) fn svg(designs: &[&str], sizes: &[(usize, Vec<Samples>)]) -> String {
+    let (width, height) = (2.0 * WIDTH, 2.0 * HEIGHT + MARGIN);
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" role="img">
+<title>Lockstep beside Valkey's design, medians</title>
+<rect width="100%" height="100%" fill="#fff"/>
+"##
+    );
+    for (at, (name, colour)) in designs.iter().zip(COLOURS).enumerate() {
+        let x = MARGIN + at as f64 * 220.0;
+        let y = 2.0 * HEIGHT + 14.0;
+        let text = x + 16.0;
+        let _ = writeln!(
+            svg,
+            r#"<rect x="{x}" y="{y}" width="11" height="11" fill="{colour}"/><text x="{text}" y="{}">{name}</text>"#,
+            y + 10.0
+        );
+    }
+    for (at, (title, read)) in PANELS.iter().enumerate() {
+        let (x, y) = ((at % 2) as f64 * WIDTH, (at / 2) as f64 * HEIGHT);
+        let _ = writeln!(svg, r#"<g transform="translate({x} {y})">"#);
+        panel(&mut svg, title, *read, sizes);
+        svg.push_str("</g>\n");
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn panel(svg: &mut String, title: &str, read: Read, sizes: &[(usize, Vec<Samples>)]) {
+    let _ = writeln!(
+        svg,
+        r#"<text x="{MARGIN}" y="20" font-size="13" font-weight="bold">{title}</text>"#
+    );
+    let all = sizes.iter().flat_map(|(_, samples)| samples.iter().map(read));
+    // What was not measured is not a number.
+    let most = all
+        .filter(|value| value.is_finite())
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let of_size = (WIDTH - 2.0 * MARGIN) / sizes.len().max(1) as f64;
+    for (at, (workers, samples)) in sizes.iter().enumerate() {
+        let left = MARGIN + at as f64 * of_size;
+        let bar = of_size * 0.8 / samples.len().max(1) as f64;
+        for (design, (samples, colour)) in samples.iter().zip(COLOURS).enumerate() {
+            let value = read(samples);
+            if !value.is_finite() {
+                continue;
+            }
+            let (x, height) = (left + design as f64 * bar, value / most * HIGHEST);
+            let (y, middle, width) = (FLOOR - height, x + bar * 0.45, bar * 0.9);
+            let _ = writeln!(
+                svg,
+                r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/><text x="{middle:.1}" y="{:.1}" text-anchor="middle">{value:.0}</text>"#,
+                y - 4.0
+            );
+        }
+        let middle = left + of_size * 0.4;
+        let _ = writeln!(
+            svg,
+            r#"<text x="{middle:.1}" y="{:.1}" text-anchor="middle">{workers} workers</text>"#,
+            FLOOR + 18.0
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measure_has_a_bar_for_each_size_and_design() {
+        let sizes: Vec<(usize, Vec<Samples>)> = [1000, 5000]
+            .into_iter()
+            .map(|workers| {
+                let samples = (1..=3).map(|design| {
+                    let mut samples = Samples::default();
+                    for times in [
+                        &mut samples.trip,
+                        &mut samples.push,
+                        &mut samples.storm,
+                        &mut samples.idle,
+                    ] {
+                        times.push(f64::from(design * 10));
+                    }
+                    samples
+                });
+                (workers, samples.collect())
+            })
+            .collect();
+        let svg = svg(&["a", "b", "c"], &sizes);
+        assert_eq!(svg.matches("workers</text>").count(), 4 * 2);
+        for (design, colour) in COLOURS.iter().enumerate() {
+            // Its bars, and the key.
+            assert_eq!(svg.matches(colour).count(), 4 * 2 + 1, "{design}");
+        }
+        assert_eq!(svg.matches(">30</text>").count(), 4 * 2);
+        assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_bar() {
+        let svg = svg(&["a"], &[(8, vec![Samples::default()])]);
+        assert!(!svg.contains("NaN"));
+        assert_eq!(svg.matches(COLOURS[0]).count(), 1);
+    }
+}
