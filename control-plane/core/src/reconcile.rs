@@ -207,6 +207,8 @@ fn restarts_of_single_jobs(counts: &[ReplicatedJobStatus]) -> i32 {
 /// Acts on what the agents that the JobSet brings along report (KEP-467).
 fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>) {
     let jobset = &*observed.jobset;
+    // The group's coordinator has given it up.
+    draft.set_not_blocked(reasons::RESTART_UNBLOCKED, messages::RESTART_UNBLOCKED);
     let created = |replicated_job: &ReplicatedJob| {
         let jobs = children.active.iter().chain(&children.succeeded);
         jobs.into_iter()

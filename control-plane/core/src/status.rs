@@ -122,8 +122,8 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Ends `RestartBlocked`, if it was ever set: the coordinator that sets it has gone with the JobSet's workers.
-    fn set_not_blocked(&mut self, reason: &str, message: &str) {
+    /// Ends `RestartBlocked`, if it was ever set: the coordinator that sets it has gone.
+    pub(crate) fn set_not_blocked(&mut self, reason: &str, message: &str) {
         self.set_condition(&NewCondition {
             severity: Severity::Normal,
             type_: conditions::RESTART_BLOCKED,

@@ -1,6 +1,6 @@
 //! Upstream's in-place restart agents (KEP-467), which report by an annotation of their pods: the test plays them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -9,14 +9,27 @@ use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
+use crate::placement::{bind, node};
+use crate::pods::with_groups;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
+        case!(with_a_hub_that_no_daemon_has_found_it_is_the_same alone),
+        case!(what_blocks_a_restart_of_ours_is_over_once_they_report alone),
+    ];
+    cases.extend(agents_of_upstream());
+    cases
+}
+
+fn agents_of_upstream() -> [Case; 6] {
+    [
         case!(the_barrier_lifts_when_all_agents_report_the_same),
         case!(one_restart_takes_all_others_with_it),
         case!(more_restarts_than_allowed_fail_the_jobset),
+        case!(a_container_that_fails_too_fast_for_the_barrier_fails_the_jobset),
         case!(replicated_jobs_that_have_not_started_do_not_hold_the_barrier),
+        case!(a_failed_job_has_all_made_anew_and_the_agents_count_on),
     ]
 }
 
@@ -113,4 +126,96 @@ async fn replicated_jobs_that_have_not_started_do_not_hold_the_barrier(scene: Sc
         reports(&scene, &pod, 0).await?;
     }
     until_attempts(&scene, None, Some(0)).await
+}
+
+async fn a_container_that_fails_too_fast_for_the_barrier_fails_the_jobset(scene: Scene) -> Result<()> {
+    scene.create(with_agents(1, &replicated_job("b", 1))).await?;
+    let pods = pods(&scene, 3).await?;
+    reports(&scene, &pods[1], 0).await?;
+    let restarted = async |times: i32| {
+        let status = json!({"status": {"phase": "Running", "containerStatuses": [{
+            "name": "worker", "image": "none", "imageID": "", "ready": false, "restartCount": times,
+        }]}});
+        let api = scene.api::<Pod>();
+        api.patch_status(&pods[0], &PatchParams::default(), &Patch::Merge(status))
+            .await
+    };
+    restarted(1).await?;
+    for pod in &pods {
+        reports(&scene, pod, 0).await?;
+    }
+    until_attempts(&scene, None, Some(0)).await?;
+    restarted(2).await?;
+    scene
+        .until_condition("Failed", "True", "ReachedMaxRestarts")
+        .await?;
+    Ok(())
+}
+
+async fn a_failed_job_has_all_made_anew_and_the_agents_count_on(scene: Scene) -> Result<()> {
+    let mut manifest = with_agents(1, &replicated_job("b", 1));
+    let codes = json!({"operator": "In", "values": [42]});
+    manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"] =
+        json!({"rules": [{"action": "FailJob", "onExitCodes": codes}]});
+    scene.create(manifest).await?;
+    for pod in pods(&scene, 3).await? {
+        reports(&scene, &pod, 0).await?;
+    }
+    until_attempts(&scene, None, Some(0)).await?;
+    scene.pods_exit("js-a-0", 42).await?;
+    let all = ["js-a-0", "js-a-1", "js-b-0"];
+    scene.until_jobs(&all, 1).await?;
+    for pod in pods(&scene, 3).await? {
+        reports(&scene, &pod, 1).await?;
+    }
+    // Who reports first has the others follow.
+    until_attempts(&scene, Some(0), Some(1)).await?;
+    let status = scene.status().await?;
+    let restarts = (status.restarts, status.restarts_count_towards_max);
+    ensure!(restarts == (1, 1), "{restarts:?}");
+    ensure!(status.terminal_state.is_none());
+    scene.until_jobs(&all, 1).await?;
+
+    scene.pods_exit("js-a-1", 42).await?;
+    scene
+        .until_condition("Failed", "True", "ReachedMaxRestarts")
+        .await?;
+    Ok(())
+}
+
+async fn with_a_hub_that_no_daemon_has_found_it_is_the_same(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        for case in agents_of_upstream() {
+            let scene = scene.another().await?;
+            let namespace = scene.namespace.clone();
+            (case.body)(scene).await.context(case.name)?;
+            namespace.delete().await?;
+        }
+        Ok(())
+    });
+    with_groups(&scene, &[], body).await
+}
+
+async fn what_blocks_a_restart_of_ours_is_over_once_they_report(scene: Scene) -> Result<()> {
+    let body = Box::pin(async {
+        let mut manifest = with_agents(3, &replicated_job("b", 1));
+        manifest["metadata"]["annotations"] = json!({annotations::IN_PLACE_TIMEOUT: "2s"});
+        scene.create(manifest).await?;
+        let pods = pods(&scene, 3).await?;
+        let node = node(&scene, "n", json!({})).await?;
+        bind(&scene, &pods[0], &node).await?;
+        scene.all_pods_become("Running").await?;
+        scene
+            .until_condition("RestartBlocked", "True", "WorkerNotReported")
+            .await?;
+        for pod in &pods {
+            reports(&scene, pod, 0).await?;
+        }
+        until_attempts(&scene, None, Some(0)).await?;
+        scene
+            .until_condition("RestartBlocked", "False", "Unblocked")
+            .await?;
+        Ok(())
+    });
+    with_groups(&scene, &[], body).await
 }

@@ -496,6 +496,30 @@ fn agents_that_report_by_annotation_are_told_in_the_status() {
 }
 
 #[test]
+fn what_blocked_a_restart_is_over_once_agents_report_by_annotation() {
+    let mut js = two().restarting(RestartStrategy::InPlaceRestart, 1);
+    let blocked = serde_json::json!({
+        "type": conditions::RESTART_BLOCKED, "status": "True", "reason": "WorkerNotReported", "message": "pod p",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let status = js.status.get_or_insert_default();
+    status.conditions.push(serde_json::from_value(blocked).unwrap());
+    let blocks = |attempt: Option<i32>| {
+        let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Running)));
+        observed.agent_pods = vec![crate::observed::AgentPod {
+            attempt,
+            ..Default::default()
+        }];
+        plan(&observed)
+            .status
+            .unwrap()
+            .is_true(conditions::RESTART_BLOCKED)
+    };
+    assert!(blocks(None));
+    assert!(!blocks(Some(0)));
+}
+
+#[test]
 fn without_its_gate_nothing_restarts_in_place() {
     let mut cluster = Cluster::new(two().restarting(RestartStrategy::InPlaceRestart, 1));
     cluster.features.in_place_restart = false;
