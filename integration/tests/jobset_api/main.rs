@@ -7,6 +7,7 @@ mod clients;
 mod control_plane;
 mod epochs;
 mod examples;
+mod execution_policy;
 mod failover;
 mod faults;
 mod fields;
@@ -40,6 +41,7 @@ fn main() -> std::process::ExitCode {
         cli::cases(),
         clients::cases(),
         examples::cases(),
+        execution_policy::cases(),
         failover::cases(),
         faults::cases(),
         fields::cases(),

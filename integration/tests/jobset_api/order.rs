@@ -1,10 +1,11 @@
-//! The order in which replicatedJobs run: dependsOn, executionPolicy, startupPolicy.
+//! The order in which replicatedJobs run: dependsOn, startupPolicy, and what all orders have in common.
 
 use anyhow::{Result, ensure};
 use kube::ResourceExt;
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
+use crate::execution_policy::ordered;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
@@ -14,17 +15,13 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(what_depends_on_a_failed_job_never_runs),
         case!(a_restart_begins_the_sequence_anew),
         case!(a_suspended_sequence_goes_on_where_it_was),
-        case!(an_execution_policy_runs_one_replicated_job_after_the_other),
-        case!(an_execution_policy_holds_while_suspended),
-        case!(a_restart_with_an_execution_policy_begins_with_the_first),
-        case!(an_execution_policy_can_wait_for_failure),
-        case!(the_schema_refuses_orders_that_exclude_each_other),
+        case!(a_sequence_that_was_suspended_starts_again_in_its_order),
         case!(in_order_starts_one_after_the_other_and_says_so),
         case!(a_controller_killed_in_the_middle_of_a_sequence_goes_on alone),
     ]
 }
 
-fn depending(name: &str, on: &[(&str, &str)]) -> Value {
+pub(crate) fn depending(name: &str, on: &[(&str, &str)]) -> Value {
     let mut job = replicated_job(name, 1);
     job["dependsOn"] = on
         .iter()
@@ -34,7 +31,7 @@ fn depending(name: &str, on: &[(&str, &str)]) -> Value {
 }
 
 /// Waits until the status counts what the Jobs show, and asserts that nothing but `jobs` was made by then.
-async fn only(scene: &Scene, what: &str, jobs: &[&str], counts: (&str, i32, i32)) -> Result<()> {
+pub(crate) async fn only(scene: &Scene, what: &str, jobs: &[&str], counts: (&str, i32, i32)) -> Result<()> {
     let (name, ready, succeeded) = counts;
     scene
         .until_status(what, |status| {
@@ -87,7 +84,7 @@ async fn a_restart_begins_the_sequence_anew(scene: Scene) -> Result<()> {
 }
 
 /// `b`, which runs when `a` is done, fails: that restarts the set, and `b` waits for `a` again.
-async fn begins_anew(scene: &Scene) -> Result<()> {
+pub(crate) async fn begins_anew(scene: &Scene) -> Result<()> {
     scene.pods_become("js-a-0", "Succeeded").await?;
     scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
     scene.pods_become("js-b-0", "Failed").await?;
@@ -123,101 +120,65 @@ async fn a_suspended_sequence_goes_on_where_it_was(scene: Scene) -> Result<()> {
     .await
 }
 
-fn ordered(status: &str, more: Value) -> Value {
-    let jobs = ["a", "b", "c"].map(|name| replicated_job(name, 1));
-    let mut spec = json!({
-        "executionPolicy": {"executionPolicyOrder": "InOrder", "replicatedJobsStatus": status},
-        "replicatedJobs": jobs,
-    });
-    if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
-        spec.extend(more);
-    }
-    jobset(spec)
-}
-
-async fn an_execution_policy_runs_one_replicated_job_after_the_other(scene: Scene) -> Result<()> {
-    scene.create(ordered("Succeeded", json!({}))).await?;
-    scene.until_jobs(&["js-a-0"], 0).await?;
-    scene.pods_become("js-a-0", "Running").await?;
-    only(&scene, "a is ready", &["js-a-0"], ("a", 1, 0)).await?;
-    scene.pods_become("js-a-0", "Succeeded").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
-    scene.pods_become("js-b-0", "Succeeded").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0", "js-c-0"], 0).await?;
-    scene.pods_become("js-c-0", "Succeeded").await?;
-    scene
-        .until_condition("Completed", "True", "AllJobsCompleted")
-        .await?;
-    Ok(())
-}
-
-async fn an_execution_policy_holds_while_suspended(scene: Scene) -> Result<()> {
-    scene.create(ordered("Ready", json!({"suspend": true}))).await?;
-    scene
-        .until_condition("Suspended", "True", "SuspendedJobs")
-        .await?;
-    scene.until_jobs(&["js-a-0"], 0).await?;
-    scene.patch(json!({"spec": {"suspend": false}})).await?;
-    scene.pods_become("js-a-0", "Running").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
-    Ok(())
-}
-
-async fn a_restart_with_an_execution_policy_begins_with_the_first(scene: Scene) -> Result<()> {
-    let policy = json!({"failurePolicy": {"maxRestarts": 1}});
-    scene.create(ordered("Succeeded", policy)).await?;
-    begins_anew(&scene).await
-}
-
-async fn an_execution_policy_can_wait_for_failure(scene: Scene) -> Result<()> {
-    scene.create(ordered("Failed", json!({}))).await?;
-    scene.pods_become("js-a-0", "Failed").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
-    scene.pods_become("js-b-0", "Failed").await?;
-    scene.until_jobs(&["js-a-0", "js-b-0", "js-c-0"], 0).await?;
-    ensure!(scene.status().await?.terminal_state.is_none());
-    scene.pods_become("js-c-0", "Succeeded").await?;
-    scene
-        .until_condition("Completed", "True", "AllJobsCompleted")
-        .await?;
-    Ok(())
-}
-
-async fn the_schema_refuses_orders_that_exclude_each_other(scene: Scene) -> Result<()> {
-    let refused = async |manifest: Value, message: &str| -> Result<()> {
-        let error = scene.create(manifest).await.err().map(|error| error.to_string());
+/// Waits until exactly these of the replicatedJobs with one Job each are suspended, in the status and in fact.
+async fn until_suspended(scene: &Scene, expected: &[&str]) -> Result<()> {
+    eventually(&format!("{expected:?} are suspended"), PATIENCE, async || {
+        let status = scene.status().await?;
+        let mut counted: Vec<&str> = status
+            .replicated_jobs_status
+            .iter()
+            .filter(|counts| counts.suspended == 1 && (counts.active, counts.ready) == (0, 0))
+            .map(|counts| counts.name.as_str())
+            .collect();
+        counted.sort_unstable();
+        let jobs = scene.jobs().await?;
+        let is_suspended = |name: &str| {
+            let job = jobs.iter().find(|job| job.name_any() == format!("js-{name}-0"));
+            job.and_then(|job| job.spec.as_ref())
+                .and_then(|spec| spec.suspend)
+                == Some(true)
+        };
+        let seen: Vec<&str> = ["a", "b", "c"]
+            .into_iter()
+            .filter(|name| is_suspended(name))
+            .collect();
         ensure!(
-            error.as_ref().is_some_and(|error| error.contains(message)),
-            "{error:?}"
+            (&*counted, &*seen) == (expected, expected),
+            "{counted:?}, {seen:?}"
         );
         Ok(())
-    };
-    let in_order = json!({"startupPolicyOrder": "InOrder"});
-    refused(
-        ordered("Ready", json!({"startupPolicy": in_order})),
-        "ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
-    )
-    .await?;
-    let mut both = ordered("Ready", json!({}));
-    both["spec"]["replicatedJobs"][1] = depending("b", &[("a", "Ready")]);
-    refused(both, "ExecutionPolicy and DependsOn APIs are mutually exclusive").await?;
-    refused(
-        ordered("Done", json!({})),
-        "replicatedJobsStatus: Unsupported value",
-    )
-    .await?;
+    })
+    .await
+}
 
-    let js = scene.create(ordered("Ready", json!({}))).await?;
-    ensure!(js.spec.execution_policy.is_some());
-    for policy in [json!(null), json!({"replicatedJobsStatus": "Active"})] {
-        let changed = scene.patch(json!({"spec": {"executionPolicy": policy}})).await;
-        let error = changed.err().map(|error| error.to_string());
-        ensure!(
-            error.as_ref().is_some_and(
-                |error| error.contains("spec.executionPolicy") && error.contains("Value is immutable")
-            ),
-            "{error:?}"
-        );
+async fn a_sequence_that_was_suspended_starts_again_in_its_order(scene: Scene) -> Result<()> {
+    let by_policy = ordered("Ready", json!({}));
+    let by_dependencies = jobset(json!({"replicatedJobs": [
+        replicated_job("a", 1), depending("b", &[("a", "Ready")]), depending("c", &[("b", "Ready")]),
+    ]}));
+    let jobs = ["a", "b", "c"].map(|name| replicated_job(name, 1));
+    let by_startup_policy =
+        jobset(json!({"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": jobs}));
+    for manifest in [by_policy, by_dependencies, by_startup_policy] {
+        let scene = scene.another().await?;
+        scene.create(manifest).await?;
+        for job in ["js-a-0", "js-b-0", "js-c-0"] {
+            scene.pods_become(job, "Running").await?;
+        }
+        scene.patch(json!({"spec": {"suspend": true}})).await?;
+        scene
+            .until_condition("Suspended", "True", "SuspendedJobs")
+            .await?;
+        until_suspended(&scene, &["a", "b", "c"]).await?;
+
+        scene.patch(json!({"spec": {"suspend": false}})).await?;
+        for (job, waiting) in [("js-a-0", &["b", "c"][..]), ("js-b-0", &["c"]), ("js-c-0", &[])] {
+            until_suspended(&scene, waiting).await?;
+            scene.pods_become(job, "Running").await?;
+        }
+        let status = scene.until_condition("Suspended", "False", "ResumeJobs").await?;
+        ensure!(status.restarts == 0);
+        scene.namespace.delete().await?;
     }
     Ok(())
 }
