@@ -157,31 +157,27 @@ impl Scene {
 
     /// Waits until exactly these Jobs exist, all of this restart attempt and none on its way out.
     pub(crate) async fn until_jobs(&self, names: &[&str], attempt: i32) -> Result<Vec<Job>> {
-        eventually(
-            &format!("jobs {names:?} of attempt {attempt}"),
-            PATIENCE,
-            async || {
-                let jobs = self.jobs().await?;
-                let seen: Vec<String> = jobs
-                    .iter()
-                    .map(|job| {
-                        let going = if job.meta().deletion_timestamp.is_some() {
-                            " going"
-                        } else {
-                            ""
-                        };
-                        format!(
-                            "{} {}{going}",
-                            job.name_any(),
-                            job.labels()[labels::RESTART_ATTEMPT]
-                        )
-                    })
-                    .collect();
-                let wanted: Vec<String> = names.iter().map(|name| format!("{name} {attempt}")).collect();
-                ensure!(seen == wanted, "{seen:?}");
-                Ok(jobs)
-            },
-        )
+        let wanted: Vec<String> = names.iter().map(|name| format!("{name} {attempt}")).collect();
+        self.until_seen(&wanted).await
+    }
+
+    /// Waits until these Jobs are there and no others, each with its restart attempt, as `<name> <attempt>`; those on their way out with ` going` after that.
+    pub(crate) async fn until_seen<S: AsRef<str> + std::fmt::Debug>(&self, wanted: &[S]) -> Result<Vec<Job>> {
+        eventually(&format!("jobs {wanted:?}"), PATIENCE, async || {
+            let jobs = self.jobs().await?;
+            let seen = jobs.iter().map(|job| {
+                let going = if job.meta().deletion_timestamp.is_some() {
+                    " going"
+                } else {
+                    ""
+                };
+                let attempt = &job.labels()[labels::RESTART_ATTEMPT];
+                format!("{} {attempt}{going}", job.name_any())
+            });
+            let seen: Vec<String> = seen.collect();
+            ensure!(seen.iter().eq(wanted.iter().map(AsRef::as_ref)), "{seen:?}");
+            Ok(jobs)
+        })
         .await
     }
 
