@@ -105,17 +105,32 @@ impl ControlPlane {
     /// Starts the process with more flags.
     pub(crate) async fn start_with(&self, flags: &[&str]) -> Result<()> {
         let shared = &*self.shared;
+        let (health, metrics) = (shared.health.to_string(), shared.metrics.to_string());
+        let webhooks = shared.webhooks.port().to_string();
+        let mut all = vec![
+            "--health-probe-bind-address",
+            &health,
+            "--metrics-bind-address",
+            &metrics,
+            "--webhook-port",
+            &webhooks,
+            "--feature-gates",
+            "RestartJob=true,ElasticJobSet=true",
+        ];
+        all.extend(shared.more.iter().map(String::as_str));
+        all.extend(flags);
+        self.start_by_file(&all).await
+    }
+
+    /// Starts the process without any flag that its file of `--config` could stand for, but for these.
+    pub(crate) async fn start_by_file(&self, flags: &[&str]) -> Result<()> {
+        let shared = &*self.shared;
         let log = File::options().create(true).append(true).open(&shared.log)?;
         let child = Command::new(&shared.program)
-            .args(["--health-probe-bind-address", &shared.health.to_string()])
-            .args(["--metrics-bind-address", &shared.metrics.to_string()])
-            .args(["--webhook-port", &shared.webhooks.port().to_string()])
             .args(["--status-page-bind-address", "0"])
             .args(["--hub-bind-address", "0", "--namespace", "lockstep-system"])
-            .args(["--feature-gates", "RestartJob=true,ElasticJobSet=true"])
-            .args(&shared.more)
-            .envs(shared.identity.iter().map(|identity| ("POD_NAME", identity)))
             .args(flags)
+            .envs(shared.identity.iter().map(|identity| ("POD_NAME", identity)))
             .env("KUBECONFIG", self.kubeconfig())
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
@@ -204,6 +219,11 @@ impl ControlPlane {
             Ok(())
         })
         .await
+    }
+
+    /// Where it says how it is.
+    pub(crate) fn health_address(&self) -> SocketAddr {
+        self.shared.health
     }
 
     /// Where it serves its metrics.
@@ -297,7 +317,7 @@ pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
 }
 
 /// The answer to a plain HTTP request, headers included.
-async fn get(address: SocketAddr, path: &str) -> Result<String> {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -2,17 +2,24 @@
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
-use kube::{Client, Config};
+use kube::{Client, Config, ResourceExt};
+use lockstep_api::labels;
+use lockstep_integration::harness::eventually;
 use serde_json::json;
+use tokio::net::TcpStream;
 
+use crate::control_plane::{free_addresses, get as get_plainly};
 use crate::fixture::{Case, case};
-use crate::scene::{Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(metrics_are_for_those_who_may_read_them),
         case!(without_election_it_acts_whoever_holds_the_lease alone),
+        case!(a_configuration_file_stands_for_the_flags alone),
+        case!(a_file_that_cannot_be_is_refused_by_its_field),
     ]
 }
 
@@ -106,4 +113,178 @@ async fn without_election_it_acts_whoever_holds_the_lease(scene: Scene) -> Resul
     leases.delete("lockstep-control-plane", &<_>::default()).await?;
     control_plane.start().await?;
     control_plane.until_ready().await
+}
+
+/// Writes a Configuration with this body, and returns where it is.
+fn configuration(scene: &Scene, name: &str, body: &str) -> Result<String> {
+    let file = scene
+        .control_plane()
+        .dir()
+        .join(format!("{}-{name}.yaml", scene.namespace.name));
+    std::fs::write(
+        &file,
+        format!("apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n{body}"),
+    )?;
+    Ok(file.to_string_lossy().into_owned())
+}
+
+async fn a_configuration_file_stands_for_the_flags(scene: Scene) -> Result<()> {
+    const LEASE: &str = "6d4f6a47.jobset.x-k8s.io";
+    const SECRET: &str = "secret-of-the-file";
+    let control_plane = scene.control_plane().clone();
+    control_plane.stop().await?;
+    let namespace = &scene.namespace.name;
+    let replica = control_plane.replica("by-file", &[])?;
+    let [flags_metrics] = free_addresses()?;
+    let (health, metrics) = (replica.health_address(), replica.metrics_address());
+    let body = format!(
+        "
+health: {{healthProbeBindAddress: '{health}', readinessEndpointName: is-ready, livenessEndpointName: is-live}}
+metrics: {{bindAddress: '{metrics}'}}
+webhook: {{port: {}, host: 127.0.0.1}}
+internalCertManagement: {{enable: true, webhookServiceName: hooks, webhookSecretName: {SECRET}}}
+leaderElection:
+  leaderElect: true
+  resourceName: {LEASE}
+  resourceNamespace: {namespace}
+  leaseDuration: 33s
+  renewDeadline: 20s
+  retryPeriod: 3s
+clientConnection: {{qps: 50, burst: 100}}
+tls: {{minVersion: VersionTLS13}}
+featureGates: {{RestartJob: true, InPlaceRestart: false}}
+",
+        replica.webhook_port()
+    );
+    let file = configuration(&scene, "good", &body)?;
+    replica.start_by_file(&["--config", &file]).await?;
+    let answers = async |address, path: &str, code: &str| {
+        let answer = get_plainly(address, path).await?;
+        ensure!(
+            answer.starts_with(&format!("HTTP/1.1 {code}")),
+            "{path}: {answer}"
+        );
+        anyhow::Ok(answer)
+    };
+    eventually("it is ready by the path of the file", PATIENCE, async || {
+        answers(health, "/is-ready", "200").await
+    })
+    .await?;
+    answers(health, "/is-live", "200").await?;
+    answers(health, "/readyz", "404").await?;
+    answers(health, "/healthz", "404").await?;
+    answers(metrics, "/metrics", "200").await?;
+    TcpStream::connect(("127.0.0.1", replica.webhook_port())).await?;
+
+    let leases: Api<Lease> = scene.api();
+    eventually("it leads by that lease", PATIENCE, async || {
+        let lease = leases.get(LEASE).await?.spec.unwrap_or_default();
+        ensure!(
+            lease.holder_identity.is_some() && lease.lease_duration_seconds == Some(33),
+            "{lease:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    let secrets: Api<Secret> = Api::namespaced(scene.client(), "lockstep-system");
+    let secret = secrets.get(SECRET).await?;
+    ensure!(
+        secret
+            .data
+            .is_some_and(|data| data.get("tls.crt").is_some_and(|file| !file.0.is_empty()))
+    );
+
+    scene
+        .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
+        .await?;
+    let job = scene.until_jobs(&["js-a-0"], 0).await?.remove(0);
+    ensure!(
+        job.labels()
+            .get(labels::JOB_RESTART_ATTEMPT)
+            .is_some_and(|attempt| attempt == "0")
+    );
+    let other = scene.another().await?;
+    let policy = json!({"restartStrategy": "InPlaceRestart"});
+    other
+        .create(jobset(
+            json!({"failurePolicy": policy, "replicatedJobs": [replicated_job("a", 1)]}),
+        ))
+        .await?;
+    let failed = other.until_condition("Failed", "True", "InvalidJobSet").await?;
+    let message = failed.condition("Failed").map(|failed| failed.message.clone());
+    ensure!(
+        message
+            .as_ref()
+            .is_some_and(|message| message.contains("InPlaceRestart")),
+        "{message:?}"
+    );
+    other.namespace.delete().await?;
+    replica.stop().await?;
+
+    // Flags win.
+    let flags = [
+        "--config",
+        &file,
+        "--metrics-bind-address",
+        &flags_metrics.to_string(),
+    ];
+    replica.start_by_file(&flags).await?;
+    eventually("it serves metrics where the flag says", PATIENCE, async || {
+        answers(flags_metrics, "/metrics", "200").await
+    })
+    .await?;
+    ensure!(
+        TcpStream::connect(metrics).await.is_err(),
+        "and where the file says, too"
+    );
+    replica.stop().await?;
+    secrets.delete(SECRET, &<_>::default()).await?;
+    control_plane.start().await?;
+    control_plane.until_ready().await
+}
+
+async fn a_file_that_cannot_be_is_refused_by_its_field(scene: Scene) -> Result<()> {
+    for (index, (body, said)) in [
+        ("webhok: {}", "unknown field `webhok`"),
+        (
+            "webhook: {port: many}",
+            "webhook.port: invalid type: string \"many\"",
+        ),
+        (
+            "leaderElection: {leaseDuration: soon}",
+            "leaderElection.leaseDuration: \"soon\" is not a duration",
+        ),
+        (
+            "metrics: {bindAddress: here}",
+            "metrics.bindAddress: \"here\" is not",
+        ),
+        (
+            "featureGates: {Nope: true}",
+            "featureGates: unrecognized feature gate: Nope",
+        ),
+        (
+            "clientConnection: {qps: fast}",
+            "clientConnection.qps: invalid type: string \"fast\"",
+        ),
+        (
+            "internalCertManagement: {webhookSecretName: A}",
+            "internalCertManagement.webhookSecretName: \"A\"",
+        ),
+        (
+            "tls: {minVersion: VersionTLS11}",
+            "tls.minVersion: invalid minVersion",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("{}-{index}", scene.namespace.name);
+        let replica = scene.control_plane().replica(&name, &[])?;
+        let file = configuration(&scene, &index.to_string(), body)?;
+        replica.start_by_file(&["--config", &file]).await?;
+        let ended = replica.ends().await?;
+        ensure!(ended.code() == Some(1), "{body}: {ended}");
+        ensure!(replica.log().contains(said), "{body}: {}", replica.log());
+    }
+    Ok(())
 }
