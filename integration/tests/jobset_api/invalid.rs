@@ -2,12 +2,13 @@
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ResourceQuota, Service};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::told::events;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -17,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_job_that_the_api_server_refuses_is_told_of_and_does_not_stop_the_others),
         case!(a_name_that_somebody_else_holds_is_told_of),
         case!(a_service_that_is_there_will_do_where_a_quota_forbids_another),
+        case!(a_service_that_is_refused_is_told_of_once_and_made_when_it_may),
     ]
 }
 
@@ -115,34 +117,104 @@ async fn a_name_that_somebody_else_holds_is_told_of(scene: Scene) -> Result<()> 
     Ok(())
 }
 
-/// As where upstream has made the Service, without our label.
-async fn a_service_that_is_there_will_do_where_a_quota_forbids_another(scene: Scene) -> Result<()> {
-    let headless = |name: &str| {
-        let spec = json!({"clusterIP": "None", "selector": {"jobset.sigs.k8s.io/jobset-name": "js"}});
-        serde_json::from_value::<Service>(json!({"metadata": {"name": name}, "spec": spec}))
-    };
-    let quota = json!({"metadata": {"name": "full"}, "spec": {"hard": {"services": "1"}}});
-    let services = scene.api::<Service>();
-    services.create(&PostParams::default(), &headless("js")?).await?;
+fn headless(name: &str) -> Result<Service> {
+    let spec = json!({"clusterIP": "None", "selector": {"jobset.sigs.k8s.io/jobset-name": "js"}});
+    Ok(serde_json::from_value(
+        json!({"metadata": {"name": name}, "spec": spec}),
+    )?)
+}
+
+/// Only as many Services as this may be there, from now on.
+async fn services_allowed(scene: &Scene, most: u32) -> Result<()> {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "full"}, "spec": {"hard": {"services": most.to_string()}},
+    });
+    let by = PatchParams::apply("test").force();
     scene
         .api::<ResourceQuota>()
-        .create(&PostParams::default(), &serde_json::from_value(quota)?)
+        .patch("full", &by, &Patch::Apply(quota))
         .await?;
+    let services = scene.api::<Service>();
     let dry_run = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
+    let there = services.list(&ListParams::default()).await?.items.len();
+    if there < usize::try_from(most)? {
+        // Who waits for it may be the first, and then there is room for no other.
+        return Ok(());
+    }
     eventually("the quota holds", PATIENCE, async || {
         let more = services.create(&dry_run, &headless("more")?).await;
-        ensure!(
-            matches!(&more, Err(kube::Error::Api(status)) if status.code == 403),
-            "{more:?}"
-        );
+        // Before it is counted all are refused, with other words.
+        let holds =
+            matches!(&more, Err(kube::Error::Api(status)) if status.message.contains("exceeded quota"));
+        ensure!(holds, "{more:?}");
         Ok(())
     })
-    .await?;
+    .await
+}
+
+/// As where upstream has made the Service, without our label.
+async fn a_service_that_is_there_will_do_where_a_quota_forbids_another(scene: Scene) -> Result<()> {
+    let services = scene.api::<Service>();
+    services.create(&PostParams::default(), &headless("js")?).await?;
+    services_allowed(&scene, 1).await?;
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
         .await?;
+    scene.until_jobs(&["js-a-0"], 0).await.map(drop)
+}
+
+async fn a_service_that_is_refused_is_told_of_once_and_made_when_it_may(scene: Scene) -> Result<()> {
+    const REASON: &str = "HeadlessServiceCreationFailed";
+    services_allowed(&scene, 0).await?;
+    scene
+        .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
+        .await?;
+    let note = scene.until_event(REASON).await?;
+    ensure!(
+        note.starts_with("services \"js\" is forbidden: exceeded quota: full"),
+        "{note}"
+    );
+    let tried = |number: u32| {
+        let log = scene.control_plane();
+        let failed = "reconcile failed, will retry";
+        log.logged_with(&[failed, &scene.namespace.name, &format!("failures={number} ")])
+    };
+    eventually("it is tried again", PATIENCE, async || {
+        ensure!(tried(3) > 0);
+        Ok(())
+    })
+    .await?;
+    ensure!(scene.jobs().await?.is_empty(), "pods would have no names");
+    services_allowed(&scene, 1).await?;
+    scene.until_jobs(&["js-a-0"], 0).await?;
+    let told = events(&scene, REASON).await?;
+    ensure!(
+        told.len() == 1 && told[0].series.is_none() && told[0].type_.as_deref() == Some("Warning"),
+        "{told:?}"
+    );
+
+    // What happens again is told again, of another version of the JobSet, and what runs is left alone.
+    scene
+        .until_status("it is counted", |status| {
+            !status.replicated_jobs_status.is_empty()
+        })
+        .await?;
+    services_allowed(&scene, 0).await?;
+    let services = scene.api::<Service>();
+    services.delete("js", &DeleteParams::default()).await?;
+    eventually("it is told again", PATIENCE, async || {
+        ensure!(events(&scene, REASON).await?.len() == 2);
+        Ok(())
+    })
+    .await?;
+    services_allowed(&scene, 1).await?;
+    eventually("the service is made", PATIENCE, async || {
+        services.get("js").await.map_err(Into::into)
+    })
+    .await?;
     scene.until_jobs(&["js-a-0"], 0).await.map(drop)
 }

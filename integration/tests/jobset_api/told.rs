@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The events with this reason about the JobSet.
-async fn events(scene: &Scene, reason: &str) -> Result<Vec<Event>> {
+pub(crate) async fn events(scene: &Scene, reason: &str) -> Result<Vec<Event>> {
     let mut events = scene.api::<Event>().list(&ListParams::default()).await?.items;
     events.retain(|event| {
         let regarding = event.regarding.as_ref();
