@@ -4,6 +4,7 @@
 mod agents;
 mod cli;
 mod clients;
+mod conditions;
 mod control_plane;
 mod epochs;
 mod examples;
@@ -40,6 +41,7 @@ fn main() -> std::process::ExitCode {
         agents::cases(),
         cli::cases(),
         clients::cases(),
+        conditions::cases(),
         examples::cases(),
         execution_policy::cases(),
         failover::cases(),
