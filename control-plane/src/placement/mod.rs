@@ -128,14 +128,20 @@ impl Placement {
 
     /// The leaders of Jobs of this name. A leader is created just before its followers, so the watch may not show it yet.
     async fn ask(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
-        let selector = [
+        let mut selector = vec![
             (labels::JOBSET_NAME, search.jobset),
             (labels::REPLICATED_JOB_NAME, search.replicated_job),
             (labels::JOB_INDEX, search.job_index),
-            (labels::BATCH_JOB_COMPLETION_INDEX, "0"),
-        ]
-        .map(|(key, value)| format!("{key}={value}"))
-        .join(",");
+        ];
+        // Not to be sent all the others.
+        if search.labelled {
+            selector.push((labels::BATCH_JOB_COMPLETION_INDEX, "0"));
+        }
+        let selector: Vec<String> = selector
+            .into_iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let selector = selector.join(",");
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let found = pods.list(&ListParams::default().labels(&selector)).await?;
         Ok(found.items.iter().filter_map(Member::of).collect())

@@ -132,6 +132,22 @@ async fn a_follower_finds_a_leader_that_the_watch_does_not_show_yet() {
 }
 
 #[tokio::test]
+async fn a_leader_is_one_by_its_annotation() {
+    let unlabelled = |mut pod: Value| {
+        let labels = pod.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+        labels.unwrap().remove(labels::BATCH_JOB_COMPLETION_INDEX);
+        pod
+    };
+    let api = Api::default()
+        .node("n1", json!({RACK: "r1"}))
+        .pod(unlabelled(on(pod("0", "a"), "n1")))
+        .pod(unlabelled(on(pod("2", "a"), "n1")));
+    let placement = placement(&api, &[]);
+    let changed = mutated(&placement, &unlabelled(pod("1", "a"))).await.unwrap();
+    assert_eq!(changed.spec.unwrap().node_selector.unwrap()[RACK], "r1");
+}
+
+#[tokio::test]
 async fn a_follower_is_refused_until_its_leader_is_scheduled() {
     let api = Api::default().node("n1", json!({RACK: "r1"}));
     let before = placement(&api, &[pod("0", "a")]);

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod certificates;
+mod followers;
 mod permissions;
 pub(crate) mod setup;
 mod typed;
@@ -24,6 +25,7 @@ use certificates::{
     files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead,
     what_the_api_server_must_trust_is_put_back_and_a_lost_secret_made_anew,
 };
+use followers::a_follower_is_told_what_it_waits_for;
 use permissions::the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations;
 use setup::DENIED;
 use typed::a_client_that_writes_zero_values_out_resumes_a_jobset;
@@ -38,6 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(an_annotation_that_does_nothing_is_named_and_the_jobset_taken),
         case!(an_annotation_that_cannot_be_is_refused),
         case!(exclusive_placement_brings_followers_to_their_leader),
+        case!(a_follower_is_told_what_it_waits_for),
         case!(files_that_somebody_else_keeps_are_served_by_a_replica_that_does_not_lead),
         case!(the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations),
         case!(what_the_api_server_must_trust_is_put_back_and_a_lost_secret_made_anew alone),

@@ -174,6 +174,8 @@ pub struct LeaderSearch<'a> {
     pub job: Option<&'a str>,
     /// The node label whose values are the domains.
     pub topology: &'a str,
+    /// Whether pods of the Job bear their index as a label, too, as those do that the Job controller makes.
+    pub labelled: bool,
 }
 
 impl<'a> LeaderSearch<'a> {
@@ -196,6 +198,7 @@ impl<'a> LeaderSearch<'a> {
             job_index: get(labels::JOB_INDEX)?,
             job: controller_of(&pod.metadata).map(|owner| owner.uid.as_str()),
             topology: topology(pod).unwrap_or_default(),
+            labelled: label(pod, labels::BATCH_JOB_COMPLETION_INDEX).is_some(),
         })
     }
 
