@@ -6,6 +6,7 @@ mod followers;
 mod permissions;
 pub(crate) mod setup;
 mod typed;
+mod updates;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Binding, Node, Pod};
@@ -29,6 +30,10 @@ use followers::a_follower_is_told_what_it_waits_for;
 use permissions::the_chart_allows_what_a_replica_does_and_it_can_do_without_the_configurations;
 use setup::DENIED;
 use typed::a_client_that_writes_zero_values_out_resumes_a_jobset;
+use updates::{
+    a_claim_that_is_there_must_be_the_same_and_stay,
+    a_jobset_that_is_elastic_changes_its_size_and_nothing_else,
+};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -36,6 +41,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(what_cannot_be_is_refused_with_its_reason),
         case!(an_update_may_change_what_a_suspended_jobset_lets_it),
         case!(a_client_that_writes_zero_values_out_resumes_a_jobset),
+        case!(a_jobset_that_is_elastic_changes_its_size_and_nothing_else),
+        case!(a_claim_that_is_there_must_be_the_same_and_stay),
         case!(kubectl_applies_through_the_webhooks),
         case!(an_annotation_that_does_nothing_is_named_and_the_jobset_taken),
         case!(an_annotation_that_cannot_be_is_refused),
