@@ -84,6 +84,15 @@ async fn over_a_takeover(
         Ok(())
     })
     .await?;
+    // That all have started again is a write of its own.
+    scene
+        .until_status("the release is durable", |status| {
+            status
+                .in_place_restart
+                .as_ref()
+                .is_some_and(|state| state.released == 1)
+        })
+        .await?;
 
     scene.control_plane().kill().await?;
     let lost = async { while watch.next().await.is_ok() {} };
