@@ -17,7 +17,8 @@ usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--
   --grace-default-ms N   time between SIGTERM and SIGKILL where an order states none (default 0)
   --termination-grace-ms N
                          time that Kubernetes gives the container to end; a worker that runs on longer was not meant to (default: not known)
-  --heartbeat PATH       file that the worker may touch to show that it lives; made where it is missing
+  --heartbeat PATH       file that the worker may touch to show that it lives; made where it is missing. With LOCKSTEP_HEARTBEAT=socket in
+                         the environment it is a Unix datagram socket, to which the worker may send instead
   -- COMMAND [ARG...]    the worker, started when the group is released
   --copy-to DIR          put this program into DIR, and do nothing else";
 
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     pub(crate) grace_default: Duration,
     /// The time that Kubernetes gives the container to end, where it is known.
     pub(crate) termination_grace: Option<Duration>,
-    /// File that the worker touches to show that it lives.
+    /// File that the worker touches, or socket that it sends to, to show that it lives.
     pub(crate) heartbeat: Option<PathBuf>,
     /// The worker's program and arguments; never empty.
     pub(crate) command: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! The worker's heartbeat: a file that it touches to show that it lives.
+//! The worker's heartbeat: a file that it touches, or a socket that it sends to, to show that it lives.
 //!
 //! It promises:
 //! - Only a change of the file counts, never the time that the file bears: clocks may step.
@@ -6,24 +6,27 @@
 //! - Time in which the agent itself did not run (a frozen container, a busy machine) is held against nobody.
 //! - A worker that stops to give heartbeats is noticed within its time and a second more.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+mod source;
+
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::sys::Interest;
 use crate::target::Heartbeat;
+
+use source::{Source, Stamp};
+
+/// A worker whose container has the environment variable `LOCKSTEP_HEARTBEAT` with this value gives its heartbeats by socket.
+pub(crate) const BY_SOCKET: &str = "socket";
 
 /// Bounds of the pause between two looks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
 
-/// What changes when a file is touched, written or replaced.
-type Stamp = (u64, i64, i64, i64, i64, u64);
-
 /// The heartbeat of the worker that runs now.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    file: Option<PathBuf>,
+    source: Option<Source>,
     /// Zero: none is asked for.
     timeout: Duration,
     seen: Option<Stamp>,
@@ -39,10 +42,10 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// No worker runs yet.
-    pub(crate) fn new(file: Option<PathBuf>) -> Self {
+    /// No worker runs yet. It will give its heartbeats here, by file or by socket.
+    pub(crate) fn new(path: Option<PathBuf>, by_socket: bool) -> Self {
         Self {
-            file,
+            source: path.map(if by_socket { Source::socket } else { Source::file }),
             timeout: Duration::ZERO,
             seen: None,
             silent: None,
@@ -53,16 +56,28 @@ impl Pulse {
         }
     }
 
-    /// The file, where heartbeats can be taken.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+    /// The file or socket, where heartbeats can be taken.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.source.as_ref().map(Source::path)
+    }
+
+    /// A socket to wait for, and to [`take`](Self::take) from when it is ready.
+    pub(crate) fn interest(&self) -> Option<Interest> {
+        self.source.as_ref().and_then(Source::interest)
+    }
+
+    /// Takes in the heartbeats that have come. They are judged when that is due.
+    pub(crate) fn take(&mut self) {
+        if let Some(source) = &mut self.source {
+            source.take();
+        }
     }
 
     /// A worker is about to be started, of which a heartbeat at least every `timeout` is asked, the first one within `ready` (zero: whenever).
-    /// Makes the file, for any user to touch.
+    /// Makes the file or socket, for any user.
     ///
     /// # Errors
-    /// Where there can be no file. The worker is then told of none, and never judged.
+    /// Where there can be none. The worker is then told of none, and never judged.
     pub(crate) fn start(&mut self, (timeout, ready): (Duration, Duration), now: Duration) -> io::Result<()> {
         self.timeout = timeout;
         self.silent = None;
@@ -70,17 +85,13 @@ impl Pulse {
         self.ready = (!ready.is_zero()).then_some(ready);
         self.awaited = Duration::ZERO;
         self.looked = now;
-        if let Some(file) = &self.file {
-            match make(file).and_then(|()| stamp(file)) {
-                Ok(stamp) => {
-                    self.seen = stamp;
-                    self.from_start = !timeout.is_zero();
-                }
-                Err(error) => {
-                    self.file = None;
-                    return Err(error);
-                }
+        if let Some(source) = &mut self.source {
+            if let Err(error) = source.make() {
+                self.source = None;
+                return Err(error);
             }
+            self.seen = source.stamp();
+            self.from_start = !timeout.is_zero();
         }
         Ok(())
     }
@@ -89,7 +100,7 @@ impl Pulse {
     /// one may become longer or end; a shorter one is for the next start.
     pub(crate) fn ask(&mut self, (timeout, ready): (Duration, Duration), now: Duration) {
         if self.timeout.is_zero() && !timeout.is_zero() {
-            self.seen = self.file.as_deref().and_then(|file| stamp(file).ok().flatten());
+            self.seen = self.source.as_mut().and_then(Source::stamp);
             self.silent = None;
             self.from_start = false;
             self.looked = now;
@@ -107,9 +118,9 @@ impl Pulse {
         (self.timeout / 4).clamp(PAUSE.0, PAUSE.1)
     }
 
-    /// Looks at the file.
+    /// Looks whether there was a heartbeat.
     pub(crate) fn feel(&mut self, now: Duration) -> Heartbeat {
-        let stamp = self.file.as_deref().and_then(|file| stamp(file).ok().flatten());
+        let stamp = self.source.as_mut().and_then(Source::stamp);
         self.judge(stamp, now)
     }
 
@@ -134,30 +145,6 @@ impl Pulse {
             None if self.from_start => Heartbeat::Awaited,
             Some(_) | None => Heartbeat::Well,
         }
-    }
-}
-
-/// Makes the file where it is missing, writable for the worker's user whoever that is.
-fn make(path: &Path) -> io::Result<()> {
-    match File::options().write(true).create_new(true).open(path) {
-        Ok(file) => file.set_permissions(Permissions::from_mode(0o666)),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
-    match fs::symlink_metadata(path) {
-        Ok(file) => Ok(Some((
-            file.ino(),
-            file.mtime(),
-            file.mtime_nsec(),
-            file.ctime(),
-            file.ctime_nsec(),
-            file.size(),
-        ))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

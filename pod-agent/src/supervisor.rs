@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::args::Args;
 use crate::convert;
-use crate::heartbeat::Pulse;
+use crate::heartbeat::{BY_SOCKET, Pulse};
 use crate::link::Link;
 use crate::procs::Procs;
 use crate::sys::{self, Interest, Reaped, Signals};
@@ -67,12 +67,13 @@ impl Supervisor {
             sys::become_subreaper().map_err(failed("adopt orphans"))?;
         }
         let started = Instant::now();
+        let by_socket = std::env::var_os(worker::HEARTBEAT).is_some_and(|how| how == BY_SOCKET);
         Ok(Self {
             machine: Machine::new(moment(started)).with_termination_grace(args.termination_grace),
             link: Link::new(&args.socket),
             signals: Signals::block().map_err(failed("receive signals"))?,
             procs: Procs::new(pid.cast_signed()),
-            pulse: Pulse::new(args.heartbeat.clone()),
+            pulse: Pulse::new(args.heartbeat.clone(), by_socket),
             worker: None,
             started,
             exit: None,
@@ -119,13 +120,18 @@ impl Supervisor {
     }
 
     /// Sleeps until something happens, at most until `deadline`.
-    fn wait(&self, deadline: Option<Duration>) -> Result<[bool; 2], SupervisorError> {
+    fn wait(&mut self, deadline: Option<Duration>) -> Result<[bool; 2], SupervisorError> {
         let signals = Interest {
             fd: self.signals.as_raw_fd(),
             write: false,
         };
         let timeout = deadline.map(|at| at.saturating_sub(self.now()));
-        sys::wait_ready([Some(signals), self.link.interest()], timeout).map_err(failed("poll"))
+        let interests = [Some(signals), self.link.interest(), self.pulse.interest()];
+        let [signalled, linked, beaten] = sys::wait_ready(interests, timeout).map_err(failed("poll"))?;
+        if beaten {
+            self.pulse.take();
+        }
+        Ok([signalled, linked])
     }
 
     /// Looks at the worker's heartbeat, where that is due.
@@ -212,7 +218,7 @@ impl Supervisor {
                 if let Err(error) = self.pulse.start(asked, self.now()) {
                     worker::say(&format!("no heartbeat can be taken: {error}"));
                 }
-                let heartbeat = self.pulse.file();
+                let heartbeat = self.pulse.path();
                 return Some(
                     match worker::start(&self.args.command, generation, heartbeat, self.signals.before()) {
                         Ok(pid) => {

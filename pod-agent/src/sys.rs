@@ -215,6 +215,16 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
 }
 
+/// Runs this while new files get all rights but those of the mask. There is one thread in this process, and so nobody else to be concerned.
+pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
+    // SAFETY: it takes no memory, and cannot fail.
+    let before = unsafe { libc::umask(mask) };
+    let done = run();
+    // SAFETY: as above.
+    unsafe { libc::umask(before) };
+    done
+}
+
 /// Connects without ever blocking, also where the daemon's queue is full.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let bytes = path.as_os_str().as_bytes();

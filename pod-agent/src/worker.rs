@@ -11,8 +11,8 @@ use crate::sys::{self, Mask};
 
 /// Tells the worker how often its group has been restarted.
 const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
-/// Tells the worker which file to touch to show that it lives.
-const HEARTBEAT: &str = "LOCKSTEP_HEARTBEAT";
+/// Tells the worker which file to touch, or which socket to send to, to show that it lives.
+pub(crate) const HEARTBEAT: &str = "LOCKSTEP_HEARTBEAT";
 
 /// The worker could not be started. `code` is what a shell would exit with: 127 for a program that is not there, else 126.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +42,10 @@ pub(crate) fn start(
         .args(args)
         .env(ATTEMPT, generation.to_string())
         .process_group(0);
-    if let Some(heartbeat) = heartbeat {
-        worker.env(HEARTBEAT, heartbeat);
-    }
+    match heartbeat {
+        Some(path) => worker.env(HEARTBEAT, path),
+        None => worker.env_remove(HEARTBEAT),
+    };
     sys::hand_over(&mut worker, mask, stdin().is_terminal());
     match worker.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),

@@ -1,3 +1,7 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -5,7 +9,7 @@ const READY: Duration = Duration::from_secs(8);
 
 /// A file at its nth change.
 fn changed(n: i64) -> Option<Stamp> {
-    Some((1, n, 0, n, 0, 0))
+    Some(Stamp::File(1, [n, 0, n, 0], 0))
 }
 
 struct Bench {
@@ -16,7 +20,7 @@ struct Bench {
 impl Bench {
     fn started(timeout: Duration) -> Self {
         let mut bench = Self {
-            pulse: Pulse::new(None),
+            pulse: Pulse::new(None, false),
             now: Duration::from_secs(100),
         };
         bench.pulse.ask((timeout, Duration::ZERO), bench.now);
@@ -159,19 +163,21 @@ fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
 }
 
 #[test]
-fn without_a_file_nobody_is_awaited() {
+fn without_a_file_or_socket_nobody_is_awaited() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")));
-    assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
-    assert_eq!(pulse.file(), None);
-    assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
+    for by_socket in [false, true] {
+        let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")), by_socket);
+        assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
+        assert_eq!(pulse.path(), None);
+        assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
+    }
 }
 
 #[test]
 fn any_user_may_touch_the_file() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("beat");
-    let mut pulse = Pulse::new(Some(path.clone()));
+    let mut pulse = Pulse::new(Some(path.clone()), false);
     for _ in 0..2 {
         pulse
             .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
@@ -181,4 +187,85 @@ fn any_user_may_touch_the_file() {
         fs::write(&path, "x").expect("write");
         assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
     }
+}
+
+/// A worker that gives its heartbeats by socket, after a start.
+fn by_socket(path: &Path) -> Pulse {
+    let mut pulse = Pulse::new(Some(path.to_owned()), true);
+    pulse
+        .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
+        .expect("a socket");
+    pulse
+}
+
+fn sender(path: &Path) -> UnixDatagram {
+    let sender = UnixDatagram::unbound().expect("a socket");
+    sender.set_nonblocking(true).expect("nonblocking");
+    sender.connect(path).expect("connected");
+    sender
+}
+
+#[test]
+fn a_datagram_is_a_heartbeat_whatever_is_in_it() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("beat");
+    let mut pulse = by_socket(&path);
+    assert_eq!(fs::metadata(&path).expect("socket").mode() & 0o777, 0o666);
+    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+    let sender = sender(&path);
+    let mut now = Duration::ZERO;
+    for content in [&b""[..], b"WATCHDOG=1", &[0; 4096]] {
+        sender.send(content).expect("sent");
+        now += TIMEOUT;
+        assert_eq!(pulse.feel(now), Heartbeat::Well);
+        while now < TIMEOUT * 100 && pulse.feel(now) == Heartbeat::Well {
+            now = pulse.deadline().expect("a look");
+        }
+        assert_eq!(pulse.feel(now), Heartbeat::Missed, "silence");
+    }
+}
+
+#[test]
+fn datagrams_of_before_a_start_are_no_heartbeats_of_the_worker() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("beat");
+    let mut pulse = by_socket(&path);
+    let before = sender(&path);
+    before.send(b"").expect("sent");
+    pulse
+        .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
+        .expect("a socket");
+    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+    assert!(before.send(b"").is_err(), "its socket is gone");
+    sender(&path).send(b"").expect("sent");
+    assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
+}
+
+#[test]
+fn a_flood_is_taken_in_some_at_a_time_and_holds_up_no_later_heartbeat() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("beat");
+    let mut pulse = by_socket(&path);
+    let sender = sender(&path);
+    // As many as the kernel's queue has room for.
+    while sender.send(b"x").is_ok() {}
+    pulse.take();
+    sender.send(b"x").expect("there is room again");
+    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Well);
+}
+
+#[test]
+fn what_an_earlier_container_left_at_the_path_is_replaced() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("beat");
+    drop(by_socket(&path));
+    assert!(path.exists());
+    by_socket(&path);
+    fs::remove_file(&path).expect("removed");
+    fs::write(&path, "").expect("a file");
+    by_socket(&path);
+    fs::remove_file(&path).expect("removed");
+    fs::create_dir(&path).expect("a directory");
+    let mut pulse = Pulse::new(Some(path), true);
+    assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
 }

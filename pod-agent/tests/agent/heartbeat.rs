@@ -1,5 +1,7 @@
 //! Workers that give heartbeats, and some that stop to.
 
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lockstep_proto::agent::v1::{Heartbeat, Phase, State, Target};
@@ -109,6 +111,75 @@ fn any_user_can_give_heartbeats_in_any_way() {
         until(&mut daemon, Heartbeat::Unspecified);
         assert_eq!(rig.err(), "", "{way}");
     }
+}
+
+/// A worker that says what it is told, and gives its heartbeats by socket. The test sends them for it.
+fn by_socket() -> Setup {
+    script("echo \"<$LOCKSTEP_HEARTBEAT>\"; exec sleep 1000").under(&["env", "LOCKSTEP_HEARTBEAT=socket"])
+}
+
+/// Sends heartbeats to the rig's socket, with this pause, while `check` goes on.
+fn sending<T>(rig: &Rig, pause: Duration, check: impl FnOnce() -> T) -> T {
+    let sender = UnixDatagram::unbound().expect("a socket");
+    let (path, over) = (rig.path("beat"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // Between two workers there is nobody to send to.
+                let _ = sender.send_to(b"", &path);
+                std::thread::sleep(pause);
+            }
+        });
+        let checked = check();
+        over.store(true, Ordering::Relaxed);
+        checked
+    })
+}
+
+#[test]
+fn heartbeats_can_be_sent_to_a_socket_and_their_silence_is_reported() {
+    let often = Duration::from_millis(20);
+    let (rig, mut daemon) = running(by_socket());
+    let told = format!("<{}>", rig.path("beat").display());
+    eventually("its output", || rig.out().contains(&told).then_some(()));
+    sending(&rig, often, || until(&mut daemon, Heartbeat::Unspecified));
+    until(&mut daemon, Heartbeat::Missed);
+    rig.await_err("no heartbeat for 500ms (generation 0)");
+    sending(&rig, often, || until(&mut daemon, Heartbeat::Unspecified));
+
+    daemon.send(asked(stop_hard(1)));
+    daemon.until(Phase::Parked, 1);
+    daemon.send(asked(release(1)));
+    assert_eq!(daemon.until(Phase::Running, 1).heartbeat(), Heartbeat::Awaited);
+    sending(&rig, often, || until(&mut daemon, Heartbeat::Unspecified));
+}
+
+#[test]
+fn a_worker_may_send_far_more_heartbeats_than_are_looked_at() {
+    let (rig, mut daemon) = running(by_socket());
+    sending(&rig, Duration::from_micros(10), || {
+        until(&mut daemon, Heartbeat::Unspecified);
+        daemon.restart(1);
+    });
+    assert_eq!(rig.err(), "");
+}
+
+#[test]
+fn a_worker_is_told_of_no_socket_that_cannot_be_made() {
+    let told = r#"echo "<${LOCKSTEP_HEARTBEAT-none}>"; exec sleep 1000"#;
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::create_dir(dir.path().join("beat")).expect("in its way");
+    let rig = script(told)
+        .under(&["env", "LOCKSTEP_HEARTBEAT=socket"])
+        .with_heartbeat()
+        .start_in(dir);
+    let mut daemon = rig.accept();
+    daemon.send(asked(first()));
+    daemon.until(Phase::Running, 0);
+    // Nobody can judge it.
+    until(&mut daemon, Heartbeat::Unspecified);
+    rig.await_err("no heartbeat can be taken");
+    eventually("its output", || rig.out().contains("<none>").then_some(()));
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! Where heartbeats come from: a file that the worker touches, or a socket that it sends datagrams to.
+//!
+//! It promises:
+//! - A datagram is read as soon as it is there, so that a worker that gives many is not held up by a full queue.
+//! - What was sent before the worker was started counts for nobody: each start has a socket of its own.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use crate::sys::{Interest, with_umask};
+
+/// Datagrams that are read at a time, so that a flood cannot starve the signals.
+const READS: usize = 16;
+
+/// What is another one after a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// What changes when a file is touched, written or replaced: inode, times of change and size.
+    File(u64, [i64; 4], u64),
+    /// How many datagrams have come.
+    Datagrams(u64),
+}
+
+/// Where the heartbeats of a worker come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    File(PathBuf),
+    /// There is no socket before the worker is started.
+    Socket {
+        path: PathBuf,
+        socket: Option<UnixDatagram>,
+        received: u64,
+    },
+}
+
+impl Source {
+    pub(super) fn file(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+
+    pub(super) fn socket(path: PathBuf) -> Self {
+        Self::Socket {
+            path,
+            socket: None,
+            received: 0,
+        }
+    }
+
+    /// What the worker is told.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Socket { path, .. } => path,
+        }
+    }
+
+    /// Makes the file where it is missing, or the socket anew, for any user to touch or send to.
+    ///
+    /// # Errors
+    /// Where there can be none.
+    pub(super) fn make(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(path) => make_file(path),
+            Self::Socket { path, socket, .. } => {
+                *socket = None;
+                *socket = Some(bind(path)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// What to wait for beside the time.
+    pub(super) fn interest(&self) -> Option<Interest> {
+        match self {
+            Self::File(_) | Self::Socket { socket: None, .. } => None,
+            Self::Socket {
+                socket: Some(socket), ..
+            } => Some(Interest {
+                fd: socket.as_raw_fd(),
+                write: false,
+            }),
+        }
+    }
+
+    /// Reads the datagrams that have come. What is in them does not matter.
+    pub(super) fn take(&mut self) {
+        if let Self::Socket {
+            socket: Some(socket),
+            received,
+            ..
+        } = self
+        {
+            for _ in 0..READS {
+                match socket.recv(&mut [0]) {
+                    Ok(_) => *received = received.wrapping_add(1),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// None: there is no file, or it cannot be looked at.
+    pub(super) fn stamp(&mut self) -> Option<Stamp> {
+        self.take();
+        match self {
+            Self::File(path) => fs::symlink_metadata(path).ok().map(|file| {
+                Stamp::File(
+                    file.ino(),
+                    [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()],
+                    file.size(),
+                )
+            }),
+            Self::Socket { received, .. } => Some(Stamp::Datagrams(*received)),
+        }
+    }
+}
+
+fn make_file(path: &Path) -> io::Result<()> {
+    match File::options().write(true).create_new(true).open(path) {
+        Ok(file) => file.set_permissions(Permissions::from_mode(0o666)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket in the place of the one before, which may be of an earlier container.
+fn bind(path: &Path) -> io::Result<UnixDatagram> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    // Whoever the worker runs as may send. Another container may have put something else there by the time its rights could be changed.
+    let socket = with_umask(0o111, || UnixDatagram::bind(path))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
