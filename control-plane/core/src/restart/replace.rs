@@ -56,6 +56,8 @@ pub struct Occupancy {
     pub live: BTreeMap<String, bool>,
     /// UIDs of the pods that have failed.
     pub failed: BTreeSet<String>,
+    /// UIDs of pods that have ended there and are not the Job's: of one of the same name that was there before, or of none.
+    pub strays: BTreeSet<String>,
     /// Names of all of them.
     pub names: BTreeSet<String>,
 }
@@ -144,7 +146,7 @@ impl LostPods {
                 vacant.wake_at = Some(vacant.wake_at.map_or(due, |at| at.min(due)));
                 continue;
             }
-            let mut ended = occupancy.failed.clone();
+            let mut ended = &occupancy.failed | &occupancy.strays;
             ended.extend(past.last.iter().map(|seen| seen.uid.clone()));
             vacant.replacements.push(Replacement {
                 place: place.clone(),

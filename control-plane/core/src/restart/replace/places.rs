@@ -111,5 +111,7 @@ fn put(pod: &PodSummary, places: &mut BTreeMap<Place, Occupancy>) {
         occupancy.live.insert(pod.uid.clone(), pod.running);
     } else if is_present && pod.agent.failed {
         occupancy.failed.insert(pod.uid.clone());
+    } else if !is_present {
+        occupancy.strays.insert(pod.uid.clone());
     }
 }

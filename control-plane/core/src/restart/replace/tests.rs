@@ -338,6 +338,41 @@ fn a_pod_that_no_job_controls_fills_a_place_while_it_lives_and_never_ends_its_wo
 }
 
 #[test]
+fn a_stray_pod_that_has_ended_speaks_against_no_replacement() {
+    let uid = |uid: &str| uid.to_owned();
+    for (what, owner, phase, ended) in [
+        ("of no Job, failed", None, "Failed", true),
+        ("of no Job, done", None, "Succeeded", true),
+        ("of a Job of before, failed", Some("uid-before"), "Failed", true),
+        ("of a Job of before, done", Some("uid-before"), "Succeeded", true),
+        ("of no Job, running", None, "Running", false),
+        (
+            "of a Job of before, pending",
+            Some("uid-before"),
+            "Pending",
+            false,
+        ),
+    ] {
+        for lost in [vec![], vec![pod(0, "a", "Failed")]] {
+            let mut world = World::new();
+            world.names(&[pod(0, "a", "Running")]);
+            let mut stray = pod(0, "stray", phase);
+            stray.job_uid = owner.map(uid);
+            let mut pods = lost.clone();
+            pods.push(stray);
+            let wanted = world.look(&pods).replacements;
+            if !ended {
+                assert_eq!(wanted, [], "{what}");
+                continue;
+            }
+            assert_eq!(wanted.len(), 1, "{what}");
+            assert_eq!(wanted[0].name, named_after(0, "a"), "{what}");
+            assert_eq!(wanted[0].ended, [uid("a"), uid("stray")].into(), "{what}");
+        }
+    }
+}
+
+#[test]
 fn another_job_of_the_same_name_owes_nothing() {
     let mut world = World::new();
     world.names(&[pod(0, "a", "Running")]);
