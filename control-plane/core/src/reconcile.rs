@@ -117,9 +117,12 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         let status = draft.status.in_place_restart.get_or_insert_default();
         status.kind = Some(InPlaceKind::UpstreamAgent);
     }
-    let has_upstream_agents =
-        brings_agents || in_place && (!observed.has_daemons || upstream_agent::reports(&observed.agent_pods));
+    let reports_upstream = upstream_agent::reports(&observed.agent_pods);
+    let has_upstream_agents = brings_agents || in_place && (!observed.has_daemons || reports_upstream);
     let coordinated = in_place && !has_upstream_agents;
+    // Its coordinator is away, with the hub or by its gate, and comes back to what was done meanwhile.
+    let was_coordinated =
+        !coordinated && !brings_agents && !reports_upstream && was_coordinated(&draft.status);
     if coordinated && let Some(kind) = made_for {
         // From when there are Jobs, whatever becomes of the annotation and of the setting. Restarts of before it was coordinated count on.
         let counted = draft.status.restarts_count_towards_max;
@@ -140,7 +143,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         return;
     }
     let counted = match &draft.status.in_place_restart {
-        Some(in_place) if coordinated => in_place.restarts,
+        Some(in_place) if coordinated || was_coordinated => in_place.restarts,
         _ => draft.status.restarts_count_towards_max,
     };
     let of_single_jobs = if observed.features.restart_job {
@@ -159,10 +162,17 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         })
         .collect();
     // In a group all workers restart at a failure: its coordinator would see that of a Job made anew alone as another one, and count it again.
-    let together = coordinated && coordinates;
+    // So would the next one, where there is none for a while.
+    let together = coordinated && coordinates || was_coordinated;
     if let Some(decision) = failure_policy::decide(jobset, &failed, counted, &observed.features, together) {
-        let anew = in_place::judge(jobset, &observed.agents).filter(|_| coordinated);
-        apply(jobset, decision, anew.map(|group| group.kind), draft);
+        let anew = if was_coordinated {
+            let before = draft.status.in_place_restart.as_ref();
+            before.and_then(|before| before.kind.clone())
+        } else {
+            let anew = in_place::judge(jobset, &observed.agents).filter(|_| coordinated);
+            anew.map(|group| group.kind)
+        };
+        apply(jobset, decision, anew, draft);
         return;
     }
     let some_succeeded = reached.iter().any(|state| state.succeeded > 0);
@@ -240,6 +250,15 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
 fn was_attended(status: &JobSetStatus) -> bool {
     let in_place = status.in_place_restart.as_ref();
     in_place.is_some_and(|in_place| !in_place.started.is_empty())
+}
+
+/// Whether the JobSet has ever been restarted, or could have been, by a coordinator of its group: it counts on there.
+fn was_coordinated(status: &JobSetStatus) -> bool {
+    let kind = status
+        .in_place_restart
+        .as_ref()
+        .and_then(|status| status.kind.as_ref());
+    matches!(kind, Some(InPlaceKind::Supervised | InPlaceKind::Plain))
 }
 
 /// The group's coordinator has used up `maxRestarts`: the message of the Failed condition.

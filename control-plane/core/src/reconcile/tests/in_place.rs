@@ -238,3 +238,86 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
     assert_eq!(status(3, true, none()), None);
     assert_eq!(status(3, false, started()), None);
 }
+
+#[test]
+fn restart_job_makes_a_whole_group_anew_while_no_coordinator_is_there() {
+    let mut js = group().rule(rule("one", Action::RestartJob));
+    js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus {
+        kind: Some(InPlaceKind::Supervised),
+        phase: Some(InPlacePhase::InSync),
+        ..InPlaceRestartStatus::default()
+    });
+    let mut observed = observe(&js, [child(&js, "a", 0, Fate::Failed)]);
+    observed.has_daemons = false;
+    observed.features.restart_job = true;
+    let status = plan(&observed).status.unwrap();
+    // When there is one again, it would take the workers of a Job that was made anew alone for lost.
+    assert_eq!((status.restarts, status.restarts_count_towards_max), (1, 1));
+    assert_eq!(status.in_place_restart.map(|group| group.restarts), Some(1));
+}
+
+#[test]
+fn a_recreation_while_no_coordinator_is_there_counts_with_those_before_and_after() {
+    let of_group = |kind: InPlaceKind, restarts: i32| InPlaceRestartStatus {
+        kind: Some(kind),
+        generation: 4,
+        latest: 6,
+        released: 4,
+        restarts,
+        started: vec!["a".to_owned()],
+        joined: vec!["a/0/0".to_owned()],
+        phase: Some(InPlacePhase::InSync),
+        ..InPlaceRestartStatus::default()
+    };
+    let without_hub = |observed: &mut Observed| observed.has_daemons = false;
+    let without_gate = |observed: &mut Observed| observed.features.in_place_restart = false;
+    let with_upstream_agents = |observed: &mut Observed| {
+        observed.agent_pods = vec![crate::observed::AgentPod {
+            attempt: Some(0),
+            ..Default::default()
+        }];
+    };
+    let anew = Some((7, 2, Some(InPlacePhase::Recreating), 0));
+    let as_before = Some((4, 1, Some(InPlacePhase::InSync), 1));
+    type Away = fn(&mut Observed);
+    for (what, kind, away, after) in [
+        (
+            "no hub",
+            InPlaceKind::Supervised,
+            without_hub as Away,
+            anew.clone(),
+        ),
+        ("no hub", InPlaceKind::Plain, without_hub, anew.clone()),
+        ("no gate", InPlaceKind::Supervised, without_gate, anew),
+        (
+            "upstream's agents",
+            InPlaceKind::Supervised,
+            with_upstream_agents,
+            as_before,
+        ),
+    ] {
+        let mut js = group();
+        js.status.get_or_insert_default().in_place_restart = Some(of_group(kind, 1));
+        let mut observed = observe(&js, [child(&js, "a", 0, Fate::Failed)]);
+        away(&mut observed);
+        let status = plan(&observed).status.unwrap();
+        assert_eq!(
+            (status.restarts, status.restarts_count_towards_max),
+            (1, 1),
+            "{what}"
+        );
+        let seen = status.in_place_restart.map(|status| {
+            let known = status.started.len();
+            (status.generation, status.restarts, status.phase, known)
+        });
+        assert_eq!(seen, after, "{what}");
+    }
+    // Those in place have used them up.
+    for away in [without_hub as Away, without_gate] {
+        let mut js = group();
+        js.status.get_or_insert_default().in_place_restart = Some(of_group(InPlaceKind::Supervised, 2));
+        let mut observed = observe(&js, [child(&js, "a", 0, Fate::Failed)]);
+        away(&mut observed);
+        assert_eq!(plan(&observed).finished, Some(TerminalState::Failed));
+    }
+}
