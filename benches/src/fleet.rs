@@ -102,6 +102,7 @@ async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>)
         job: names::job(tally.group()),
         index: u32::try_from(index)?,
         supervised: [names::CONTAINER.to_owned()].into(),
+        started_again: true,
     };
     let sandbox = names::container_id(worker).into();
     handle.tell(Input::PodStarted(sandbox, pod)).await?;

@@ -12,6 +12,8 @@ const SUPERVISED: &str = "supervised";
 const PLAIN: &str = "plain";
 /// Annotation with the comma-separated names of the worker containers.
 const SUPERVISE: &str = "lockstep.dev/supervise";
+/// Annotation that the control plane puts on pods with workers that kubelet starts again: there, with this value, one without its agent may be stopped.
+const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -83,6 +85,10 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> 
         job: find(JOB_NAME)?.clone(),
         index: index.parse().map_err(|_| NotAWorker::BadIndex(index.clone()))?,
         supervised,
+        started_again: metadata
+            .annotations
+            .get(STOP_WITHOUT_AGENT.0)
+            .is_some_and(|value| value == STOP_WITHOUT_AGENT.1),
     })))
 }
 
@@ -123,6 +129,12 @@ mod tests {
             pod.supervised,
             BTreeSet::from(["worker".to_owned(), "other".to_owned()])
         );
+        assert!(!pod.started_again);
+        let again = [ASKS[0], ASKS[1], STOP_WITHOUT_AGENT];
+        let Some(Marked::Supervised(again)) = recognised(&identity, &again).unwrap() else {
+            panic!("not supervised")
+        };
+        assert!(again.started_again);
         let annotations: Vec<_> = identity.into_iter().chain(ASKS).collect();
         assert_eq!(
             recognised(&[], &annotations),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_node_daemon::link::convert;
 use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::driver;
-use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer};
+use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, Present};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{ContainerId, Exit, LinkId, Pod, PodUid, SandboxId};
@@ -133,12 +133,11 @@ impl World {
                     .get(*id)
                     .is_some_and(|container| container.exit.is_none())
             })
-            .map(|(pod, id)| {
-                (
-                    PodUid::from(pod.uid.as_str()),
-                    ContainerId::from(id.as_str()),
-                    "worker".to_owned(),
-                )
+            .map(|(pod, id)| Present {
+                pod: PodUid::from(pod.uid.as_str()),
+                id: ContainerId::from(id.as_str()),
+                name: "worker".to_owned(),
+                without_agent: self.is_without_agent(id),
             })
             .collect();
         self.daemon_input(node, daemon, Input::Synchronized { pods, containers });
@@ -256,6 +255,9 @@ impl World {
                 },
             );
         }
+        for id in effects.stops {
+            self.stop_soon(node, id.as_str());
+        }
         for id in effects.dropped {
             self.nodes[node].daemon.links.remove(&id);
         }
@@ -326,6 +328,7 @@ pub(crate) fn pod_fact(pod: &LocalPod) -> (SandboxId, Pod) {
         job: pod.job.clone(),
         index: pod.index,
         supervised: BTreeSet::from(["worker".to_owned()]),
+        started_again: !pod.never,
     };
     (pod.sandbox.as_str().into(), fact)
 }

@@ -48,6 +48,8 @@ pub(crate) struct Truth {
     pub(crate) unwanted: BTreeSet<String>,
     /// Containers that were stopped for restarts.
     pub(crate) stops: u32,
+    /// Those of them that had no agent, and should have had one.
+    pub(crate) without_agent: u32,
     /// When each worker last ended.
     ended: BTreeMap<Identity, Time>,
     /// The highest generation that anybody has wished for.

@@ -1,6 +1,7 @@
 //! Nodes: kubelet and containerd, as far as pods begin, end and are deleted there.
 //!
-//! A container that is to have an agent is not created while the daemon is away: the plugin that injects the agent is required of containerd.
+//! A container that is to have an agent is not created while the daemon is away where the plugin that injects the agent is required of containerd.
+//! Elsewhere it is, without the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +52,7 @@ pub(crate) struct LocalPod {
     pub(crate) sandbox: String,
     /// Oldest first.
     pub(crate) containers: Vec<String>,
-    never: bool,
+    pub(crate) never: bool,
     restarts: u32,
     /// A container is on its way.
     creating: bool,
@@ -278,11 +279,12 @@ impl World {
             self.kubelet_later(node, uid, MS);
             return;
         }
-        let is_plain = self.scenario.plain;
-        if !is_plain && !self.nodes[node].daemon.runs {
+        let misses_agent = !self.scenario.plain && !self.nodes[node].daemon.runs;
+        if misses_agent && self.scenario.plugin_required {
             self.kubelet_creates(node, uid, 500 * MS);
             return;
         }
+        let is_plain = self.scenario.plain || misses_agent;
         let id = self.api.uid("c");
         let mut container = Container::new(
             self.now,

@@ -1,4 +1,4 @@
-//! Workers without an agent: their containers, which kubelet starts, and what the real table of the node daemon does about them.
+//! Workers without an agent, on purpose or because the daemon was away when they were made: their containers, which kubelet starts, and what the real table of the node daemon does about them.
 //!
 //! A listing through CRI is a picture of a moment ago; it shows a container and the one before it, which is all that kubelet keeps. Requests to
 //! stop a container die with the daemon that makes them, or are refused now and then. The daemon's records outlive it, but not the machine.
@@ -14,6 +14,7 @@ use lockstep_pod_agent::target::Exit;
 
 use crate::daemon::{exit, pod_fact};
 use crate::event::{Event, NodeIndex};
+use crate::group::durable_of;
 use crate::time::{MS, SEC, unix};
 use crate::world::World;
 
@@ -73,8 +74,12 @@ impl World {
         self.check_container_start(id);
         let stubborn = self.scenario.stubborn_percent;
         let with_child = self.rng.percent(stubborn);
-        let process = self.process(0);
-        let child = with_child.then(|| self.process(0));
+        // One without its agent belongs to no generation. Nobody may be released beside it at one that is given later.
+        let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
+        let since = durable.filter(|_| !self.scenario.plain);
+        let since = since.map_or(0, |durable| durable.generation.0);
+        let process = self.process(since);
+        let child = with_child.then(|| self.process(since));
         let work = self.scenario.work.get(&self.stage_of(id)).copied();
         let crash = self.faults_on && self.rng.percent(self.scenario.crash_percent);
         self.made += 2;
@@ -180,21 +185,32 @@ impl World {
                 self.check_assigned(id, state.generation);
             }
         }
-        let daemon = self.nodes[node].daemon.life;
         self.nodes[node].daemon.outbox.put(effects.reports);
         for id in effects.stops {
-            let at = self.now + self.rng.span(MS, 20 * MS);
-            let container = id.as_str().to_owned();
-            self.queue.push(
-                at,
-                Event::StopContainer {
-                    node,
-                    daemon,
-                    container,
-                },
-            );
+            self.stop_soon(node, id.as_str());
         }
         self.daemon_flush(node);
+    }
+
+    /// The daemon asks containerd to stop a container.
+    pub(crate) fn stop_soon(&mut self, node: NodeIndex, id: &str) {
+        let daemon = self.nodes[node].daemon.life;
+        let at = self.now + self.rng.span(MS, 20 * MS);
+        let container = id.to_owned();
+        self.queue.push(
+            at,
+            Event::StopContainer {
+                node,
+                daemon,
+                container,
+            },
+        );
+    }
+
+    /// Whether a container was made without the agent that it should have.
+    pub(crate) fn is_without_agent(&self, id: &str) -> bool {
+        let container = self.containers.get(id);
+        !self.scenario.plain && container.is_some_and(|container| container.plain.is_some())
     }
 
     /// The daemon's request reaches containerd, which carries it out, or refuses, or takes long to answer.

@@ -59,6 +59,8 @@ pub(crate) struct Scenario {
     pub(crate) gang: Option<Room>,
     /// Whether the workers have no agents: their containers are restarted.
     pub(crate) plain: bool,
+    /// Whether containerd makes no worker without its agent while the daemon is away.
+    pub(crate) plugin_required: bool,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
 }
@@ -152,6 +154,7 @@ impl Scenario {
             work,
             mute_percent: 0,
             plain: false,
+            plugin_required: true,
             elastic: false,
             gang: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
@@ -215,6 +218,11 @@ impl Scenario {
                 pod.restart_policy = Some("OnFailure".to_owned());
             }
         }
+    }
+
+    /// In a quarter of the scenarios containers are made without their agents while the daemon is away. `rng` as above.
+    pub(crate) fn choose_plugin(&mut self, rng: &mut Rng) {
+        self.plugin_required = self.plain || rng.below(4) > 0;
     }
 
     /// How long a worker that was started may take until it gives its first heartbeat.

@@ -28,6 +28,8 @@ pub struct Report {
     pub requested: u64,
     /// Containers that were stopped for restarts over all of them.
     pub stops: u64,
+    /// Those of them that had no agent, and should have had one.
+    pub without_agent: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -53,6 +55,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failu
                     report.alone += u64::from(outcome.alone);
                     report.requested += u64::from(outcome.requested);
                     report.stops += u64::from(outcome.stops);
+                    report.without_agent += u64::from(outcome.without_agent);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
                         tell(&failure);

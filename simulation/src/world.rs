@@ -33,6 +33,8 @@ pub struct Outcome {
     pub requested: u32,
     /// Containers that were stopped for them.
     pub stops: u32,
+    /// Those of them that had no agent, and should have had one.
+    pub without_agent: u32,
     /// What happened, where it was to be kept.
     pub trace: Vec<String>,
 }
@@ -76,6 +78,7 @@ impl World {
         scenario.choose_kind(&mut Rng::new(seed.rotate_left(16) ^ 2));
         scenario.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
         scenario.choose_gang(&mut Rng::new(seed.rotate_left(8) ^ 4));
+        scenario.choose_plugin(&mut Rng::new(seed.rotate_left(24) ^ 5));
         let mut world = Self {
             rng,
             now: 0,
@@ -150,6 +153,7 @@ impl World {
             alone: self.truth.alone,
             requested: self.truth.requested,
             stops: self.truth.stops,
+            without_agent: self.truth.without_agent,
             trace: self.trace.into_lines(),
         }
     }

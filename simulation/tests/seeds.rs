@@ -21,6 +21,11 @@ fn every_invariant_holds_in_every_history() {
         report.requested
     );
     assert!(report.stops > SEEDS / 10, "{} containers stopped", report.stops);
+    assert!(
+        report.without_agent > SEEDS / 100,
+        "{} of them without their agents",
+        report.without_agent
+    );
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub const IN_PLACE_PLAIN: &str = "plain";
 /// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet, written by the
 /// controller: the same, always as a list.
 pub const SUPERVISE: &str = "lockstep.dev/supervise";
+/// On pods, written by the controller, with the value `true`: kubelet starts each worker again that is stopped, so one that was
+/// started without its agent may be.
+pub const STOP_WITHOUT_AGENT: &str = "lockstep.dev/stop-without-agent";
 /// On a JobSet: how long a worker may take to end after SIGTERM when it is restarted in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 

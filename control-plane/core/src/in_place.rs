@@ -154,7 +154,7 @@ fn is_sandboxed(class: &str) -> bool {
 }
 
 /// Whether kubelet starts each container again that is killed, and none that has succeeded.
-fn is_started_again(pod: &PodSpec) -> bool {
+pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
     const ON_FAILURE: &str = "OnFailure";
     let on_failure =
         |policy: Option<&str>| policy.is_none_or(|policy| policy.is_empty() || policy == ON_FAILURE);

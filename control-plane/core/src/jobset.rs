@@ -225,19 +225,24 @@ impl<'a> Jobs<'a> {
             _ => Some(annotations::IN_PLACE_SUPERVISED),
         });
         let list = in_place::workers(self.jobset, template).join(",");
+        let again = template.spec.as_ref().is_some_and(in_place::is_started_again);
         let target = template
             .metadata
             .get_or_insert_default()
             .annotations
             .get_or_insert_default();
-        // These two are the controller's word to the daemons, never a template's.
+        // These are the controller's word to the daemons, never a template's.
         target.remove(annotations::IN_PLACE);
         target.remove(annotations::SUPERVISE);
+        target.remove(annotations::STOP_WITHOUT_AGENT);
         if let Some(mark) = mark
             && !list.is_empty()
         {
             target.insert(annotations::IN_PLACE.to_owned(), mark.to_owned());
             target.insert(annotations::SUPERVISE.to_owned(), list);
+            if again && mark == annotations::IN_PLACE_SUPERVISED {
+                target.insert(annotations::STOP_WITHOUT_AGENT.to_owned(), "true".to_owned());
+            }
         }
     }
 }

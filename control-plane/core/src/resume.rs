@@ -32,6 +32,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
     let ours = [
         annotations::IN_PLACE,
         annotations::SUPERVISE,
+        annotations::STOP_WITHOUT_AGENT,
         annotations::GANG,
         annotations::GANG_MINIMUM,
         annotations::GANG_POD_GROUP,

@@ -101,6 +101,7 @@ mod tests {
             job: "job".into(),
             index: 0,
             supervised: ["worker".to_owned()].into(),
+            started_again: false,
         };
         let pods = [(SandboxId::from("s"), pod)];
         let container = |sandbox: &str, name: &str| wire::Container {

@@ -182,6 +182,7 @@ mod tests {
             job: "job".into(),
             index: 0,
             supervised: ["worker".to_owned()].into(),
+            started_again: false,
         };
         Listing {
             pods: vec![("s".into(), pod)],

@@ -212,6 +212,7 @@ impl Daemon {
             job: "job".into(),
             index: 0,
             supervised: ["worker".to_owned()].into(),
+            started_again: false,
         };
         workers.tell(Input::PodStarted("s".into(), pod)).await.unwrap();
         let linked = workers.clone();

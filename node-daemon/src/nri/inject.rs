@@ -8,7 +8,7 @@ use crate::worker::types::{ContainerId, Pod};
 pub const BIN_DIR: &str = "/.lockstep/bin";
 /// Directory of the pod's socket in a worker container.
 pub const RUN_DIR: &str = "/.lockstep/run";
-/// The agent in a worker container: the first of its args.
+/// The agent in a worker container: the first of its args. Containers that an earlier daemon has made are told by it too, so it never changes.
 pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
 /// Directory of the worker's heartbeat file in a worker container.
 pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
@@ -90,6 +90,14 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
     }
 }
 
+/// Whether a container that exists was made without the agent that it could have had. One that NRI shows without args is not known well enough, and another
+/// plugin may have put something in front of the agent.
+#[must_use]
+pub fn misses_agent(pod: &Pod, container: &Container) -> bool {
+    let has_it = container.args.iter().any(|arg| arg.contains(AGENT));
+    !has_it && decide(pod, container) == Decision::Inject
+}
+
 /// What NRI is asked to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adjustment {
@@ -143,6 +151,7 @@ mod tests {
             job: "job".into(),
             index: 0,
             supervised: ["worker".to_owned()].into(),
+            started_again: false,
         }
     }
 
@@ -181,6 +190,26 @@ mod tests {
             ..container()
         };
         assert_eq!(decide(&pod(), &again), Decision::Already);
+    }
+
+    #[test]
+    fn a_worker_misses_its_agent_where_it_could_have_one_and_begins_otherwise() {
+        assert!(misses_agent(&pod(), &container()));
+        let of = |change: fn(&mut Container)| {
+            let mut container = container();
+            change(&mut container);
+            misses_agent(&pod(), &container)
+        };
+        assert!(!of(
+            |container| container.args = adjustment(container, paths()).args
+        ));
+        assert!(!of(|container| {
+            container.args = adjustment(container, paths()).args;
+            container.args.insert(0, "/usr/bin/wrapper".to_owned());
+        }));
+        assert!(!of(|container| container.args.clear()));
+        assert!(!of(|container| container.pid_namespace = PidNamespace::Shared));
+        assert!(!of(|container| "sidecar".clone_into(&mut container.name)));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::ttrpc::{self, Kind, Request, Response};
 use super::{convert, mux};
 use crate::agents::sockets::Sockets;
 use crate::worker::driver::{Closed, Handle};
-use crate::worker::facts::Input;
+use crate::worker::facts::{Input, Present};
 use crate::worker::types::{Pod, PodUid, SandboxId};
 
 const NAME: &str = "lockstep";
@@ -275,7 +275,12 @@ impl Plugin {
                 let container = convert::container(container);
                 // With an agent or without: one that was left out would be taken for gone.
                 let works = pod.supervised.contains(&container.name);
-                works.then(|| (pod.uid.clone(), container.id, container.name))
+                works.then(|| Present {
+                    pod: pod.uid.clone(),
+                    without_agent: inject::misses_agent(pod, &container),
+                    id: container.id,
+                    name: container.name,
+                })
             })
             .collect();
         info!(

@@ -249,6 +249,21 @@ impl Driver {
         self.outbox.put(effects.reports);
     }
 
+    /// One that cannot be stopped now is not: its group is made anew then.
+    fn stop_without_agents(&self, stops: &[ContainerId]) {
+        let Some(plain) = &self.plain else { return };
+        for id in stops {
+            match plain.stops.try_send(id.clone()) {
+                Ok(()) => {
+                    info!(container = %id, "stopping a worker that was started without its agent, for a restart");
+                }
+                Err(error) => {
+                    warn!(container = %id, %error, "a worker without its agent cannot be stopped now")
+                }
+            }
+        }
+    }
+
     fn carry_out(&mut self, effects: Effects, host: &impl Host) {
         // First what others wait for, then the log.
         for (id, link, target) in &effects.targets {
@@ -275,6 +290,7 @@ impl Driver {
         for pod in &effects.pods_known {
             host.pod_known(pod);
         }
+        self.stop_without_agents(&effects.stops);
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Input {
         /// Every such sandbox.
         pods: Vec<(SandboxId, Pod)>,
         /// Workers.
-        containers: Vec<(PodUid, ContainerId, String)>,
+        containers: Vec<Present>,
     },
     /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.
     Listed {
@@ -64,6 +64,19 @@ pub enum Input {
     Forget(GroupUid, u64),
 }
 
+/// A container that NRI shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Present {
+    /// Its pod.
+    pub pod: PodUid,
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name.
+    pub name: String,
+    /// Whether it was made without the agent that it could have: this daemon, or NRI, was away.
+    pub without_agent: bool,
+}
+
 /// One container of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedContainer {
@@ -99,6 +112,8 @@ pub struct Effects {
     pub kills: Vec<HostKill>,
     /// Containers of which no process is to be killed from the host any more.
     pub spared: Vec<ContainerId>,
+    /// Containers to stop, because they have no agent to tell.
+    pub stops: Vec<ContainerId>,
     /// Groups whose wishes were refused: theirs, and the highest epoch seen.
     pub stale: Vec<(GroupUid, u64, u64)>,
     /// Workers dropped from the table.

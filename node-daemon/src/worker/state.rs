@@ -26,6 +26,7 @@ use super::types::{
 };
 
 mod listing;
+mod unsupervised;
 
 /// Ended incarnations kept per worker of a living pod.
 const KEPT_ENDED: usize = 3;
@@ -38,6 +39,8 @@ struct PodEntry {
     sandboxes: BTreeSet<SandboxId>,
     /// Listed at this tick: from then on its absence from a later listing means that it is gone.
     listed: Option<u64>,
+    /// For which generation a container without its agent was stopped last, by name.
+    stopped: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,8 @@ struct Worker {
     name: String,
     /// Known to exist at this tick: from then on its absence from a later listing means that it is gone.
     seen: Option<u64>,
+    /// It was made without the agent that it should have.
+    without_agent: bool,
     link: Option<Link>,
     /// When the last link went down.
     down_since: i64,
@@ -95,6 +100,7 @@ impl Worker {
             pod,
             name,
             seen: None,
+            without_agent: false,
             link: None,
             down_since: 0,
             last: None,
@@ -245,6 +251,7 @@ impl Table {
             pod: pod.clone(),
             sandboxes: BTreeSet::new(),
             listed: None,
+            stopped: BTreeMap::new(),
         });
         entry.pod = pod;
         entry.sandboxes.insert(sandbox);
@@ -349,6 +356,7 @@ impl Table {
         let tick = self.tick;
         let worker = self.worker(id, pod, name);
         worker.seen.get_or_insert(tick);
+        worker.without_agent = false;
         worker.link = Some(Link {
             id: link,
             pid,
@@ -452,6 +460,7 @@ impl Table {
         for id in members {
             self.retarget(&id, effects);
         }
+        self.stop_without_agents(effects);
     }
 
     /// Sends the target of this worker, if it is linked and the target is new to it.

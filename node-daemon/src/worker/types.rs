@@ -75,6 +75,8 @@ pub struct Pod {
     pub index: u32,
     /// Names of the containers that are workers.
     pub supervised: BTreeSet<String>,
+    /// Whether kubelet starts each of them again that is stopped, as the control plane says.
+    pub started_again: bool,
 }
 
 /// How a process or container ended.

@@ -85,6 +85,10 @@ mutants! {
     ForgetRecords,
     /// Daemon: the container after one that was stopped is of the same generation.
     FollowersAreOld,
+    /// Daemon: workers without their agents are stopped although their group runs.
+    StopWithoutRestart,
+    /// Daemon: the end of a container is left to its successor to tell, which has no agent that could.
+    AwaitMissingAgent,
     /// Daemon: what was started after an agent has asked for help is killed too.
     KillUnfenced,
 }

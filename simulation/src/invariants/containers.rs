@@ -66,6 +66,7 @@ impl World {
         }
         self.say(|| format!("{id}: {}[{}] starts without an agent", identity.0, identity.1));
         if self.truth.begun.insert(identity.clone(), id.to_owned()).is_some()
+            && self.scenario.plain
             && self.scenario.profile == Profile::Calm
         {
             self.violate(format!(
@@ -124,6 +125,9 @@ impl World {
             return;
         };
         let (identity, node) = (container.identity.clone(), container.node);
+        if !self.scenario.plain {
+            return self.check_stop_without_agent(id, &identity);
+        }
         let record = self.record_of(id);
         let Some((generation, next)) = record.and_then(|record| Some((record.generation, record.next?)))
         else {
@@ -147,6 +151,17 @@ impl World {
         if !self.explains(&identity, generation, upto) {
             self.violate(format!(
                 "{id} of {identity:?} is stopped for generation {next}, but nothing has happened at {generation} to {upto}"
+            ));
+        }
+    }
+
+    /// The daemon stops a container that was made without its agent: something must have happened to its group.
+    fn check_stop_without_agent(&mut self, id: &str, identity: &Identity) {
+        self.truth.without_agent += 1;
+        let highest = self.truth.highest;
+        if self.scenario.profile == Profile::Calm || !self.explains(identity, 0, highest) {
+            self.violate(format!(
+                "{id} of {identity:?} is stopped because it has no agent, although nothing has happened"
             ));
         }
     }

@@ -54,6 +54,8 @@ impl World {
             };
             // Who was let go is on its way out, and nobody waits for that.
             let counts = counts && !self.is_let_go(&other.identity, &other.pod);
+            // So it is with one that may come late and was started without its agent.
+            let counts = counts && (self.has_joined(&other.identity) || !self.is_without_agent(other_id));
             if counts && let Some(process) = other.processes.values().find(apart) {
                 let what = format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",

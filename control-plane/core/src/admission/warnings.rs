@@ -68,8 +68,9 @@ const ASKED: [(&str, &[Place], For); 12] = [
 const EVERYWHERE: [Place; 3] = [Place::JobSet, Place::JobTemplate, Place::PodTemplate];
 
 /// What the control plane puts on Jobs and pods, in the place of what their templates say.
-const OF_CHILDREN: [&str; 5] = [
+const OF_CHILDREN: [&str; 6] = [
     keys::IN_PLACE,
+    keys::STOP_WITHOUT_AGENT,
     keys::GANG,
     keys::GANG_MINIMUM,
     keys::GANG_POD_GROUP,

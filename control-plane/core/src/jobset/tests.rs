@@ -193,6 +193,22 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
     };
     let marked = |list: &str| (Some("supervised".to_owned()), Some(list.to_owned()));
     assert_eq!(marks(&js), marked("worker,other"));
+    // A worker without its agent may be stopped where kubelet starts it again.
+    let may_stop = |js: &JobSet| {
+        let job = Jobs::new(js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
+        let meta = pod_template(&job).metadata.as_ref().unwrap();
+        annotation(meta, annotations::STOP_WITHOUT_AGENT).map(str::to_owned)
+    };
+    assert_eq!(may_stop(&js).as_deref(), Some("true"));
+    assert_eq!(
+        may_stop(&js.clone().annotated(annotations::SUPERVISE, "none")),
+        None
+    );
+    let never = js.clone().with(|js| {
+        let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        job.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    });
+    assert_eq!((may_stop(&never), marks(&never)), (None, marked("worker,other")));
     assert_eq!(
         marks(&js.clone().annotated(annotations::SUPERVISE, "other")),
         marked("other")
@@ -270,6 +286,7 @@ fn a_template_cannot_mark_its_own_pods_for_the_daemons() {
         let map = [
             (annotations::IN_PLACE, "supervised"),
             (annotations::SUPERVISE, "worker"),
+            (annotations::STOP_WITHOUT_AGENT, "true"),
         ];
         let map = map.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         spec.template.metadata = Some(ObjectMeta {
@@ -281,6 +298,7 @@ fn a_template_cannot_mark_its_own_pods_for_the_daemons() {
     let meta = pod_template(&job).metadata.as_ref().unwrap();
     assert_eq!(annotation(meta, annotations::IN_PLACE), None);
     assert_eq!(annotation(meta, annotations::SUPERVISE), None);
+    assert_eq!(annotation(meta, annotations::STOP_WITHOUT_AGENT), None);
 }
 
 #[test]

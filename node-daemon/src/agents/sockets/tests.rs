@@ -92,6 +92,7 @@ impl Daemon {
             job: "job".into(),
             index: 0,
             supervised: ["worker".to_owned()].into(),
+            started_again: false,
         };
         self.workers
             .tell(Input::PodStarted(format!("sandbox of {uid}").into(), pod))

@@ -19,6 +19,7 @@ fn pod() -> Pod {
         job: "job".into(),
         index: 4,
         supervised: ["worker".to_owned()].into(),
+        started_again: false,
     }
 }
 

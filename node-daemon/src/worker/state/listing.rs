@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::facts::{Effects, ListedContainer};
+use super::super::facts::{Effects, ListedContainer, Present};
 use super::super::types::{ContainerId, Exit, Pod, PodUid, SandboxId};
 use super::{Table, Worker};
 
@@ -10,7 +10,7 @@ impl Table {
     pub(super) fn synchronized(
         &mut self,
         pods: Vec<(SandboxId, Pod)>,
-        containers: Vec<(PodUid, ContainerId, String)>,
+        containers: Vec<Present>,
         now: i64,
         effects: &mut Effects,
     ) {
@@ -39,11 +39,20 @@ impl Table {
         }
         let mark = self.tick;
         let mut present = BTreeSet::new();
-        for (pod, id, name) in containers {
-            self.worker(&id, &pod, &name).seen.get_or_insert(mark);
+        for Present {
+            pod,
+            id,
+            name,
+            without_agent,
+        } in containers
+        {
+            let worker = self.worker(&id, &pod, &name);
+            worker.seen.get_or_insert(mark);
+            worker.without_agent = without_agent && worker.link.is_none() && worker.last.is_none();
             present.insert(id);
         }
         self.lose_absent(mark, &present, now, effects);
+        self.stop_without_agents(effects);
     }
 
     pub(super) fn listed(
@@ -72,7 +81,7 @@ impl Table {
         let mut present = BTreeSet::new();
         let live: BTreeSet<(PodUid, String)> = containers
             .iter()
-            .filter(|listed| listed.ended.is_none())
+            .filter(|listed| listed.ended.is_none() && !self.is_without_agent(&listed.id))
             .map(|listed| (listed.pod.clone(), listed.name.clone()))
             .collect();
         for listed in containers {

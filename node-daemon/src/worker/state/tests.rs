@@ -1,8 +1,9 @@
 mod listings;
 mod orders;
 mod properties;
+mod unsupervised;
 
-use super::super::facts::ListedContainer;
+use super::super::facts::{ListedContainer, Present};
 use super::*;
 
 const BASE: u64 = 1_000_000;
@@ -16,6 +17,7 @@ fn pod(uid: &str) -> Pod {
         job: "job".into(),
         index: 4,
         supervised: ["worker".to_owned()].into(),
+        started_again: true,
     }
 }
 
@@ -86,6 +88,15 @@ fn listed(mark: u64, pods: &[&str], containers: &[(&str, Option<(Exit, i64)>)]) 
                 ended: *ended,
             })
             .collect(),
+    }
+}
+
+fn present(pod: &str, id: &str, without_agent: bool) -> Present {
+    Present {
+        pod: pod.into(),
+        id: id.into(),
+        name: "worker".into(),
+        without_agent,
     }
 }
 

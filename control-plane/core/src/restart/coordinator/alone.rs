@@ -469,10 +469,13 @@ impl Coordinator {
     pub(super) fn desired_alone(&self, view: &View<'_>) -> BTreeMap<Incarnation, Alone> {
         let told = self.apart.told.iter();
         told.filter_map(|(identity, generation)| {
-            let (incarnation, _) = view.slots.get(identity)?.current?;
+            let slot = view.slots.get(identity)?;
+            // What has ended is told as well: its node may have started the next one without an agent, and stops that then.
+            let (incarnation, report) = slot.current.or(slot.ended)?;
+            let ended = matches!(report.phase, Phase::Lost(_));
             let alone = Alone {
                 generation: *generation,
-                release: !self.apart.covers(identity),
+                release: !self.apart.covers(identity) && !ended,
             };
             Some((incarnation.clone(), alone))
         })

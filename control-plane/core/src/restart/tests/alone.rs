@@ -101,6 +101,28 @@ fn nothing_is_told_before_it_is_durable() {
 }
 
 #[test]
+fn a_container_that_has_ended_is_held_until_the_next_one_is_heard_of() {
+    let mut world = running(3, 3);
+    let (ended, _) = world.current(1);
+    world.set_phase(1, Phase::Lost(Exit { code: 137, signal: 9 }));
+    world.step();
+    let told = |world: &mut World| {
+        let told = world.step().desired.unwrap().alone;
+        let told = told
+            .into_iter()
+            .map(|(who, alone)| (who, alone.generation, alone.release));
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut world), [(ended, Generation(1), false)]);
+    let next = world.container(1);
+    world.step();
+    assert_eq!(told(&mut world), [(next, Generation(1), true)]);
+    world.settle();
+    assert!(all_run(&world));
+    assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
 fn several_are_restarted_at_a_time_and_each_counts() {
     let mut world = running(5, 9);
     for index in [1, 3, 4] {

@@ -61,7 +61,7 @@ fn synchronizing_is_the_whole_picture() {
     let effects = table.apply(
         Input::Synchronized {
             pods: vec![(sandbox("q"), pod("q"))],
-            containers: vec![("q".into(), "d".into(), "worker".into())],
+            containers: vec![present("q", "d", false)],
         },
         0,
     );

@@ -1,0 +1,113 @@
+//! Workers that were started without their agent.
+
+use super::*;
+use crate::worker::types::Alone;
+
+/// NRI shows container `c` of pod `p`, made without its agent, to a daemon that has just started.
+fn without_agent() -> Table {
+    let mut table = Table::new(BASE);
+    assert_eq!(synchronize(&mut table, "c", true), none());
+    table
+}
+
+fn synchronize(table: &mut Table, id: &str, without_agent: bool) -> Vec<ContainerId> {
+    let input = Input::Synchronized {
+        pods: vec![(sandbox("p"), pod("p"))],
+        containers: vec![present("p", id, without_agent)],
+    };
+    table.apply(input, 10).stops
+}
+
+fn told(table: &mut Table, desired: Desired) -> Vec<ContainerId> {
+    table.apply(Input::Desired(vec![desired]), 20).stops
+}
+
+fn none() -> Vec<ContainerId> {
+    Vec::new()
+}
+
+#[test]
+fn one_is_stopped_when_its_group_stops_and_not_before() {
+    let mut table = without_agent();
+    assert_eq!(told(&mut table, desired(5, 0, true)), none());
+    assert_eq!(told(&mut table, desired(5, 1, true)), none());
+    assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
+    // A daemon that hears of it later.
+    let mut table = Table::new(BASE);
+    table.apply(Input::PodStarted(sandbox("p"), pod("p")), 0);
+    assert_eq!(told(&mut table, desired(5, 2, false)), none());
+    assert_eq!(synchronize(&mut table, "c", true), ["c".into()]);
+}
+
+#[test]
+fn one_generation_stops_one_container_of_a_worker() {
+    let mut table = without_agent();
+    assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
+    assert_eq!(told(&mut table, desired(6, 2, false)), none());
+    table.apply(Input::Exited("c".into(), exit(137), 30), 30);
+    // NRI did not put an agent into the next one either.
+    assert_eq!(synchronize(&mut table, "d", true), none());
+    assert_eq!(told(&mut table, desired(6, 3, false)), ["d".into()]);
+}
+
+#[test]
+fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
+    let mut table = Table::new(BASE);
+    synchronize(&mut table, "c", false);
+    assert_eq!(told(&mut table, desired(5, 2, false)), none());
+
+    // Whatever NRI says: an agent spoke.
+    let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
+    synchronize(&mut table, "c", true);
+    assert_eq!(told(&mut table, desired(5, 2, false)), none());
+    let mut table = without_agent();
+    table.apply(registered("p", "c", 1), 15);
+    assert_eq!(told(&mut table, desired(5, 2, false)), none());
+
+    // Kubelet does not start it again.
+    let mut table = Table::new(BASE);
+    let never = Pod {
+        started_again: false,
+        ..pod("p")
+    };
+    let input = Input::Synchronized {
+        pods: vec![(sandbox("p"), never)],
+        containers: vec![present("p", "c", true)],
+    };
+    table.apply(input, 10);
+    assert_eq!(told(&mut table, desired(5, 2, false)), none());
+
+    // Who leads no more decides nothing.
+    let mut table = without_agent();
+    told(&mut table, desired(5, 2, true));
+    assert_eq!(told(&mut table, desired(4, 3, false)), none());
+}
+
+#[test]
+fn the_end_of_the_container_before_is_news_that_nobody_else_will_tell() {
+    let mut table = without_agent();
+    let mark = table.mark();
+    let before = ("b", Some((exit(1), 5)));
+    let effects = table.apply(listed(mark, &["p"], &[before, ("c", None)]), 30);
+    assert_eq!(phases(&effects), [Phase::Lost(exit(1))]);
+    assert_eq!(effects.reports[0].incarnation.container, "b".into());
+}
+
+#[test]
+fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
+    let mut table = without_agent();
+    let mark = table.mark();
+    let before = ("b", Some((exit(1), 5)));
+    table.apply(listed(mark, &["p"], &[before, ("c", None)]), 30);
+    let incarnation = Incarnation {
+        pod: "p".into(),
+        container: "b".into(),
+    };
+    let alone = |generation, release| Desired {
+        alone: [(incarnation.clone(), Alone { generation, release })].into(),
+        ..desired(5, 1, true)
+    };
+    assert_eq!(told(&mut table, alone(2, true)), none());
+    assert_eq!(told(&mut table, alone(2, false)), ["c".into()]);
+    assert_eq!(told(&mut table, alone(2, false)), none());
+}
