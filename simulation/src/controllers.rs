@@ -227,8 +227,13 @@ impl World {
             .filter(|index| *index < width(job))
             .collect();
         self.note_failures(&uid, &pods);
-        let fails = job_is_failed(job, &pods);
-        if fails {
+        let is_over = self.time_is_over(job, &status);
+        if is_over || job_is_failed(job, &pods) {
+            if is_over && !self.faults_on {
+                // One failure, however many pods it ends. While watches lag nobody can tell.
+                let of_it = live.iter().map(|pod| pod.uid.clone());
+                self.truth.ended_by_job.extend(of_it);
+            }
             if !has_condition(job, "FailureTarget") {
                 self.note_job_failure();
                 status
@@ -268,6 +273,20 @@ impl World {
         if job.status.as_ref() != Some(&status) {
             self.api.change_job(name, |job| job.status = Some(status));
         }
+    }
+
+    /// Whether the Job has taken longer than it may. It is looked at again when it has.
+    fn time_is_over(&mut self, job: &Job, status: &JobStatus) -> bool {
+        let limit = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        let Some((limit, MetaTime(start))) = limit.zip(status.start_time.clone()) else {
+            return false;
+        };
+        let left =
+            start.as_nanosecond() + i128::from(limit) * i128::from(SEC) - i128::from(unix(self.now, 0));
+        if left > 0 {
+            self.poke_controllers(u64::try_from(left).unwrap_or(0) + MS);
+        }
+        left <= 0
     }
 
     fn note_failures(&mut self, job: &str, pods: &[Pod]) {

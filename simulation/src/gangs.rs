@@ -31,11 +31,14 @@ impl Scenario {
         if rng.below(6) > 0 || self.plain || self.elastic || self.profile == Profile::Clean {
             return;
         }
-        // Nobody completes.
-        self.work.clear();
+        if rng.percent(50) {
+            // Nobody completes.
+            self.work.clear();
+        }
         let jobs = &mut self.jobset.spec.replicated_jobs;
         for job in jobs.iter_mut() {
-            job.depends_on.retain(|on| on.status != "Complete".into());
+            job.depends_on
+                .retain(|on| on.status != "Complete".into() || self.work.contains_key(&on.name));
             ask_for_one(job);
         }
         let listed = jobs.iter().map(|job| GangReplicatedJob {

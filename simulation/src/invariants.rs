@@ -46,6 +46,8 @@ pub(crate) struct Truth {
     pub(crate) let_go: BTreeSet<String>,
     /// Pods whose worker was not wanted for a while.
     pub(crate) unwanted: BTreeSet<String>,
+    /// Pods that the Job controller ends because their Job has failed: that counts, and they do not.
+    pub(crate) ended_by_job: BTreeSet<String>,
     /// Containers that were stopped for restarts.
     pub(crate) stops: u32,
     /// Those of them that had no agent, and should have had one.

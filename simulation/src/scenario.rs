@@ -59,6 +59,8 @@ pub(crate) struct Scenario {
     pub(crate) gang: Option<Room>,
     /// Whether the workers have no agents: their containers are restarted.
     pub(crate) plain: bool,
+    /// Whether a replicatedJob has `activeDeadlineSeconds`.
+    pub(crate) time_limited: bool,
     /// Whether containerd makes no worker without its agent while the daemon is away.
     pub(crate) plugin_required: bool,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
@@ -155,6 +157,7 @@ impl Scenario {
             mute_percent: 0,
             plain: false,
             plugin_required: true,
+            time_limited: false,
             elastic: false,
             gang: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
@@ -223,6 +226,20 @@ impl Scenario {
     /// In a quarter of the scenarios containers are made without their agents while the daemon is away. `rng` as above.
     pub(crate) fn choose_plugin(&mut self, rng: &mut Rng) {
         self.plugin_required = self.plain || rng.below(4) > 0;
+    }
+
+    /// In an eighth of the scenarios in which everything fails, but for RayClusters and gangs, the Jobs of a replicatedJob may take only so long. `rng` as
+    /// above.
+    pub(crate) fn choose_time_limit(&mut self, rng: &mut Rng) {
+        if rng.below(8) > 0 || self.profile != Profile::Wild || self.elastic || self.gang.is_some() {
+            return;
+        }
+        let jobs = &mut self.jobset.spec.replicated_jobs;
+        let limited = rng.index(jobs.len());
+        if let Some(spec) = &mut jobs[limited].template.spec {
+            spec.active_deadline_seconds = i64::try_from(rng.span(15, 40)).ok();
+            self.time_limited = true;
+        }
     }
 
     /// How long a worker that was started may take until it gives its first heartbeat.

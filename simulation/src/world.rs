@@ -79,6 +79,7 @@ impl World {
         scenario.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
         scenario.choose_gang(&mut Rng::new(seed.rotate_left(8) ^ 4));
         scenario.choose_plugin(&mut Rng::new(seed.rotate_left(24) ^ 5));
+        scenario.choose_time_limit(&mut Rng::new(seed.rotate_left(40) ^ 6));
         let mut world = Self {
             rng,
             now: 0,

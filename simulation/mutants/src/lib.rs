@@ -69,6 +69,8 @@ mutants! {
     ExtrasAreExpected,
     /// Coordinator: workers start before the minimum of their gang is bound.
     StartPartOfGang,
+    /// Coordinator: pods that go while their Job is over its time have failed by themselves.
+    CountEndedPods,
     /// Control plane: that a daemon is gone is no news to the groups of its workers.
     MissUnlinked,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.

@@ -14,15 +14,11 @@ impl World {
         self.truth.causes.push(Cause { lo, hi, counts, only });
     }
 
-    /// The same of one worker, which concerns nobody else where it is restarted alone.
-    fn note_of(&mut self, worker: &Identity, lo: u64, hi: u64) {
+    /// The same of one worker, in this pod, which concerns nobody else where it is restarted alone.
+    fn note_of(&mut self, worker: &Identity, pod: &str, lo: u64, hi: u64) {
         let only = self.is_restarted_alone(worker).then(|| worker.clone());
-        self.truth.causes.push(Cause {
-            lo,
-            hi,
-            counts: true,
-            only,
-        });
+        let counts = !self.truth.ended_by_job.contains(pod);
+        self.truth.causes.push(Cause { lo, hi, counts, only });
     }
 
     pub(super) fn is_restarted_alone(&self, worker: &Identity) -> bool {
@@ -69,16 +65,17 @@ impl World {
             return;
         };
         let (status, worker) = (container.machine.status(), container.identity.clone());
+        let pod = container.pod.clone();
         let generation = if container.plain.is_some() {
             self.record_of(id).map(|record| record.generation)
         } else {
             (status.phase != Phase::Fresh).then_some(status.generation)
         };
         match generation {
-            Some(generation) => self.note_of(&worker, generation, generation),
+            Some(generation) => self.note_of(&worker, &pod, generation, generation),
             None => {
                 let highest = self.truth.highest;
-                self.note_of(&worker, 0, highest);
+                self.note_of(&worker, &pod, 0, highest);
             }
         }
     }
@@ -112,7 +109,7 @@ impl World {
             let worker = pod.map(|pod| (pod.job.clone(), pod.index));
             let highest = self.truth.highest;
             match worker {
-                Some(worker) => self.note_of(&worker, 0, highest),
+                Some(worker) => self.note_of(&worker, uid, 0, highest),
                 None => self.note_any(true),
             }
         }
@@ -172,18 +169,19 @@ impl World {
             return;
         };
         let (after, identity) = (container.machine.status().clone(), container.identity.clone());
+        let pod = container.pod.clone();
         if after.generation < before.generation || after.epoch < before.epoch {
             self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
         }
         if after.heartbeat.is_late() && !before.heartbeat.is_late() {
             self.say(|| format!("{id}: {:?} at {}", after.heartbeat, after.generation));
-            self.note_of(&identity, after.generation, after.generation);
+            self.note_of(&identity, &pod, after.generation, after.generation);
         }
         if after.phase != before.phase {
             self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
             let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
             if failed {
-                self.note_of(&identity, after.generation, after.generation);
+                self.note_of(&identity, &pod, after.generation, after.generation);
             }
         }
     }

@@ -1,11 +1,12 @@
 //! How it has to end: once there are no more faults, all becomes well within the deadline, and stays so.
 
+use k8s_openapi::api::batch::v1::Job;
 use lockstep_core::restart::{self, Durable, DurablePhase};
 use lockstep_pod_agent::target::Heartbeat;
 
 use super::latest;
 use crate::agent::{Container, Identity};
-use crate::controllers::completed;
+use crate::controllers::{completed, has_condition};
 use crate::event::Event;
 use crate::gangs::stage_and_index;
 use crate::group::durable_of;
@@ -113,6 +114,13 @@ impl World {
             } else {
                 Err("processes of a JobSet that has ended".to_owned())
             };
+        }
+        let is_limited = |job: &Job| {
+            let spec = job.spec.as_ref();
+            spec.is_some_and(|spec| spec.active_deadline_seconds.is_some()) && !has_condition(job, "Complete")
+        };
+        if self.scenario.time_limited && self.api.jobs.values().any(|job| is_limited(job)) {
+            return Err("the time of a Job is not over yet".to_owned());
         }
         let durable = durable_of(jobset);
         // Nobody can tell whether one without its agent runs.
