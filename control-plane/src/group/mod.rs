@@ -5,6 +5,7 @@
 //! generation when a Job failed, which the task follows.
 
 mod announce;
+mod basis;
 mod blocked;
 mod clock;
 mod condemn;

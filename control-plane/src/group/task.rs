@@ -1,6 +1,5 @@
 //! The task of one group: watch, decide, act.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
+use super::basis::Basis;
 use super::blocked;
 use super::clock::{Clock, rest, sleep_until};
 use super::condemn::Executor;
@@ -85,31 +85,6 @@ enum Again {
     Nodes,
     /// That, and what the API server shows.
     All,
-}
-
-/// What a look at the API server was made from.
-struct Basis {
-    /// Of the Jobs and pods.
-    version: (u64, u64),
-    jobset: Arc<JobSet>,
-    /// Stages that have started, as its status says.
-    started: BTreeSet<String>,
-}
-
-impl Basis {
-    /// Whether another look would show the same, but for what is durable.
-    fn is_same(&self, now: &Self) -> bool {
-        let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
-        self.version == now.version
-            && self.started == now.started
-            && (Arc::ptr_eq(&self.jobset, &now.jobset)
-                || self.jobset.spec == now.jobset.spec
-                    && self.jobset.metadata.annotations == now.jobset.metadata.annotations
-                    && self.jobset.metadata.labels == now.jobset.metadata.labels
-                    && self.jobset.metadata.owner_references == now.jobset.metadata.owner_references
-                    && self.jobset.restarts() == now.jobset.restarts()
-                    && gangs(&self.jobset) == gangs(&now.jobset))
-    }
 }
 
 impl Task {
@@ -294,12 +269,9 @@ impl Task {
     ) -> Sight {
         let durable = durable_of(known);
         self.link.heard_of(durable.epoch);
-        let now = Basis {
-            // Before they are read.
-            version: self.context.stores.version_of(&self.key),
-            jobset: Arc::clone(known),
-            started: durable.started.clone(),
-        };
+        // Before they are read.
+        let version = self.context.stores.version_of(&self.key);
+        let now = Basis::new(version, known, &durable);
         let is_same = basis.as_ref().is_some_and(|before| before.is_same(&now));
         *basis = Some(now);
         if let Some(mut sight) = before.filter(|_| is_same) {
