@@ -9,6 +9,7 @@ use std::io;
 
 use lockstep_node_daemon::plain::record::{Journal, Record, Records};
 use lockstep_node_daemon::plain::state::{Effects, Input, Listed, Moment};
+use lockstep_node_daemon::worker::facts;
 use lockstep_node_daemon::worker::types::{AgentPhase, ContainerId, Phase, PodUid};
 use lockstep_pod_agent::target::Exit;
 
@@ -233,8 +234,8 @@ impl World {
             }
             self.container_kill(&id, 137);
         }
-        let input = Input::StopOver(ContainerId::from(id.as_str()));
-        let event = Event::DaemonPlain { node, daemon, input };
+        let input = facts::Input::StopOver(ContainerId::from(id.as_str()));
+        let event = Event::DaemonInput { node, daemon, input };
         self.queue.push(self.now + answered, event);
     }
 }

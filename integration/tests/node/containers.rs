@@ -8,7 +8,7 @@ use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
 use lockstep_integration::harness::{Group, Manifest, Process, eventually, process};
 use nix::sys::signal::Signal;
 
-use crate::support::{Case, Part, Scene, case};
+use crate::support::{Case, Part, Paused, Scene, case};
 
 /// Kubelet lets the second restart of a container wait for 10 s, and this machine is slow.
 const SECOND_RESTART: Duration = Duration::from_secs(60);
@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(one_death_restarts_all_containers_once),
         case!(a_node_daemon_that_dies_in_the_middle_stops_nothing_twice alone),
+        case!(workers_whose_agent_is_missing_get_it_with_the_next_restart alone),
     ]
 }
 
@@ -144,4 +145,58 @@ async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene)
     counted(&group, 2).await?;
     ensure!(workers(&group).await? == third, "healthy workers were touched");
     Ok(())
+}
+
+async fn workers_whose_agent_is_missing_get_it_with_the_next_restart(scene: Scene) -> Result<()> {
+    let daemon = Paused::new(scene.product.process(Part::NodeDaemon(1)).await?)?;
+    let group = scene.apply(&Manifest::new(3, IDLE)).await?;
+    let before = restarted(&group, 0, START).await?;
+    drop(daemon);
+    scene.product.ready().await?;
+    // A daemon that puts agents into the next pods has seen these, and left them alone.
+    let other = scene.apply(&Manifest::new(1, IDLE).named("later")).await?;
+    other.running(1).await?;
+    ensure!(workers(&group).await? == before, "healthy workers were touched");
+
+    // Nobody can say that all of them ran: kubelet starts one that fails again, with the agent, and that is all.
+    before[1].process.signal(Signal::SIGKILL)?;
+    let supervised = eventually("one worker has an agent", RESTART, async || {
+        let (workers, _) = group.workers().await?;
+        let worker = workers.into_iter().find(|worker| worker.attempt == 0);
+        worker.context("none has")
+    })
+    .await?;
+    ensure!(
+        supervised.place.uid == before[1].uid,
+        "another pod: {supervised:?}"
+    );
+    for other in [&before[0], &before[2]] {
+        ensure!(
+            other.process.is_alive(),
+            "a healthy worker was touched: {other:?}"
+        );
+    }
+
+    supervised.signal(Signal::SIGKILL)?;
+    let after = group.at_generation(&vec![supervised; 3], 1, RESTART).await?;
+    for (before, after) in before.iter().zip(&after) {
+        ensure!(
+            before.uid == after.place.uid,
+            "another pod: {before:?}, {after:?}"
+        );
+        ensure!(!before.process.is_alive(), "it lives: {before:?}");
+        ensure!(
+            after.place.restarts == 1,
+            "its container has started again: {after:?}"
+        );
+    }
+    group.status_has("/inPlaceRestart/kind", "Supervised").await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/restarts", 0).await?;
+
+    // From now on processes are enough.
+    after[2].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&after, 2).await?;
+    group.status_has("/inPlaceRestart/restarts", 2).await
 }

@@ -9,9 +9,9 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 use tracing::warn;
 
-use super::state::Input;
 use crate::cri;
 use crate::worker::driver::{Closed, Handle};
+use crate::worker::facts::Input;
 use crate::worker::types::ContainerId;
 
 /// Containers that may wait to be stopped. More than a node runs.
@@ -42,7 +42,7 @@ pub async fn serve(
                 None => return Err(Closed),
             },
             Some(stopped) = stops.join_next() => match stopped {
-                Ok(id) => workers.tell_plain(Input::StopOver(id)).await?,
+                Ok(id) => workers.tell(Input::StopOver(id)).await?,
                 Err(error) => warn!(%error, "a stop ended badly"),
             },
         }

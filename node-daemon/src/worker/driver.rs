@@ -249,8 +249,7 @@ impl Driver {
         self.outbox.put(effects.reports);
     }
 
-    /// One that cannot be stopped now is not: its group is made anew then.
-    fn stop_without_agents(&self, stops: &[ContainerId]) {
+    fn stop_without_agents(&mut self, stops: &[ContainerId]) {
         let Some(plain) = &self.plain else { return };
         for id in stops {
             match plain.stops.try_send(id.clone()) {
@@ -258,7 +257,8 @@ impl Driver {
                     info!(container = %id, "stopping a worker that was started without its agent, for a restart");
                 }
                 Err(error) => {
-                    warn!(container = %id, %error, "a worker without its agent cannot be stopped now")
+                    warn!(container = %id, %error, "a worker without its agent cannot be stopped now");
+                    self.table.not_stopped(id);
                 }
             }
         }
@@ -301,6 +301,7 @@ pub fn of_both(input: &Input) -> Option<plain::Input> {
         Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
         Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),
         Input::Forget(group, epoch) => Some(plain::Input::Forget(group.clone(), *epoch)),
+        Input::StopOver(id) => Some(plain::Input::StopOver(id.clone())),
         _ => None,
     }
 }

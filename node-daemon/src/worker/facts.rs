@@ -58,6 +58,8 @@ pub enum Input {
     State(ContainerId, LinkId, AgentState),
     /// A connection ended.
     LinkDown(ContainerId, LinkId),
+    /// The stop of a container was carried out, or was not, and by now its end has been seen.
+    StopOver(ContainerId),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.

@@ -39,7 +39,7 @@ struct PodEntry {
     sandboxes: BTreeSet<SandboxId>,
     /// Listed at this tick: from then on its absence from a later listing means that it is gone.
     listed: Option<u64>,
-    /// For which generation a container without its agent was stopped last, by name.
+    /// The last generation for which a container without its agent was stopped, or at which its group ran beside it, by name.
     stopped: BTreeMap<String, u64>,
 }
 
@@ -59,6 +59,10 @@ struct Worker {
     seen: Option<u64>,
     /// It was made without the agent that it should have.
     without_agent: bool,
+    /// It is being stopped from outside.
+    stopping: bool,
+    /// The generation that it was stopped for from outside, where it should have ended since.
+    stopped_for: Option<u64>,
     link: Option<Link>,
     /// When the last link went down.
     down_since: i64,
@@ -101,6 +105,8 @@ impl Worker {
             name,
             seen: None,
             without_agent: false,
+            stopping: false,
+            stopped_for: None,
             link: None,
             down_since: 0,
             last: None,
@@ -221,6 +227,7 @@ impl Table {
             } => self.registered(&pod, &id, &name, link, pid, &mut effects),
             Input::State(id, link, state) => self.state(&id, link, state, &mut effects),
             Input::LinkDown(id, link) => self.link_down(&id, link, now, &mut effects),
+            Input::StopOver(id) => self.stop_over(&id, &mut effects),
             Input::Desired(groups) => {
                 for desired in groups {
                     self.desired(desired, &mut effects);

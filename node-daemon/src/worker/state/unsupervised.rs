@@ -1,12 +1,12 @@
 //! Workers that were started without their agent, because this daemon or NRI was away: nobody has released them, and they obey nobody.
 //!
-//! They are left alone until their group stops, or their worker is restarted alone. Then they are stopped from outside, once for a generation, and
-//! kubelet starts them again, with the agent. Where that does not help, the group is made anew as if nothing had been tried.
+//! They are left alone until their group stops, or their worker is restarted alone. Then one container of a worker is stopped from outside for a
+//! generation, until it has ended, and kubelet starts it again, with the agent. Where that does not help, the group is made anew as if nothing had been tried.
 
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::facts::Effects;
-use super::super::types::{ContainerId, Desired, PodUid};
+use super::super::types::{ContainerId, Desired};
 use super::{Table, Worker};
 
 impl Table {
@@ -18,38 +18,52 @@ impl Table {
 
     /// Stops those whose group, or who alone, may not run now.
     pub(super) fn stop_without_agents(&mut self, effects: &mut Effects) {
-        let mut stops: Vec<(ContainerId, PodUid, String, u64)> = Vec::new();
-        for (id, worker) in &self.workers {
-            if !worker.without_agent || worker.lost.is_some() {
-                continue;
-            }
-            let Some(entry) = self.pods.get(&worker.pod).filter(|entry| entry.pod.started_again) else {
+        for id in self.without_agents() {
+            let Some(worker) = self.workers.get(&id) else {
                 continue;
             };
-            let desired = self.groups.get(&entry.pod.group);
-            let Some(generation) = desired.and_then(|desired| self.stops_for(worker, desired)) else {
+            let Some(entry) = self.pods.get(&worker.pod) else {
                 continue;
             };
-            if entry
-                .stopped
-                .get(&worker.name)
-                .is_none_or(|last| *last < generation)
-            {
-                stops.push((id.clone(), worker.pod.clone(), worker.name.clone(), generation));
-            }
-        }
-        for (id, pod, name, generation) in stops {
-            if let Some(entry) = self.pods.get_mut(&pod) {
-                entry.stopped.insert(name, generation);
-                effects.stops.push(id);
-            }
+            let Some(order) = self
+                .groups
+                .get(&entry.pod.group)
+                .map(|desired| self.order(worker, desired))
+            else {
+                continue;
+            };
+            self.obey(&id, order, effects);
         }
     }
 
-    /// The generation that this worker has to stop for.
-    fn stops_for(&self, worker: &Worker, desired: &Desired) -> Option<u64> {
+    /// The stop of this container is over: its end was seen before this, or it is to be stopped again.
+    pub(super) fn stop_over(&mut self, id: &ContainerId, effects: &mut Effects) {
+        self.not_stopped(id);
+        self.stop_without_agents(effects);
+    }
+
+    /// The stop of this container was not begun. A later fact asks for it again.
+    pub fn not_stopped(&mut self, id: &ContainerId) {
+        if let Some(worker) = self.workers.get_mut(id) {
+            worker.stopping = false;
+        }
+    }
+
+    /// Those that live, in pods whose containers kubelet starts again.
+    fn without_agents(&self) -> Vec<ContainerId> {
+        let started_again = |worker: &Worker| {
+            let entry = self.pods.get(&worker.pod);
+            entry.is_some_and(|entry| entry.pod.started_again)
+        };
+        let workers = self.workers.iter().filter(|(_, worker)| worker.without_agent);
+        let live = workers.filter(|(_, worker)| worker.lost.is_none() && started_again(worker));
+        live.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// What is wanted of a worker whom nobody can tell.
+    fn order(&self, worker: &Worker, desired: &Desired) -> Order {
         if !desired.release || mutants::is(Mutant::StopWithoutRestart) {
-            return Some(desired.generation);
+            return Order::Stop(desired.generation);
         }
         let is_of_it = |id: &ContainerId| {
             self.workers
@@ -57,8 +71,52 @@ impl Table {
                 .is_some_and(|other| other.name == worker.name)
         };
         let held = desired.alone.iter().filter(|(incarnation, alone)| {
-            !alone.release && incarnation.pod == worker.pod && is_of_it(&incarnation.container)
+            // As for those with an agent: what is not above the group's generation is a thing of the past.
+            !alone.release
+                && alone.generation > desired.generation
+                && incarnation.pod == worker.pod
+                && is_of_it(&incarnation.container)
         });
-        held.map(|(_, alone)| alone.generation).max()
+        let held = held.map(|(_, alone)| alone.generation).max();
+        held.map_or(Order::Run(desired.generation), Order::Stop)
     }
+
+    /// One container is stopped for a generation until it has ended, and no other in its place. None is stopped for a generation at which its
+    /// group has run, or for one below.
+    fn obey(&mut self, id: &ContainerId, order: Order, effects: &mut Effects) {
+        let Some(worker) = self.workers.get_mut(id) else {
+            return;
+        };
+        let Some(entry) = self.pods.get_mut(&worker.pod) else {
+            return;
+        };
+        let last = entry.stopped.get(&worker.name).copied();
+        match order {
+            Order::Run(generation) => {
+                worker.stopped_for = None;
+                if last.is_none_or(|last| last < generation) {
+                    entry.stopped.insert(worker.name.clone(), generation);
+                }
+            }
+            Order::Stop(generation) => {
+                let is_next = last.is_none_or(|last| last < generation);
+                if worker.stopping || !is_next && worker.stopped_for != Some(generation) {
+                    return;
+                }
+                worker.stopping = true;
+                worker.stopped_for = Some(generation);
+                entry.stopped.insert(worker.name.clone(), generation);
+                effects.stops.push(id.clone());
+            }
+        }
+    }
+}
+
+/// What is wanted of a worker without an agent.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    /// To run: its group does, at this generation.
+    Run(u64),
+    /// To be stopped for this generation.
+    Stop(u64),
 }

@@ -51,6 +51,38 @@ fn one_generation_stops_one_container_of_a_worker() {
 }
 
 #[test]
+fn one_that_was_stopped_in_vain_is_stopped_again() {
+    let mut table = without_agent();
+    let over = |table: &mut Table| table.apply(Input::StopOver("c".into()), 40).stops;
+    assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
+    // While that is under way nothing else asks for it.
+    assert_eq!(told(&mut table, desired(5, 3, false)), none());
+    assert_eq!(over(&mut table), ["c".into()]);
+    assert_eq!(over(&mut table), ["c".into()]);
+    // It could not even be begun: the next fact asks for it.
+    table.not_stopped(&"c".into());
+    assert_eq!(told(&mut table, desired(5, 3, false)), ["c".into()]);
+    // Its group runs again: it is left alone until the next restart.
+    assert_eq!(told(&mut table, desired(5, 3, true)), none());
+    assert_eq!(over(&mut table), none());
+    assert_eq!(told(&mut table, desired(5, 4, false)), ["c".into()]);
+    // It has ended, and the next one is not stopped for that.
+    table.apply(Input::Exited("c".into(), exit(137), 50), 50);
+    assert_eq!(over(&mut table), none());
+    assert_eq!(synchronize(&mut table, "d", true), none());
+}
+
+#[test]
+fn one_whose_group_has_run_at_a_generation_is_not_stopped_for_it() {
+    // Numbers fall where the API server's data were restored. Agents obey no lower one.
+    let mut table = without_agent();
+    assert_eq!(told(&mut table, desired(5, 4, true)), none());
+    assert_eq!(told(&mut table, desired(6, 2, false)), none());
+    assert_eq!(told(&mut table, desired(6, 4, false)), none());
+    assert_eq!(told(&mut table, desired(6, 5, false)), ["c".into()]);
+}
+
+#[test]
 fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
     let mut table = Table::new(BASE);
     synchronize(&mut table, "c", false);
@@ -108,6 +140,11 @@ fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
         ..desired(5, 1, true)
     };
     assert_eq!(told(&mut table, alone(2, true)), none());
+    assert_eq!(
+        told(&mut table, alone(1, false)),
+        none(),
+        "a restart of all was later"
+    );
     assert_eq!(told(&mut table, alone(2, false)), ["c".into()]);
     assert_eq!(told(&mut table, alone(2, false)), none());
 }
