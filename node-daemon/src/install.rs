@@ -1,8 +1,9 @@
 //! Puts the agent's binary where worker containers can mount it from.
 //!
 //! It lives in a directory named by its content, so that a daemon of another version leaves what containers run from untouched, and a mounted
-//! directory never changes under them.
+//! directory never changes under them. What no container runs from any more, and no daemon puts into containers, is removed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -23,11 +24,20 @@ pub struct InstallError {
     source: io::Error,
 }
 
-/// Copies `binary` to `<state_dir>/bin/<hash>/lockstep-pod-agent`, unless it is there; returns that directory.
+/// The agent that this daemon puts into containers. While this is kept, no other daemon removes it.
+#[derive(Debug)]
+pub struct Installed {
+    /// Its directory on the host.
+    pub dir: PathBuf,
+    /// The directory, locked: in a rollout two daemons may run beside each other.
+    _lock: File,
+}
+
+/// Copies `binary` to `<state_dir>/bin/<hash>/lockstep-pod-agent`, unless it is there.
 ///
 /// # Errors
 /// When the file system refuses.
-pub fn install(binary: &Path, state_dir: &Path) -> Result<PathBuf, InstallError> {
+pub fn install(binary: &Path, state_dir: &Path) -> Result<Installed, InstallError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| InstallError { path, source }
@@ -44,14 +54,55 @@ pub fn install(binary: &Path, state_dir: &Path) -> Result<PathBuf, InstallError>
         fs::create_dir_all(part).map_err(at(part))?;
         fs::set_permissions(part, Permissions::from_mode(0o755)).map_err(at(part))?;
     }
+    let lock = File::open(&dir).map_err(at(&dir))?;
+    lock.lock_shared().map_err(at(&dir))?;
     let target = dir.join(NAME);
     if fs::read(&target).is_ok_and(|present| present == content) {
-        return Ok(dir);
+        return Ok(Installed { dir, _lock: lock });
     }
     let fresh = dir.join(format!(".{NAME}.new"));
     write(&fresh, &content).map_err(at(&fresh))?;
     fs::rename(&fresh, &target).map_err(at(&target))?;
-    Ok(dir)
+    Ok(Installed { dir, _lock: lock })
+}
+
+impl Installed {
+    /// Removes the agents beside this one that no container has (`used`: directories of agents that containers mount) and that no other daemon
+    /// holds. Gives, of each, whether it was removed; what the file system refuses is tried again the next time.
+    pub fn prune(&self, used: &BTreeSet<PathBuf>) -> Vec<Result<PathBuf, InstallError>> {
+        let bin = self.dir.parent().unwrap_or(&self.dir);
+        let entries = match fs::read_dir(bin) {
+            Ok(entries) => entries,
+            Err(source) => {
+                let path = bin.to_owned();
+                return vec![Err(InstallError { path, source })];
+            }
+        };
+        let mut removed = Vec::new();
+        for entry in entries.flatten() {
+            let dir = entry.path();
+            if dir == self.dir || used.contains(&dir) || !dir.is_dir() {
+                continue;
+            }
+            match remove_unless_held(&dir) {
+                Ok(true) => removed.push(Ok(dir)),
+                Ok(false) => {}
+                // Another daemon was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => removed.push(Err(InstallError { path: dir, source })),
+            }
+        }
+        removed
+    }
+}
+
+fn remove_unless_held(dir: &Path) -> io::Result<bool> {
+    let lock = File::open(dir)?;
+    if lock.try_lock().is_err() {
+        return Ok(false);
+    }
+    fs::remove_dir_all(dir)?;
+    Ok(true)
 }
 
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -75,10 +126,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, binary) = (dir.path().join("state"), dir.path().join("agent"));
         fs::write(&binary, "one").unwrap();
-        let one = install(&binary, &state).unwrap();
-        assert_eq!(one, install(&binary, &state).unwrap());
+        let one = install(&binary, &state).unwrap().dir;
+        assert_eq!(one, install(&binary, &state).unwrap().dir);
         fs::write(&binary, "two").unwrap();
-        let two = install(&binary, &state).unwrap();
+        let two = install(&binary, &state).unwrap().dir;
         assert_ne!(one, two);
         assert_eq!(fs::read_to_string(one.join(NAME)).unwrap(), "one");
         let installed = two.join(NAME);
@@ -95,10 +146,38 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("agent");
         fs::write(&binary, "one").unwrap();
-        let installed = install(&binary, dir.path()).unwrap().join(NAME);
+        let installed = install(&binary, dir.path()).unwrap().dir.join(NAME);
         fs::write(&installed, "on").unwrap();
         install(&binary, dir.path()).unwrap();
         assert_eq!(fs::read_to_string(&installed).unwrap(), "one");
+    }
+
+    fn removed(own: &Installed, used: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+        own.prune(used).into_iter().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn what_neither_a_container_nor_a_daemon_has_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let binary = dir.path().join("agent");
+        let version = |content: &str| {
+            fs::write(&binary, content).unwrap();
+            install(&binary, dir.path()).unwrap()
+        };
+        let [mounted, forgotten] = ["mounted", "forgotten"].map(|content| version(content).dir);
+        // The daemon of before still runs, and may put its agent into the next container.
+        let beside = version("beside");
+        let own = version("own");
+        let used = BTreeSet::from([mounted.clone(), "/elsewhere".into()]);
+        fs::write(dir.path().join("no-directory"), "").unwrap();
+        assert_eq!(removed(&own, &used), [forgotten]);
+        assert!(removed(&own, &used).is_empty());
+        for kept in [&mounted, &beside.dir, &own.dir] {
+            assert!(kept.join(NAME).is_file(), "{}", kept.display());
+        }
+        let ended = beside.dir.clone();
+        drop(beside);
+        assert_eq!(removed(&own, &used), [ended]);
     }
 
     #[test]

@@ -31,8 +31,8 @@ use crate::{events, install, link, nri, plain};
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let bin = install::install(&args.agent_binary, &args.state_dir).context("cannot install the agent")?;
-    info!(node = args.node_name, agent = %bin.display(), version = env!("CARGO_PKG_VERSION"), "node daemon starts");
+    let agent = install::install(&args.agent_binary, &args.state_dir).context("cannot install the agent")?;
+    info!(node = args.node_name, agent = %agent.dir.display(), version = env!("CARGO_PKG_VERSION"), "node daemon starts");
     let hub = Hub {
         address: args.hub,
         ca_file: args.hub_ca,
@@ -63,7 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let plugin = Plugin {
         workers: workers.clone(),
         sockets,
-        bin,
+        agent,
     };
 
     let mut parts = JoinSet::new();

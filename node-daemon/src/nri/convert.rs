@@ -1,8 +1,10 @@
 //! Border of NRI's messages.
 
+use std::path::PathBuf;
+
 use lockstep_proto::nri::v1alpha1 as wire;
 
-use super::inject::{Adjustment, Container, PidNamespace};
+use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace};
 use crate::pods::{self, Marked, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
@@ -49,6 +51,14 @@ pub fn container(container: wire::Container) -> Container {
             PidNamespace::Shared
         },
     }
+}
+
+/// Where the agent of a container is on the host, if it has one.
+#[must_use]
+pub fn agent_dir(container: &wire::Container) -> Option<PathBuf> {
+    let mut mounts = container.mounts.iter();
+    let mount = mounts.find(|mount| mount.destination == BIN_DIR)?;
+    Some(PathBuf::from(&mount.source))
 }
 
 /// An adjustment.

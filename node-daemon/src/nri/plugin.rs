@@ -24,6 +24,7 @@ use super::inject::{self, Container, Decision, Paths};
 use super::ttrpc::{self, Kind, Request, Response};
 use super::{convert, mux};
 use crate::agents::sockets::Sockets;
+use crate::install::Installed;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::{Input, Present};
 use crate::worker::types::{Pod, PodUid, SandboxId};
@@ -79,8 +80,8 @@ pub struct Plugin {
     pub workers: Handle,
     /// The pods' sockets.
     pub sockets: Arc<Sockets>,
-    /// Directory of the agent binary on the host.
-    pub bin: PathBuf,
+    /// The agent binary on the host.
+    pub agent: Installed,
 }
 
 /// What has arrived of a snapshot that comes in parts.
@@ -261,6 +262,8 @@ impl Plugin {
     }
 
     async fn synchronize(&self, parts: Parts) -> Result<(), Closed> {
+        // NRI tells of all containers: it waits for those that are just being created (containerd since 2.0.3).
+        self.prune(&parts.containers.iter().filter_map(convert::agent_dir).collect());
         let pods: Vec<(SandboxId, Pod)> = parts
             .pods
             .into_iter()
@@ -302,6 +305,17 @@ impl Plugin {
             }
         }
         Ok(())
+    }
+
+    fn prune(&self, used: &BTreeSet<PathBuf>) {
+        for removed in self.agent.prune(used) {
+            match removed {
+                Ok(dir) => {
+                    info!(dir = %dir.display(), "agent of another version removed: no container has it")
+                }
+                Err(error) => warn!(%error, "cannot remove an agent of another version"),
+            }
+        }
     }
 
     async fn pod_started(&self, sandbox: Option<wire::PodSandbox>) -> Result<(), Closed> {
@@ -370,7 +384,7 @@ impl Plugin {
             return Ok(None);
         }
         info!(pod, container = name, id = %container.id, "agent injected");
-        let bin = self.bin.clone();
+        let bin = self.agent.dir.clone();
         let adjustment = inject::adjustment(&container, Paths { bin, run });
         Ok(Some(convert::adjustment(adjustment)))
     }

@@ -14,6 +14,7 @@ use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::health::Access;
+use crate::install::install;
 use crate::worker::driver::Driver;
 use crate::worker::facts::ListedContainer;
 use crate::worker::state::Table;
@@ -103,6 +104,13 @@ impl Nri {
     }
 }
 
+/// The agent of a version, as a daemon of that version installs it.
+fn agent(state_dir: &Path, version: &str) -> Installed {
+    let binary = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(binary.path(), version).unwrap();
+    install(binary.path(), state_dir).unwrap()
+}
+
 async fn setup() -> Setup {
     let dir = tempfile::tempdir().unwrap();
     let (driver, workers) = Driver::new(Table::new(0));
@@ -119,7 +127,7 @@ async fn setup() -> Setup {
     let plugin = Plugin {
         workers: workers.clone(),
         sockets,
-        bin: "/run/lockstep/bin/abc".into(),
+        agent: agent(dir.path(), "present"),
     };
     let socket = dir.path().join("nri.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -238,6 +246,37 @@ async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
         ..container("worker", "")
     };
     assert_eq!(setup.nri.create(pod("p"), again).await, None);
+}
+
+#[tokio::test]
+async fn agents_of_other_versions_stay_for_as_long_as_a_container_has_them() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    let adjust = setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
+    let present = PathBuf::from(&adjust.mounts[0].source);
+    let [used, unused] = ["one", "another"].map(|version| agent(setup.dir.path(), version).dir);
+    let mut worker = container("worker", "");
+    worker.mounts = adjust.mounts;
+    worker.mounts[0].source = used.to_string_lossy().into_owned();
+    // Whatever pod it is of.
+    let mut plain = pod("p");
+    plain.annotations.clear();
+    let mut request = wire::SynchronizeRequest {
+        pods: vec![plain],
+        containers: vec![worker],
+        more: false,
+    };
+    setup
+        .nri
+        .call::<wire::SynchronizeResponse>("Synchronize", &request)
+        .await;
+    assert!(present.is_dir() && used.is_dir() && !unused.exists());
+    request.containers.clear();
+    setup
+        .nri
+        .call::<wire::SynchronizeResponse>("Synchronize", &request)
+        .await;
+    assert!(present.is_dir() && !used.exists());
 }
 
 #[tokio::test]
@@ -483,7 +522,8 @@ fn any_argument_is_answered_and_the_connection_is_as_good_as_before() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert!(
-        made.iter().all(|name| name == "pods" || name == "nri.sock"),
+        made.iter()
+            .all(|name| ["bin", "pods", "nri.sock"].iter().any(|known| name == known)),
         "{made:?}"
     );
     let again = runtime.block_on(setup.nri.create(pod("p"), container("worker", "")));
