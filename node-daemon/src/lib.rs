@@ -19,3 +19,7 @@ pub mod plain;
 pub mod pods;
 pub mod runtime;
 pub mod worker;
+
+#[cfg(test)]
+#[path = "../../proto/recorded/read.rs"]
+mod recorded;

@@ -6,6 +6,7 @@ mod footprint;
 mod hand_over;
 mod heartbeat;
 mod link;
+mod recorded;
 mod restart;
 mod rig;
 mod signals;

@@ -1,19 +1,9 @@
 //! What older daemons have said is played back: the hub understands it, and tells them nothing that they do not know.
 
-use super::*;
+#[path = "../../../../proto/recorded/read.rs"]
+mod read;
 
-/// The messages of a file in `proto/recorded`.
-fn recorded(text: &str) -> Vec<Vec<u8>> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let bytes = (0..line.len()).step_by(2);
-            bytes
-                .map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap())
-                .collect()
-        })
-        .collect()
-}
+use super::*;
 
 /// The phases of both workers, once they are these.
 async fn wait_for_phases(link: &crate::hub::GroupLink, wanted: [Phase; 2]) {
@@ -33,7 +23,7 @@ async fn wait_for_phases(link: &crate::hub::GroupLink, wanted: [Phase; 2]) {
 async fn plays(protocol: u32, recording: &str) {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
-    let mut messages = recorded(recording).into_iter();
+    let mut messages = read::messages(recording);
     let (tx, said) = mpsc::channel(1);
     tx.send(messages.next().unwrap()).await.unwrap();
     let mut rx = hub.says_bytes("n1", ReceiverStream::new(said)).await.unwrap();

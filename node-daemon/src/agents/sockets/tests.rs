@@ -10,7 +10,9 @@ use crate::agents::peer::{PeerCheck, PeerError};
 use crate::worker::driver::{Driver, Handle, Host};
 use crate::worker::facts::{HostKill, Input};
 use crate::worker::state::Table;
-use crate::worker::types::{AgentPhase, ContainerId, Desired, Phase, Pod, WorkerState};
+use crate::worker::types::{AgentPhase, ContainerId, Desired, Exit, Phase, Pod, WorkerState};
+
+mod recorded;
 
 /// Believes everybody but who claims to be container `forged`.
 struct Trusting;

@@ -3,20 +3,7 @@
 use prost::Message as _;
 
 use super::*;
-
-/// The messages of a file in `proto/recorded`.
-fn recorded(text: &str) -> Vec<FromHub> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let bytes = (0..line.len()).step_by(2);
-            let bytes: Vec<u8> = bytes
-                .map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap())
-                .collect();
-            wire::HubMessage::decode(&*bytes).unwrap().kind.unwrap()
-        })
-        .collect()
-}
+use crate::recorded;
 
 async fn plays(protocol: u32, recording: &str) {
     let pki = Pki::new(NAME);
@@ -35,7 +22,8 @@ async fn plays(protocol: u32, recording: &str) {
     assert!((hello.protocol_min..=hello.protocol_max).contains(&protocol));
     // Of each message the target that it makes: generation, start and release.
     let mut seen = Vec::new();
-    for kind in recorded(recording) {
+    for message in recorded::messages(recording) {
+        let kind = wire::HubMessage::decode(&*message).unwrap().kind.unwrap();
         let (tells, drains) = (
             matches!(kind, FromHub::Desired(_)),
             matches!(kind, FromHub::Drain(_)),

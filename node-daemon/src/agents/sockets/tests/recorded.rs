@@ -1,0 +1,41 @@
+//! What agents of older versions have said is played back: the daemon serves them, and tells them nothing that they cannot read.
+
+use super::*;
+use crate::recorded;
+
+/// What the first version knows of a target.
+#[derive(Clone, PartialEq, prost::Message)]
+struct OldTarget {
+    #[prost(uint64, tag = "1")]
+    epoch: u64,
+    #[prost(uint64, tag = "2")]
+    generation: u64,
+    #[prost(bool, tag = "4")]
+    release: bool,
+}
+
+#[tokio::test]
+async fn an_agent_of_the_first_version() {
+    let daemon = Daemon::start().with_pod().await;
+    let mut agent = Agent::connect(&daemon.socket()).await;
+    let mut messages = recorded::messages(include_str!("../../../../../proto/recorded/agent-1-agent.hex"));
+    let mut says = async |agent: &mut Agent| agent.frame(messages.next().unwrap()).await.unwrap();
+    says(&mut agent).await;
+    for phase in [
+        AgentPhase::Fresh,
+        AgentPhase::Running,
+        AgentPhase::Exited(Exit { code: 1, signal: 0 }),
+    ] {
+        says(&mut agent).await;
+        assert_eq!(daemon.phase().await, Phase::Agent(phase));
+    }
+    daemon.desire(1).await;
+    let frame = agent.0.next().await.unwrap().unwrap();
+    let target = OldTarget::decode(frame).unwrap();
+    assert_eq!((target.epoch, target.generation, target.release), (1, 1, true));
+    for phase in [AgentPhase::Stopping, AgentPhase::Parked, AgentPhase::Running] {
+        says(&mut agent).await;
+        let report = daemon.reports().await.pop().unwrap();
+        assert_eq!((report.phase, report.generation), (Phase::Agent(phase), 1));
+    }
+}
