@@ -32,6 +32,8 @@ use crate::watch::notify::Notified;
 
 /// What a leader works with.
 pub(crate) struct Leader {
+    /// This process, as the Lease names it.
+    pub(crate) own: Identity,
     pub(crate) settings: Settings,
     pub(crate) client: Client,
     pub(crate) stores: Stores,
@@ -99,14 +101,13 @@ impl Leader {
 
     async fn become_leader(&self) -> anyhow::Result<Leadership> {
         self.stores.wait_until_ready().await;
-        let own = Identity::read()?;
-        let (client, election) = (&self.client, &self.settings.leader_election);
+        let (client, election, own) = (&self.client, &self.settings.leader_election, &self.own);
         let hub = self.settings.hub.advertised;
         namespace::ensure(client, &self.settings.namespace).await?;
         Ok(if election.enabled {
-            Leadership::acquire(client, election, &own, hub).await?
+            Leadership::acquire(client, election, own, hub).await?
         } else {
-            Leadership::without_election(client, election, &own, hub).await?
+            Leadership::without_election(client, election, own, hub).await?
         })
     }
 

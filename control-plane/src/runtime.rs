@@ -107,9 +107,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         let (told, metrics, until) = (Arc::clone(&identity), Arc::clone(&metrics), shutdown.clone());
         watches.spawn(async move { told.tell(&metrics, until).await });
     }
+    let own = lease::Identity::read()?;
     let (whereabouts, follow) = lease::follow(
         &client,
         &settings.leader_election,
+        &own,
         settings.hub.advertised,
         shutdown.clone(),
     );
@@ -153,6 +155,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         ));
     }
     let leader = Leader {
+        own,
         settings,
         client,
         stores,

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Identity;
 use crate::settings::LeaderElection;
 
 #[cfg(test)]
@@ -26,18 +27,35 @@ pub(super) const HUB_ADDRESS: &str = "lockstep.dev/hub-address";
 #[derive(Debug, Clone)]
 pub struct Whereabouts {
     known: watch::Receiver<Option<Known>>,
-    /// Where this replica is: it sends nobody to itself.
-    own: Option<SocketAddr>,
+    own: Own,
+}
+
+/// This replica: it sends nobody to itself.
+#[derive(Debug, Clone, Default)]
+struct Own {
+    /// As which it holds the Lease.
+    holder: String,
+    /// Where its hub is.
+    hub: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     holder: String,
-    /// Of its hub, where the Lease says it.
-    address: Option<SocketAddr>,
+    hub: Hub,
     /// The leader has most likely died where the Lease has not been renewed by then.
     renewed_until: Instant,
     until: Instant,
+}
+
+/// The leader's hub, as far as the Lease says where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hub {
+    /// The holder has not written anything down yet.
+    Unsaid,
+    /// The holder does not say where it is found, and never will.
+    Unnamed,
+    At(SocketAddr),
 }
 
 /// How late a renewal may be.
@@ -49,7 +67,7 @@ impl Whereabouts {
     pub fn unknown() -> Self {
         Self {
             known: watch::channel(None).1,
-            own: None,
+            own: Own::default(),
         }
     }
 
@@ -60,25 +78,32 @@ impl Whereabouts {
         Self {
             known: watch::channel(Some(Known {
                 holder: "leader".to_owned(),
-                address: Some(address),
+                hub: Hub::At(address),
                 renewed_until: until,
                 until,
             }))
             .1,
-            own: None,
+            own: Own::default(),
         }
     }
 
     /// Host and port of another replica that leads, as far as is known now.
     #[must_use]
     pub fn get(&self) -> Option<SocketAddr> {
-        let address = self.look(|known| known.address)??;
-        Some(address).filter(|address| Some(*address) != self.own)
+        match self.look(|known| known.hub)? {
+            Hub::At(address) => Some(address).filter(|address| Some(*address) != self.own.hub),
+            Hub::Unsaid | Hub::Unnamed => None,
+        }
     }
 
-    /// Resolves once another replica leads that has renewed the Lease when it should. Cancel-safe.
+    /// Resolves once another replica leads that has renewed the Lease when it should, and has said where it is, or that it does not. Cancel-safe.
     pub(crate) async fn renewed(&self) {
-        let is_other = |known: &Known| known.address.is_some_and(|address| Some(address) != self.own);
+        let is_other = |known: &Known| match known.hub {
+            Hub::At(address) => Some(address) != self.own.hub,
+            // Who looks for it finds it sooner by himself than by waiting here.
+            Hub::Unnamed => known.holder != self.own.holder,
+            Hub::Unsaid => false,
+        };
         let is_renewed = |known: &Known| is_other(known) && Instant::now() < known.renewed_until;
         let mut known = self.known.clone();
         if known
@@ -117,7 +142,8 @@ impl Whereabouts {
 pub(crate) fn follow(
     client: &kube::Client,
     election: &LeaderElection,
-    own: Option<SocketAddr>,
+    own: &Identity,
+    hub: Option<SocketAddr>,
     end: CancellationToken,
 ) -> (Whereabouts, impl Future<Output = ()> + Send + 'static) {
     let (sender, known) = watch::channel(None);
@@ -132,14 +158,21 @@ pub(crate) fn follow(
                 Ok(lease) => {
                     let known = lease.and_then(|lease| {
                         let known = read(&lease, lasts, every)?;
-                        let address = known.address.filter(|_| claim.is_taken_by(&lease));
-                        Some(Known { address, ..known })
+                        let hub = match claim.is_taken_by(&lease) {
+                            true => known.hub,
+                            false => Hub::Unsaid,
+                        };
+                        Some(Known { hub, ..known })
                     });
                     sender.send_replace(known);
                 }
                 Err(error) => tracing::debug!(%error, "the lease cannot be watched"),
             }
         }
+    };
+    let own = Own {
+        holder: own.holder(),
+        hub,
     };
     (Whereabouts { known, own }, task)
 }
@@ -175,7 +208,9 @@ fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<Known> {
     let address = annotations.and_then(|annotations| annotations.get(HUB_ADDRESS));
     Some(Known {
         holder: holder.to_owned(),
-        address: address.and_then(|address| address.parse().ok()),
+        hub: address
+            .and_then(|address| address.parse().ok())
+            .map_or(Hub::Unnamed, Hub::At),
         renewed_until: Instant::now() + every + LATE,
         until: Instant::now() + lasts,
     })

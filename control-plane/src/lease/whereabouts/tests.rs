@@ -19,7 +19,14 @@ fn whereabouts(lease: &Lease, own: Option<&str>) -> Whereabouts {
     drop(sender);
     Whereabouts {
         known,
-        own: own.map(|own| own.parse().unwrap()),
+        own: this(own),
+    }
+}
+
+fn this(hub: Option<&str>) -> Own {
+    Own {
+        holder: "this_1".to_owned(),
+        hub: hub.map(|hub| hub.parse().unwrap()),
     }
 }
 
@@ -38,7 +45,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     let (sender, known) = watch::channel(held("10.0.0.1:9444"));
     let whereabouts = Whereabouts {
         known,
-        own: "10.0.0.2:9444".parse().ok(),
+        own: this(Some("10.0.0.2:9444")),
     };
     let is_renewed = async || {
         let wait = tokio::time::timeout(Duration::ZERO, whereabouts.renewed());
@@ -51,13 +58,22 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     // It was only late.
     sender.send_replace(held("10.0.0.1:9444"));
     assert!(is_renewed().await);
-    // This one, nobody, or somebody who cannot be reached.
-    for next in [held("10.0.0.2:9444"), None, held("")] {
+    let (mut new, mut own) = (held(""), held(""));
+    // This one, nobody, or one that has just taken the Lease.
+    if let (Some(new), Some(own)) = (&mut new, &mut own) {
+        new.hub = Hub::Unsaid;
+        own.holder = "this_1".to_owned();
+    }
+    for next in [held("10.0.0.2:9444"), None, new, own] {
         sender.send_replace(next);
         assert!(!is_renewed().await);
     }
     sender.send_replace(held("10.0.0.3:9444"));
     assert!(is_renewed().await);
+    // Where it is nobody can say: nothing comes of waiting.
+    sender.send_replace(held(""));
+    assert!(is_renewed().await);
+    assert_eq!(whereabouts.get(), None);
 }
 
 #[tokio::test]
