@@ -2,14 +2,16 @@
 //!
 //! Promises: an upstream definition is replaced only where ours has all of its fields, so that nothing stored is lost; a definition that a
 //! newer control plane has installed is left alone; where the API server forbids it or refuses
-//! it, that is said once and what is there is used. JobSets are not looked at before it is decided (see [`Crd::settled`]): an old definition
-//! would make the API server drop fields that are written.
+//! it, that is said once and what is there is used. JobSets are not looked at before it is decided (see [`Crd::settled`]), and before the API server has
+//! had the time to serve by it: one that serves by an old definition drops fields that are written, and leaves them out of what it shows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use semver::Version;
@@ -54,6 +56,9 @@ const VERSION: &str = "lockstep.dev/crd-version";
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// The first and the longest wait after a failure that may pass.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// How long after a change a watch may still be served by the definition of before: an object that is made meanwhile is shown without the fields that
+/// this one does not know, and never shown anew. The API server goes on for a second with what it has begun; replicas of it learn of a change within five.
+const TAKES_HOLD: Duration = Duration::from_secs(5);
 /// How often it is asked whether a new definition is served, and for how long.
 const SERVED: (Duration, u32) = (Duration::from_millis(100), 100);
 
@@ -118,12 +123,12 @@ impl Crd {
             .with_jitter()
             .without_max_times()
             .build();
-        loop {
+        let taking_hold = loop {
             let Some(result) = shutdown.run_until_cancelled(self.attempt()).await else {
                 return;
             };
             match result {
-                Ok(()) => break,
+                Ok(taking_hold) => break taking_hold,
                 Err(error) if error.may_pass() => {
                     tracing::warn!(crd = self.definition.name, %error, "cannot be brought up to date, will retry");
                     let wait = tokio::time::sleep(waits.next().unwrap_or(RETRY.1));
@@ -133,22 +138,30 @@ impl Crd {
                 }
                 Err(error) => {
                     tracing::warn!(crd = self.definition.name, %error, "cannot be brought up to date, what is there is used");
-                    break;
+                    // Somebody may have changed it just now.
+                    break TAKES_HOLD;
                 }
             }
+        };
+        let wait = tokio::time::sleep(taking_hold);
+        if shutdown.run_until_cancelled(wait).await.is_some() {
+            self.settled.send_replace(true);
         }
-        self.settled.send_replace(true);
     }
 
-    async fn attempt(&self) -> Result<(), CrdError> {
+    /// Returns how long to wait until nothing is served by a definition of before.
+    async fn attempt(&self) -> Result<Duration, CrdError> {
         let ours = self.definition.version()?;
         let installed = self.api.get_metadata_opt(self.definition.name).await?;
+        let mut taking_hold = installed.as_ref().map_or(Duration::ZERO, |installed| {
+            taking_hold(&installed.metadata, Timestamp::now())
+        });
         let by = installed
             .as_ref()
             .and_then(|installed| Version::parse(installed.annotations().get(VERSION)?).ok());
         if let Some(by) = by.as_ref().filter(|by| by.cmp_precedence(&ours).is_gt()) {
             tracing::warn!(crd = self.definition.name, %by, %ours, "was installed by a newer control plane, and is left alone");
-            return Ok(());
+            return Ok(taking_hold);
         }
         if installed.is_some() && by.is_none() {
             let theirs = json!({"spec": self.whole().await?.data["spec"]});
@@ -158,11 +171,12 @@ impl Crd {
                     field,
                     "the installed definition knows more than ours, and is left alone"
                 );
-                return Ok(());
+                return Ok(taking_hold);
             }
         }
         if by.as_ref() == Some(&ours) {
             // Most likely nothing is to be done, and nobody need wait for that to be sure.
+            tokio::time::sleep(std::mem::take(&mut taking_hold)).await;
             self.settled.send_replace(true);
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -176,13 +190,17 @@ impl Crd {
             None => {
                 tracing::info!(crd = self.definition.name, version = %ours, "installed");
                 self.wait_until_served().await?;
+                return Ok(Duration::ZERO);
             }
             Some(installed) if version(&installed) != version(&applied) => {
                 tracing::info!(crd = self.definition.name, version = %ours, "brought up to date");
+                if installed.metadata.generation != applied.metadata.generation {
+                    return Ok(TAKES_HOLD);
+                }
             }
             Some(_) => tracing::debug!(crd = self.definition.name, version = %ours, "is up to date"),
         }
-        Ok(())
+        Ok(taking_hold)
     }
 
     /// The installed definition. As a typed object a schema of this size takes many times the memory.
@@ -208,6 +226,20 @@ impl Crd {
         }
         Ok(())
     }
+}
+
+/// For how long what is served may still go by a definition of before, whoever has changed it. The first one has none before it.
+fn taking_hold(definition: &ObjectMeta, now: Timestamp) -> Duration {
+    if definition.generation.is_none_or(|generation| generation <= 1) {
+        return Duration::ZERO;
+    }
+    let written = definition.managed_fields.iter().flatten();
+    let written = written.filter(|entry| entry.subresource.as_deref().is_none_or(str::is_empty));
+    let changed = written.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
+    let age = changed.map(|changed| now.duration_since(changed));
+    // The clocks of two machines may differ.
+    let age = age.map(|age| Duration::try_from(age).unwrap_or_default());
+    age.map_or(Duration::ZERO, |age| TAKES_HOLD.saturating_sub(age))
 }
 
 /// A field that one definition's schema has and the other's has not: putting the other in its place would lose what is stored there.

@@ -48,6 +48,34 @@ fn a_definition_that_knows_more_is_recognised() {
     assert_eq!(only_in(&json!({}), &ours), None);
 }
 
+/// Whoever has changed it: another replica of the control plane may have done so a moment ago.
+#[test]
+fn a_definition_that_has_just_changed_takes_a_while_to_hold() {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let entry = |second, subresource: Option<&str>| ManagedFieldsEntry {
+        time: Some(Time(at(second))),
+        subresource: subresource.map(str::to_owned),
+        ..ManagedFieldsEntry::default()
+    };
+    let mut meta = ObjectMeta {
+        generation: Some(2),
+        managed_fields: Some(vec![
+            entry(100, None),
+            entry(90, None),
+            entry(110, Some("status")),
+        ]),
+        ..ObjectMeta::default()
+    };
+    let left = |meta: &ObjectMeta, second| taking_hold(meta, at(second)).as_secs();
+    assert_eq!([100, 102, 105, 200].map(|now| left(&meta, now)), [5, 3, 0, 0]);
+    // Before it was changed, by this machine's clock.
+    assert_eq!(left(&meta, 50), 5);
+    meta.generation = Some(1);
+    assert_eq!(left(&meta, 100), 0, "there was none before it");
+}
+
 #[test]
 fn the_definitions_of_ray_can_be_read() {
     for definition in RAY_DEFINITIONS {

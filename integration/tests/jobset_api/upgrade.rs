@@ -1,15 +1,18 @@
 //! Lockstep takes the place of the upstream controller: what that one has left is taken over as it is.
 //!
-//! `upgrade/upstream.json` holds JobSets, their Jobs and their Services as the upstream controller (08dfbdf) left them on a real API server: one that
-//! runs, one after two restarts, one in the middle of its stages, and one each that is suspended, completed and failed.
+//! One JobSet runs, one does after two restarts, one is in the middle of its stages, and one each is suspended, completed and failed.
+
+#[path = "../support/left.rs"]
+mod left;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use lockstep_api::JobSet;
 use lockstep_integration::cluster::{Cluster, Spec};
@@ -19,14 +22,19 @@ use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
 use crate::fixture::{Case, UPSTREAM_CRD, case};
-use crate::scene::{PATIENCE, Scene};
+use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(what_upstream_has_left_is_taken_over_as_it_is)]
+    vec![
+        case!(what_upstream_has_left_is_taken_over_as_it_is),
+        case!(jobsets_that_are_made_during_an_upgrade_are_read_whole),
+    ]
 }
 
-const LEFT: &str = include_str!("upgrade/upstream.json");
 const NAMESPACE: &str = "default";
+/// How often a JobSet is made during an upgrade, and for how long after it.
+const EVERY: Duration = Duration::from_millis(20);
+const AFTER: Duration = Duration::from_secs(1);
 
 /// On an API server of its own, where nobody else changes anything.
 async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
@@ -44,7 +52,7 @@ async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
         access.kubectl(&["get", "jobsets"], "").await.map(drop)
     })
     .await?;
-    restore(&client).await?;
+    left::restore((&client, NAMESPACE), &[], |_| {}).await?;
     let before = everything(&client).await?;
     ensure!(before.len() == 6 + 10 + 6, "{before:?}");
 
@@ -66,6 +74,73 @@ async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
     ensure!(after == before, "{before:#?} became {after:#?}");
 
     goes_on(&client).await?;
+    control_plane.stop().await.map(drop)
+}
+
+/// While a definition is replaced the API server serves watches by the one before for a while: fields that this one does not know are not shown.
+async fn jobsets_that_are_made_during_an_upgrade_are_read_whole(_: Scene) -> Result<()> {
+    let cluster = Cluster::up(Spec::api_server()).await?;
+    let access = Access {
+        client: cluster.client().await?,
+        kubectl: cluster.tools().path("kubectl")?.to_owned(),
+        kubeconfig: cluster.kubeconfig(),
+    };
+    let upstream = ["create", "--filename", UPSTREAM_CRD];
+    access.kubectl(&upstream, "").await?;
+    let jobsets: Api<JobSet> = Api::namespaced(access.client.clone(), NAMESPACE);
+    eventually("JobSets are served", PATIENCE, async || {
+        jobsets.list(&ListParams::default()).await?;
+        Ok(())
+    })
+    .await?;
+    let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir(), &[]).await?;
+    let create = async |name: &str| -> Result<()> {
+        let gang = json!({"minAvailable": 1, "backend": "Gates", "replicatedJobs": [{"name": "a", "minAvailable": 1}]});
+        let mut manifest = jobset(json!({"gang": gang, "replicatedJobs": [replicated_job("a", 1)]}));
+        manifest["metadata"]["name"] = json!(name);
+        let jobset = serde_json::from_value(manifest)?;
+        jobsets.create(&PostParams::default(), &jobset).await?;
+        Ok(())
+    };
+    create("before").await?;
+    control_plane.start().await?;
+    let make = async || -> Infallible {
+        let mut made = 0;
+        loop {
+            // While the definition changes the API server may refuse one.
+            if create(&format!("js-{made}")).await.is_ok() {
+                made += 1;
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    };
+    let until_ready = async {
+        control_plane.until_ready().await?;
+        tokio::time::sleep(AFTER).await;
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        never = make() => match never {},
+        result = until_ready => result,
+    }?;
+    let kept = jobsets.list(&ListParams::default()).await?.items;
+    let with_gang: Vec<&JobSet> = kept.iter().filter(|jobset| jobset.spec.gang.is_some()).collect();
+    let whole = with_gang.len();
+    ensure!(
+        0 < whole && whole < kept.len(),
+        "{whole} of {} have a gang: not made during the upgrade",
+        kept.len()
+    );
+    let jobs: Api<Job> = Api::namespaced(access.client.clone(), NAMESPACE);
+    for jobset in with_gang {
+        let name = format!("{}-a-0", jobset.name_any());
+        let job = eventually(&format!("Job {name}"), PATIENCE, async || {
+            Ok(jobs.get(&name).await?)
+        })
+        .await?;
+        let pod = job.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+        ensure!(pod.scheduling_gates.is_some(), "{name} was made without its gang");
+    }
     control_plane.stop().await.map(drop)
 }
 
@@ -138,37 +213,6 @@ async fn has(jobsets: &Api<JobSet>, name: &str, pointer: &str, value: Value) -> 
         Ok(())
     })
     .await
-}
-
-/// Makes everything anew that upstream has left. Objects are told apart by UIDs, which an API server gives out itself.
-async fn restore(client: &Client) -> Result<()> {
-    let mut text = LEFT.to_owned();
-    for (kind, plural) in [
-        (
-            GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-            "jobsets",
-        ),
-        (GroupVersionKind::gvk("batch", "v1", "Job"), "jobs"),
-        (GroupVersionKind::gvk("", "v1", "Service"), "services"),
-    ] {
-        let resource = ApiResource::from_gvk(&kind);
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
-        let left: Value = serde_json::from_str(&text)?;
-        for object in left[plural].as_array().context("no such objects")? {
-            let mut wanted: DynamicObject = serde_json::from_value(object.clone())?;
-            wanted.types = Some(TypeMeta {
-                api_version: resource.api_version.clone(),
-                kind: resource.kind.clone(),
-            });
-            let old = wanted.metadata.uid.take().context("no UID")?;
-            let made = api.create(&PostParams::default(), &wanted).await?;
-            text = text.replace(&old, &made.uid().context("no UID")?);
-            let status = Patch::Merge(json!({"status": object["status"]}));
-            api.patch_status(&made.name_any(), &PatchParams::default(), &status)
-                .await?;
-        }
-    }
-    Ok(())
 }
 
 /// The version of each object, which changes with whatever is written to it.

@@ -4,6 +4,7 @@
 //! run alone: they wait until all others are done.
 
 mod disturb;
+pub(crate) mod left;
 mod product;
 
 use std::panic::AssertUnwindSafe;
@@ -20,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, RwLock};
 
 pub(crate) use disturb::{Daemon, Paused};
-pub(crate) use product::{Part, Product, READY};
+pub(crate) use product::{Build, Part, Product, READY};
 
 /// How many cases run at once: they wait most of the time.
 const AT_ONCE: usize = 5;

@@ -1,0 +1,54 @@
+//! What the upstream controller has left: `jobset_api/upgrade/upstream.json` holds JobSets, their Jobs and their Services as that controller (08dfbdf) left
+//! them on a real API server.
+
+use anyhow::{Context, Result};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+const LEFT: &str = include_str!("../jobset_api/upgrade/upstream.json");
+
+/// Makes the objects anew that belong to the JobSets of these names, or to all where none are named; `change` is done to each JobSet and Job before.
+/// Objects are told apart by UIDs, which an API server gives out itself.
+pub(crate) async fn restore(
+    (client, namespace): (&Client, &str),
+    names: &[&str],
+    change: impl Fn(&mut Value),
+) -> Result<()> {
+    let mut text = LEFT.to_owned();
+    for (kind, plural) in [
+        (
+            GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+            "jobsets",
+        ),
+        (GroupVersionKind::gvk("batch", "v1", "Job"), "jobs"),
+        (GroupVersionKind::gvk("", "v1", "Service"), "services"),
+    ] {
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let left: Value = serde_json::from_str(&text)?;
+        for object in left[plural].as_array().context("no such objects")? {
+            let metadata = &object["metadata"];
+            let owner = metadata["ownerReferences"][0]["name"].as_str();
+            let jobset = owner.or(metadata["name"].as_str()).context("no name")?;
+            if !names.is_empty() && !names.contains(&jobset) {
+                continue;
+            }
+            let mut object = object.clone();
+            change(&mut object);
+            let mut wanted: DynamicObject = serde_json::from_value(object.clone())?;
+            wanted.types = Some(TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            let old = wanted.metadata.uid.take().context("no UID")?;
+            let made = api.create(&PostParams::default(), &wanted).await?;
+            text = text.replace(&old, &made.uid().context("no UID")?);
+            let status = Patch::Merge(json!({"status": object["status"]}));
+            api.patch_status(&made.name_any(), &PatchParams::default(), &status)
+                .await?;
+        }
+    }
+    Ok(())
+}
