@@ -16,6 +16,7 @@ use lockstep_api::{
     conditions::{self, messages, reasons},
     labels,
 };
+use lockstep_mutants::{self as mutants, Mutant};
 
 use crate::{
     children::{Children, label},
@@ -435,7 +436,8 @@ fn resume(
         let replicated_job = stage.replicated_job;
         let own = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
         let own = || children.active.iter().filter(own).copied();
-        if gang::phase(jobset, draft, &replicated_job.name) == Some(&GangPhase::BackingOff) {
+        let backs_off = gang::phase(jobset, draft, &replicated_job.name) == Some(&GangPhase::BackingOff);
+        if backs_off && !mutants::is(Mutant::KeepWhatTimedOut) {
             suspend_jobs(own(), plan);
             continue;
         }

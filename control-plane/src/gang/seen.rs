@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, EphemeralVolumeSource, Node, NodeSpec, NodeStatus,
-    PersistentVolumeClaimVolumeSource, Pod, PodResourceClaim, PodSchedulingGate, PodSpec, PodStatus,
-    ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume,
+    PersistentVolumeClaimVolumeSource, Pod, PodResourceClaim, PodSchedulingGate, PodSchedulingGroup, PodSpec,
+    PodStatus, ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -45,6 +45,7 @@ struct Spec {
     affinity: Option<Affinity>,
     tolerations: Option<Vec<Toleration>>,
     scheduling_gates: Option<Vec<PodSchedulingGate>>,
+    scheduling_group: Option<PodSchedulingGroup>,
     scheduler_name: Option<String>,
     priority: Option<i32>,
     topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
@@ -110,6 +111,7 @@ impl From<Spec> for PodSpec {
             affinity: seen.affinity,
             tolerations: seen.tolerations,
             scheduling_gates: seen.scheduling_gates,
+            scheduling_group: seen.scheduling_group,
             scheduler_name: seen.scheduler_name,
             priority: seen.priority,
             topology_spread_constraints: seen.topology_spread_constraints,

@@ -8,8 +8,10 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use lockstep_api::GangPhase;
+use lockstep_mutants::{self as mutants, Mutant};
 
 use super::fit::{Fit, Group, Room};
+use super::leaving;
 use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
@@ -191,8 +193,6 @@ impl<'a> Entry<'a> {
         let stands = self
             .below()
             .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
-        let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
-        let is_clear = pods.all(|pod| pod.is_terminal());
         if !self.gang.is_created || self.is_ending() {
             return;
         }
@@ -206,8 +206,13 @@ impl<'a> Entry<'a> {
                 let message = message::timed_out(bound, minimum, self.gang.timeout);
                 self.progress.back_off(self.jobset, message, now);
             }
-            GangPhase::BackingOff if self.progress.is_over(now) && is_clear => {
-                self.progress.wait(now);
+            GangPhase::BackingOff if self.progress.is_over(now) => {
+                let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
+                if pods.all(|pod| pod.is_terminal()) {
+                    self.progress.wait(now);
+                } else if let Some(message) = leaving::of_gang(self.gang) {
+                    self.progress.awaits(message);
+                }
             }
             _ => {}
         }
@@ -238,7 +243,12 @@ impl<'a> Entry<'a> {
         // Pods are on their way in the beginning. Whose pods never come keeps nothing for ever.
         if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
             let of = self.below().count();
-            self.progress.lacks(message::uncreated(uncreated, of));
+            let uncreated = message::uncreated(uncreated, of);
+            let message = match leaving::of_gang(gang) {
+                Some(pods) => format!("{uncreated}: {pods}"),
+                None => uncreated,
+            };
+            self.progress.lacks(message);
             return false;
         }
         let fit = queue.room.fits(&groups);
@@ -289,7 +299,7 @@ impl<'a> Entry<'a> {
             pods.filter(|(_, pod)| pod.gated)
         };
         self.ungate.extend(gated(true));
-        if !self.progress.was(GangPhase::Scheduled) {
+        if !self.progress.was(GangPhase::Scheduled) && !mutants::is(Mutant::ExtrasGoFirst) {
             return;
         }
         let extras: Vec<(Rank, &Pod)> = gated(false).collect();

@@ -3,10 +3,22 @@
 use jiff::SignedDuration;
 
 use super::fit::{Group, Shortfall};
-use super::{Needs, Resources};
+use super::{Leaving, Needs, Resources};
 
 pub(super) fn uncreated(uncreated: usize, of: usize) -> String {
     format!("{uncreated} of {of} pods have not been created")
+}
+
+/// Of pods that hold their nodes still, by name; `None`: there are none.
+pub(super) fn leaving(mut pods: Vec<Leaving>) -> Option<String> {
+    pods.sort();
+    let Leaving { pod, node, is_lost } = pods.first()?;
+    let lost = if *is_lost { ", which does not report" } else { "" };
+    // How many would be news with each pod that goes.
+    let more = if pods.len() > 1 { ", nor have others" } else { "" };
+    Some(format!(
+        "pod {pod} of before has not gone from node {node}{lost}{more}"
+    ))
 }
 
 pub(super) fn behind() -> String {

@@ -20,6 +20,7 @@
 mod decide;
 mod eligible;
 mod fit;
+mod leaving;
 mod marks;
 mod members;
 mod message;
@@ -33,6 +34,7 @@ mod table;
 mod world;
 
 pub use decide::decide;
+pub use leaving::Leaving;
 pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
 pub use members::members;

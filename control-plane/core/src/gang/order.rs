@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::{Gang, Needs, Part, Pod, PodPhase};
 
 /// One seat.
@@ -62,7 +64,7 @@ fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
     seats.extend((0..total).map(|rank| Seat {
         part: index,
         rank,
-        below: rank < part.minimum,
+        below: rank < part.minimum || mutants::is(Mutant::ExtrasCount),
         done: part.done.contains(&rank),
         pod: None,
     }));

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus};
+use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{Announcement, Backend, Gang, JobSetGangs, Word, Write, message};
 
@@ -59,7 +60,8 @@ impl<'a> Progress<'a> {
 
     /// The same, and it is to stay so.
     pub(super) fn is_let_go(&self) -> bool {
-        self.was_let_go() && matches!(self.after.phase, GangPhase::Scheduling | GangPhase::Scheduled)
+        let durable = self.was_let_go() || mutants::is(Mutant::LetGoUnwritten);
+        durable && matches!(self.after.phase, GangPhase::Scheduling | GangPhase::Scheduled)
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -126,6 +128,14 @@ impl<'a> Progress<'a> {
             self.announce(Word::Waiting, message.clone());
         }
         self.after.message = Some(message);
+    }
+
+    /// What a gang that has backed off waits for. It is told of once.
+    pub(super) fn awaits(&mut self, message: String) {
+        if self.after.message.as_ref() != Some(&message) {
+            self.announce(Word::Waiting, message.clone());
+            self.after.message = Some(message);
+        }
     }
 
     /// Nothing is missing that is known here.

@@ -11,7 +11,7 @@ use lockstep_api::{
 
 use super::marks::has_pod_group;
 use super::members::{is_indexed, part};
-use super::{gang_name, message};
+use super::{Leaving, gang_name, leaving, message};
 use crate::children::{Children, label};
 use crate::plan::Severity;
 use crate::pod::PodSummary;
@@ -30,6 +30,8 @@ pub struct GangPod {
     pub succeeded: bool,
     /// Whether it has ended badly.
     pub failed: bool,
+    /// Where it is on its way out, and holds its node still.
+    pub leaving: Option<Leaving>,
 }
 
 impl GangPod {
@@ -43,6 +45,7 @@ impl GangPod {
             bound: pod.node.is_some() && !pod.is_terminal(),
             succeeded: pod.agent.succeeded,
             failed: pod.agent.failed,
+            leaving: Leaving::of_summary(pod),
         })
     }
 }
@@ -204,11 +207,13 @@ pub(crate) fn report(
         let is_stuck = current.any(|gang| {
             gang.restart_attempt == draft.status.restarts && gang.message.as_ref() == Some(&ungrouped)
         });
-        let message = if is_stuck {
-            ungrouped
-        } else {
-            let waits = "the minimum of pods does not run yet";
-            overruled.map_or_else(|| waits.to_owned(), |why| format!("{waits}; {why}"))
+        let waits = "the minimum of pods does not run yet";
+        let in_the_way = leaving::in_the_way(jobset, children, pods, draft);
+        let message = match (in_the_way, overruled) {
+            _ if is_stuck => ungrouped,
+            (Some(pods), _) => format!("{waits}: {pods}"),
+            (None, Some(why)) => format!("{waits}; {why}"),
+            (None, None) => waits.to_owned(),
         };
         (false, reasons::GANG_WAITING, message)
     };

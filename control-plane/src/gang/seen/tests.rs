@@ -32,6 +32,7 @@ fn pod() -> Value {
             },
             "tolerations": [{"key": "gpu", "operator": "Exists"}],
             "schedulingGates": [{"name": "other"}, {"name": labels::GANG_GATE}],
+            "schedulingGroup": {"podGroupName": "of-the-job"},
             "schedulerName": "another",
             "priority": 9,
             "topologySpreadConstraints": [
@@ -72,7 +73,13 @@ fn what_is_read_of_a_pod_says_the_same_as_all_of_it() {
         let (of_whole, of_seen) = (Pod::of(&whole).unwrap(), Pod::of(&seen).unwrap());
         assert_eq!(of_seen, of_whole);
         assert!(of_seen.gated && of_seen.deleting);
-        assert!(of_seen.needs.unknown.contains(&"persistentVolumeClaim"));
+        for what in ["persistentVolumeClaim", "schedulingGroup"] {
+            assert!(
+                of_seen.needs.unknown.contains(&what),
+                "{:?}",
+                of_seen.needs.unknown
+            );
+        }
         assert_eq!(Footprint::of(&seen), Footprint::of(&whole));
         assert!(Footprint::of(&seen).is_some());
         assert_eq!(seen.metadata.resource_version, whole.metadata.resource_version);

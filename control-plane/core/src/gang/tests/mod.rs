@@ -1,6 +1,7 @@
 mod complaints;
 mod fit;
 mod histories;
+mod leaving;
 mod model;
 mod order;
 mod queue;

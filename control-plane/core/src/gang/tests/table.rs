@@ -1,7 +1,8 @@
 //! The four cells of the table, as a user meets them at admission.
 
 use lockstep_api::{
-    ExecutionPolicy, ExecutionPolicyOrder, Gang, GangReplicatedJob, JobSet, ReplicatedJobsStatus, annotations,
+    ExecutionPolicy, ExecutionPolicyOrder, Gang, GangBackend, GangReplicatedJob, JobSet,
+    ReplicatedJobsStatus, annotations,
 };
 use proptest::prelude::*;
 
@@ -62,6 +63,13 @@ fn listed(entries: &[(&str, i32)]) -> Vec<(String, i32)> {
         .iter()
         .map(|(name, minimum)| ((*name).to_owned(), *minimum))
         .collect()
+}
+
+#[test]
+fn nothing_stated_means_a_minute_and_what_the_cluster_has() {
+    let gang = set(&["m", "w"], None, &[]).spec.gang.unwrap();
+    assert_eq!(gang.schedule_timeout_seconds(), 60);
+    assert_eq!(gang.backend(), GangBackend::Auto);
 }
 
 #[test]

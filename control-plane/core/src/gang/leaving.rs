@@ -1,0 +1,73 @@
+//! Pods of before that hold their node still, for people who wonder what a gang waits for.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::batch::v1::Job;
+use lockstep_api::{JobSet, labels};
+
+use super::awaits_group;
+use super::{Gang, GangPod, Pod, message};
+use crate::children::{Children, label};
+use crate::pod::PodSummary;
+use crate::status::Draft;
+
+/// A pod that is being deleted, and has not gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaving {
+    /// Its name.
+    pub pod: String,
+    /// The node that it is bound to.
+    pub node: String,
+    /// Whether that node does not report any more.
+    pub is_lost: bool,
+}
+
+impl Leaving {
+    /// `None`: the pod is not on its way out, or holds no node.
+    pub(super) fn of_summary(pod: &PodSummary) -> Option<Self> {
+        let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
+        Some(Self {
+            pod: pod.name.clone(),
+            node,
+            is_lost: pod.node_lost,
+        })
+    }
+
+    fn of(pod: &Pod) -> Option<Self> {
+        let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
+        Some(Self {
+            pod: pod.name.clone(),
+            node,
+            is_lost: false,
+        })
+    }
+}
+
+/// What is said of the pods of a gang that are on their way out; `None`: none is.
+pub(super) fn of_gang(gang: &Gang) -> Option<String> {
+    let pods = gang.parts.iter().flat_map(|part| &part.pods);
+    message::leaving(pods.filter_map(|pod| Leaving::of(pod)).collect())
+}
+
+/// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not resumed beside, and those on nodes that are lost.
+pub(super) fn in_the_way(
+    jobset: &JobSet,
+    children: &Children<'_>,
+    pods: &[GangPod],
+    draft: &Draft<'_>,
+) -> Option<String> {
+    if pods.iter().all(|pod| pod.leaving.is_none()) {
+        return None;
+    }
+    let replicated_jobs = jobset.spec.replicated_jobs.iter().map(|job| job.name.as_str());
+    let awaited: BTreeSet<&str> = replicated_jobs
+        .filter(|name| awaits_group(jobset, children, pods, draft, name))
+        .collect();
+    let is_of_awaited =
+        |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| awaited.contains(name));
+    let active = children.active.iter().filter(is_of_awaited);
+    let jobs: BTreeSet<&str> = active.filter_map(|job| job.metadata.name.as_deref()).collect();
+    let leaving = pods.iter().filter_map(|pod| Some((pod, pod.leaving.as_ref()?)));
+    let in_the_way = leaving.filter(|(pod, leaving)| leaving.is_lost || jobs.contains(pod.job.as_str()));
+    message::leaving(in_the_way.map(|(_, leaving)| leaving.clone()).collect())
+}

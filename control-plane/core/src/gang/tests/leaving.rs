@@ -1,0 +1,106 @@
+//! Pods of before that hold their nodes still are named.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::{GangPhase, GangStatus, conditions};
+
+use super::model::{Model, gang, part};
+use crate::gang::{Gang, GangPod, JobSetGangs, Leaving, Part, Pod, PodPhase, World, decide};
+use crate::reconcile::plan;
+use crate::testing::at;
+
+/// kube-scheduler would count the pod, so the Jobs stay suspended until it has gone.
+#[test]
+fn a_resumed_gang_names_the_pod_of_before_that_it_waits_for() {
+    let mut model = Model::new(&[4]);
+    model.run_time = 1000;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, true);
+    model.run(5);
+    model.spec_of("a").suspend = Some(true);
+    model.run(3);
+    model.spec_of("a").suspend = Some(false);
+    let leaving = |index: i32, is_lost| GangPod {
+        job: "a-w-0".to_owned(),
+        bound: true,
+        leaving: Some(Leaving {
+            pod: format!("a-w-0-{index}"),
+            node: "n0".to_owned(),
+            is_lost,
+        }),
+        ..GangPod::default()
+    };
+    let said = |pods: Vec<GangPod>| {
+        let mut observed = model.clusters["a"].observe();
+        observed.gang_pods = pods;
+        let plan = plan(&observed);
+        assert_eq!(plan.change_jobs, [], "resumed beside it");
+        let condition = plan.status.unwrap();
+        let condition = condition.condition(conditions::MIN_AVAILABLE).unwrap().clone();
+        assert!(plan.events.iter().any(|event| event.message == condition.message));
+        condition.message
+    };
+    assert_eq!(
+        said(vec![leaving(1, false)]),
+        "the minimum of pods does not run yet: pod a-w-0-1 of before has not gone from node n0"
+    );
+    assert_eq!(
+        said(vec![leaving(3, true), leaving(2, true), leaving(1, true)]),
+        "the minimum of pods does not run yet: pod a-w-0-1 of before has not gone from node n0, which does not report, nor have others"
+    );
+}
+
+/// The back-off is over, and a pod of the gang is on its way out.
+#[test]
+fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
+    let mut part = Part {
+        name: "w".to_owned(),
+        minimum: 2,
+        replicas: 1,
+        parallelism: 2,
+        indexed: true,
+        ..Part::default()
+    };
+    let leaving = |phase| {
+        let pod = Pod {
+            name: "w0".to_owned(),
+            node: Some("n0".to_owned()),
+            deleting: true,
+            phase,
+            ..Pod::default()
+        };
+        vec![Arc::new(pod)]
+    };
+    let mut decided = |phase| {
+        part.pods = leaving(phase);
+        let status = GangStatus {
+            name: "w".to_owned(),
+            phase: GangPhase::BackingOff,
+            until: Some(Time(at(10))),
+            ..GangStatus::default()
+        };
+        let gang = Gang {
+            name: "w".to_owned(),
+            is_created: true,
+            is_stopped: true,
+            parts: vec![part.clone()],
+            ..Gang::default()
+        };
+        let jobset = JobSetGangs {
+            status: vec![status],
+            gangs: vec![gang],
+            ..JobSetGangs::default()
+        };
+        let world = World {
+            jobsets: vec![jobset],
+            ..World::default()
+        };
+        decide(&world, at(20)).jobsets.remove(0).write.unwrap()
+    };
+    let write = decided(PodPhase::Running);
+    let message = "pod w0 of before has not gone from node n0";
+    assert_eq!(write.gangs[0].phase, GangPhase::BackingOff);
+    assert_eq!(write.gangs[0].message.as_deref(), Some(message));
+    assert_eq!(write.announcements[0].message, message);
+    assert_eq!(decided(PodPhase::Failed).gangs[0].phase, GangPhase::Waiting);
+}
