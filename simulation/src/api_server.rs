@@ -9,6 +9,7 @@ use lockstep_api::{JobSet, JobSetStatus};
 use lockstep_core::observed::AgentPod;
 use lockstep_core::pod::PodSummary;
 
+use crate::pod_groups::PodGroup;
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
 
@@ -46,6 +47,8 @@ pub(crate) struct Pod {
     pub(crate) recreation: i32,
     /// A gate keeps it from being bound.
     pub(crate) gated: bool,
+    /// The PodGroup that it is in.
+    pub(crate) group: Option<String>,
     pub(crate) node: Option<usize>,
     pub(crate) phase: PodPhase,
     /// Since when it is being deleted.
@@ -60,6 +63,11 @@ pub(crate) struct Pod {
 impl Pod {
     pub(crate) fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Whether kube-scheduler is to bind it.
+    pub(crate) fn waits_for_node(&self) -> bool {
+        self.node.is_none() && !self.gated && self.deleting.is_none() && !self.is_terminal()
     }
 
     fn summary(&self) -> PodSummary {
@@ -119,6 +127,7 @@ pub(crate) struct ApiServer {
     pub(crate) jobset: Option<Arc<JobSet>>,
     pub(crate) jobs: BTreeMap<String, Arc<Job>>,
     pub(crate) pods: BTreeMap<String, Pod>,
+    pub(crate) pod_groups: BTreeMap<String, PodGroup>,
     pub(crate) log: Vec<Change>,
     /// It answers nobody until then.
     pub(crate) down_until: Time,

@@ -10,6 +10,7 @@ use lockstep_api::labels;
 
 use crate::api_server::{Pod, PodPhase, name_of};
 use crate::event::Event;
+use crate::pod_groups::marks;
 use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 
@@ -112,6 +113,8 @@ impl World {
         for name in orphans {
             self.delete_job(&name);
         }
+        let present = self.api.jobset.as_ref().map(|jobset| jobset.uid_str().to_owned());
+        self.collect_pod_groups(present.as_deref());
         let is_deleting = self
             .api
             .jobset
@@ -328,9 +331,7 @@ impl World {
         };
         let of_job = name_of(&job.metadata);
         let uid = self.api.uid("pod");
-        let template = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let gates = template.and_then(|pod| pod.scheduling_gates.as_ref());
-        let gated = gates.is_some_and(|gates| !gates.is_empty());
+        let (gated, group) = marks(job, index);
         self.api.put_pod(Pod {
             name: name.map_or_else(|| format!("{of_job}-{index}-{uid}"), str::to_owned),
             uid,
@@ -342,6 +343,7 @@ impl World {
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(0),
             gated,
+            group,
             node: None,
             phase: PodPhase::Pending,
             deleting: None,
@@ -407,16 +409,18 @@ impl World {
             .api
             .pods
             .values()
-            .filter(|pod| pod.node.is_none() && !pod.gated && pod.deleting.is_none() && !pod.is_terminal())
+            .filter(|pod| pod.waits_for_node())
+            .filter(|pod| pod.group.is_none())
             .map(|pod| pod.uid.clone())
             .collect();
-        if waiting.is_empty() {
+        if self.api.pods.values().all(|pod| !pod.waits_for_node()) {
             return;
         }
         if nodes.is_empty() {
             self.poke_controllers(SEC);
             return;
         }
+        self.schedule_groups(&nodes);
         for uid in waiting {
             let roomy: Vec<usize> = nodes
                 .iter()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lockstep_api::JobSet;
 use lockstep_core::Plan;
+use lockstep_core::gang::GroupPolicy;
 use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::LinkId;
@@ -152,6 +153,8 @@ pub(crate) enum Event {
         replica: ReplicaIndex,
         life: u32,
         known: Option<Arc<JobSet>>,
+        made: Option<(String, Option<GroupPolicy>)>,
+        then: Vec<GangRequest>,
         done: bool,
     },
 

@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{GangStatus, JobSet};
 use lockstep_core::gang::{
-    Footprint, Needs, Node, Pod, PodPhase, PodRef, Resources, World as Cluster, decide, members,
+    Footprint, GroupPolicy, Needs, Node, Pod, PodGroupRef, PodPhase, PodRef, Resources, World as Cluster,
+    decide, members,
 };
 use lockstep_core::pod::PodSummary;
 use serde_json::json;
@@ -25,6 +26,8 @@ use crate::world::World;
 const REPEAT: Time = 10 * SEC;
 /// How soon nodes are looked at again while a gang waits.
 const LOOK_AGAIN: Time = 5 * SEC;
+/// How often a PodGroup is made that is not known to be gone.
+const MAKE_AGAIN: Time = 300 * SEC;
 /// First and longest wait after a write that failed.
 const RETRY: (Time, Time) = (100 * MS, 30 * SEC);
 
@@ -40,6 +43,8 @@ pub(crate) struct GangTask {
     retry_at: Time,
     /// When a message was last written.
     told_at: Option<Time>,
+    /// PodGroups that were made, their policy as far as it is known, and when.
+    made: BTreeMap<String, (Option<GroupPolicy>, Time)>,
 }
 
 /// A request of the task.
@@ -49,6 +54,10 @@ pub(crate) enum GangRequest {
     Write(Arc<JobSet>, Vec<GangStatus>),
     /// These pods lose their gate.
     Ungate(Vec<PodRef>),
+    /// This PodGroup of the JobSet is to exist.
+    Make(String, PodGroupRef),
+    /// These PodGroups are to go, and only then is the rest done.
+    Discard(Vec<String>, Vec<GangRequest>),
 }
 
 impl World {
@@ -124,20 +133,66 @@ impl World {
             self.gang_step_at(replica, now + LOOK_AGAIN);
         }
         for decision in decisions.jobsets {
+            let mut requests = Vec::new();
             if let Some(write) = decision.write {
                 let again = told_at.map(|at| at + REPEAT).filter(|again| now < *again);
                 match again.filter(|_| !write.urgent) {
                     Some(again) => self.gang_step_at(replica, again),
                     None => {
-                        let request = GangRequest::Write(Arc::clone(&jobset), write.gangs);
-                        self.ask_for_gang(replica, request, !write.urgent);
+                        requests.push(GangRequest::Write(Arc::clone(&jobset), write.gangs));
+                        if !write.urgent {
+                            self.told(replica);
+                        }
                     }
                 }
             }
             if !decision.ungate.is_empty() {
-                self.ask_for_gang(replica, GangRequest::Ungate(decision.ungate.concat()), false);
+                requests.push(GangRequest::Ungate(decision.ungate.concat()));
+            }
+            let groups = self.groups_to_make(replica, &decision.discard, decision.groups);
+            let uid = jobset.uid_str();
+            requests.extend(
+                groups
+                    .into_iter()
+                    .map(|group| GangRequest::Make(uid.to_owned(), group)),
+            );
+            if !requests.is_empty() && !decision.discard.is_empty() {
+                requests = vec![GangRequest::Discard(decision.discard, requests)];
+            }
+            for request in requests {
+                self.ask_for_gang(replica, request);
             }
         }
+    }
+
+    fn told(&mut self, replica: ReplicaIndex) {
+        let now = self.now;
+        if let Some(leader) = &mut self.replicas[replica].leader {
+            leader.gangs.told_at = Some(now);
+        }
+    }
+
+    /// The PodGroups that the leader has not made yet, as far as it knows.
+    fn groups_to_make(
+        &mut self,
+        replica: ReplicaIndex,
+        discard: &[String],
+        mut wanted: Vec<PodGroupRef>,
+    ) -> Vec<PodGroupRef> {
+        let now = self.now;
+        let Some(leader) = &mut self.replicas[replica].leader else {
+            return Vec::new();
+        };
+        let made = &mut leader.gangs.made;
+        made.retain(|name, (_, at)| {
+            let is_asked_for = wanted.iter().any(|group| group.name == *name);
+            is_asked_for && !discard.contains(name) && now < *at + MAKE_AGAIN
+        });
+        wanted.retain(|group| {
+            let known = made.get(&group.name);
+            known.is_none_or(|(policy, _)| group.exact && *policy != Some(group.policy))
+        });
+        wanted
     }
 
     fn pod_of(&self, pod: &PodSummary) -> Option<Arc<Pod>> {
@@ -201,15 +256,12 @@ impl World {
             .collect()
     }
 
-    fn ask_for_gang(&mut self, replica: ReplicaIndex, request: GangRequest, is_message: bool) {
+    fn ask_for_gang(&mut self, replica: ReplicaIndex, request: GangRequest) {
         let (now, life) = (self.now, self.replicas[replica].life);
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;
         };
         leader.gangs.under_way += 1;
-        if is_message {
-            leader.gangs.told_at = Some(now);
-        }
         let (fate, after) = self.request();
         let event = Event::GangRequest {
             replica,
@@ -227,7 +279,7 @@ impl World {
         request: GangRequest,
         fate: Fate,
     ) {
-        let mut known = None;
+        let (mut known, mut made, mut then) = (None, None, Vec::new());
         let mut done = self.is_carried_out(replica, fate);
         if done {
             match request {
@@ -242,6 +294,7 @@ impl World {
                             let phases: Vec<_> = gangs.iter().map(|gang| (&gang.name, &gang.phase)).collect();
                             self.say(|| format!("replica {replica} writes gangs {phases:?}"));
                             self.check_status(before.as_deref(), &jobset, false);
+                            self.note_gangs(&jobset, &gangs);
                             Some(jobset)
                         }
                         Err(Refusal::Conflict(jobset)) => Some(jobset),
@@ -251,8 +304,20 @@ impl World {
                 GangRequest::Ungate(pods) => {
                     for pod in pods {
                         self.say(|| format!("replica {replica} removes the gate of {}", pod.uid));
+                        self.check_ungated(&pod.uid);
                         self.api.change_pod(&pod.uid, |pod| pod.gated = false);
                     }
+                }
+                GangRequest::Make(uid, group) => {
+                    let policy = self.make_pod_group(&uid, &group);
+                    made = Some((group.name, policy));
+                }
+                GangRequest::Discard(names, rest) => {
+                    for name in names {
+                        self.say(|| format!("replica {replica} discards PodGroup {name}"));
+                        self.api.pod_groups.remove(&name);
+                    }
+                    then = rest;
                 }
             }
         }
@@ -262,12 +327,24 @@ impl World {
             replica,
             life,
             known: known.filter(|_| done),
+            made: made.filter(|_| done),
+            then: if done { then } else { Vec::new() },
             done,
         };
         self.queue.push(self.now + after, event);
     }
 
-    pub(crate) fn gang_answered(&mut self, replica: ReplicaIndex, known: Option<Arc<JobSet>>, done: bool) {
+    pub(crate) fn gang_answered(
+        &mut self,
+        replica: ReplicaIndex,
+        known: Option<Arc<JobSet>>,
+        made: Option<(String, Option<GroupPolicy>)>,
+        then: Vec<GangRequest>,
+        done: bool,
+    ) {
+        for request in then {
+            self.ask_for_gang(replica, request);
+        }
         let now = self.now;
         let at = &mut self.replicas[replica];
         if let Some(known) = known {
@@ -275,6 +352,7 @@ impl World {
         }
         let Some(leader) = &mut at.leader else { return };
         let task = &mut leader.gangs;
+        task.made.extend(made.map(|(name, policy)| (name, (policy, now))));
         task.failed |= !done;
         task.under_way = task.under_way.saturating_sub(1);
         if task.under_way > 0 {

@@ -45,7 +45,7 @@ impl Scenario {
             name: job.name.clone(),
             min_available: 1 + i32::try_from(rng.index(job.pods() as usize)).unwrap_or(0),
         });
-        let gang = Gang {
+        let mut gang = Gang {
             min_available: None,
             replicated_jobs: listed.collect(),
             schedule_timeout_seconds: Some([5, 20, 60][rng.index(3)]),
@@ -54,12 +54,15 @@ impl Scenario {
         let pods: i32 = jobs.iter().map(ReplicatedJob::pods).sum();
         let in_stages =
             self.jobset.spec.startup_policy.is_some() || jobs.iter().any(|job| !job.depends_on.is_empty());
-        self.jobset.spec.gang = Some(gang);
         self.gang = Some(Room {
             of_node: u64::try_from(pods).unwrap_or(0),
             // Extras of one gang may take what the minimum of the next would need.
             short: !in_stages && rng.percent(40),
         });
+        if rng.percent(50) {
+            gang.backend = Some(GangBackend::PodGroup);
+        }
+        self.jobset.spec.gang = Some(gang);
     }
 }
 
@@ -88,7 +91,7 @@ pub(crate) fn stage_and_index(job: &str) -> (&str, u32) {
 }
 
 /// Whether this worker is above the minimum of its gang.
-fn is_extra(jobset: &JobSet, worker: &Identity) -> bool {
+pub(crate) fn is_extra(jobset: &JobSet, worker: &Identity) -> bool {
     let (stage, index) = stage_and_index(&worker.0);
     let Some((gang, job)) = jobset.spec.gang.as_ref().zip(jobset.replicated_job(stage)) else {
         return false;
@@ -136,12 +139,16 @@ impl World {
 
     /// Whether kube-scheduler finds room on a node for one more pod.
     pub(crate) fn has_room(&self, node: NodeIndex) -> bool {
-        let Some(room) = &self.scenario.gang else {
-            return true;
-        };
+        self.scenario.gang.is_none() || self.room_on(node) > 0
+    }
+
+    /// For how many pods more, where there are gangs.
+    pub(crate) fn room_on(&self, node: NodeIndex) -> u64 {
+        let of_node = self.scenario.gang.as_ref().map_or(0, |room| room.of_node);
         let bound = self.api.pods.values();
         let bound = bound.filter(|pod| pod.node == Some(node) && !pod.is_terminal());
-        (bound.count() as u64) < room.of_node.saturating_sub(self.taken[node])
+        let free = of_node.saturating_sub(self.taken[node]);
+        free.saturating_sub(bound.count() as u64)
     }
 
     /// Others come to a node, or leave it.

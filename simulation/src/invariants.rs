@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod causes;
 mod containers;
 mod end;
+mod gangs;
 mod starts;
 mod status;
 
@@ -48,6 +49,9 @@ pub(crate) struct Truth {
     pub(crate) unwanted: BTreeSet<String>,
     /// Pods that the Job controller ends because their Job has failed: that counts, and they do not.
     pub(crate) ended_by_job: BTreeSet<String>,
+    /// The gangs that were ever let go, and those of which the minimum was ever bound, as it is durable.
+    let_go_gangs: BTreeSet<gangs::Gang>,
+    bound_gangs: BTreeSet<gangs::Gang>,
     /// Containers that were stopped for restarts.
     pub(crate) stops: u32,
     /// Those of them that had no agent, and should have had one.

@@ -19,6 +19,7 @@ mod invariants;
 mod kubelet;
 mod network;
 mod plain;
+mod pod_groups;
 mod pods;
 mod reconciler;
 mod replica;

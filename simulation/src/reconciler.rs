@@ -54,6 +54,7 @@ impl World {
         };
         let (jobs, unconfirmed) = at.cache.completed_jobs(now);
         let mut observed = Observed::new(Arc::clone(&jobset), jobs, Vec::new(), Timestamp::default());
+        observed.pod_groups = true;
         if jobset.spec.gang.is_some() {
             let pods = at.cache.pods.values();
             let pods = pods.filter(|pod| pod.jobset_uid.as_deref() == Some(jobset.uid_str()));

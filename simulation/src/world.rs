@@ -315,8 +315,12 @@ impl World {
                 replica,
                 life,
                 known,
+                made,
+                then,
                 done,
-            } if self.replica_lives(replica, life) => self.gang_answered(replica, known, done),
+            } if self.replica_lives(replica, life) => {
+                self.gang_answered(replica, known, made, then, done);
+            }
             Event::Controllers => self.controllers(),
             Event::Kubelet { node, life, pod } if self.node_lives(node, life) => self.kubelet(node, &pod),
             Event::CreateContainer { node, life, pod } if self.node_lives(node, life) => {

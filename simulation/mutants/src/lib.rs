@@ -71,6 +71,14 @@ mutants! {
     StartPartOfGang,
     /// Coordinator: pods that go while their Job is over its time have failed by themselves.
     CountEndedPods,
+    /// Gangs: extras are let go before the minimum is bound.
+    ExtrasGoFirst,
+    /// Gangs: extras count to the minimum.
+    ExtrasCount,
+    /// Gangs: pods are let go before that is durable.
+    LetGoUnwritten,
+    /// Gangs: what was not bound in time is not given back.
+    KeepWhatTimedOut,
     /// Control plane: that a daemon is gone is no news to the groups of its workers.
     MissUnlinked,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.
