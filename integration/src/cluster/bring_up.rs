@@ -40,6 +40,7 @@ impl Cluster {
             owned: false,
         };
         cluster.state.soon_lost = spec.soon_lost;
+        cluster.state.job_groups = spec.job_groups;
         cluster.state.save(&cluster.dir)?;
         cluster.link_tools()?;
         let brought_up = match spec.mode {
@@ -139,6 +140,7 @@ impl Cluster {
             launcher: &launcher,
             mode: self.state.mode,
             soon_lost: self.state.soon_lost,
+            job_groups: self.state.job_groups,
             address,
             ports,
             namespace,

@@ -24,11 +24,12 @@ use super::{ClusterError, Mode};
 use crate::tools::Tools;
 use crate::wait::until;
 
-/// What kube-scheduler needs to schedule gangs (Kubernetes KEP-4671). The Job controller is not to make groups of its own
-/// (`WorkloadWithJob`): a pod can be in one only.
+/// What kube-scheduler needs to schedule gangs (Kubernetes KEP-4671).
 const GANG_GATES: &str = "GenericWorkload=true,GangScheduling=true";
 /// What the controller that lets go of deleted groups needs.
 const GROUP_GATE: &str = "GenericWorkload=true";
+/// What lets the Job controller make groups of its own beside (see [`super::Spec::job_groups`]). The API server's rights for it come with that too.
+const JOB_GATE: &str = "WorkloadWithJob=true";
 const GANG_API: &str = "scheduling.k8s.io/v1alpha2=true";
 
 /// Where the control plane's parts listen.
@@ -81,6 +82,8 @@ pub(super) struct ControlPlane<'a> {
     pub(super) mode: Mode,
     /// See [`super::Spec::soon_lost`].
     pub(super) soon_lost: bool,
+    /// See [`super::Spec::job_groups`].
+    pub(super) job_groups: bool,
     pub(super) address: Ipv4Addr,
     pub(super) ports: Ports,
     /// The process whose network namespace the parts run in.
@@ -146,10 +149,7 @@ impl ControlPlane<'_> {
             ]),
         }
         if self.has_scheduler() {
-            flags.extend([
-                flag("--feature-gates", GANG_GATES),
-                flag("--runtime-config", GANG_API),
-            ]);
+            flags.extend([self.gates(GANG_GATES), flag("--runtime-config", GANG_API)]);
         }
         Ok(vec![etcd, self.start("kube-apiserver", flags)?])
     }
@@ -166,7 +166,7 @@ impl ControlPlane<'_> {
                 flag("--leader-elect", "false"),
             ];
             if self.has_scheduler() {
-                flags.push(flag("--feature-gates", GROUP_GATE));
+                flags.push(self.gates(GROUP_GATE));
             }
             if self.mode != Mode::Nodes {
                 // No kubelet says that a node is well.
@@ -207,6 +207,15 @@ impl ControlPlane<'_> {
             flags.extend([flag("--kube-api-qps", "1000"), flag("--kube-api-burst", "2000")]);
         }
         flags
+    }
+
+    /// These feature gates, and that of the Job controller's groups where it is asked for.
+    fn gates(&self, gates: &str) -> OsString {
+        if self.job_groups {
+            flag("--feature-gates", format!("{gates},{JOB_GATE}"))
+        } else {
+            flag("--feature-gates", gates)
+        }
     }
 
     fn has_controllers(&self) -> bool {

@@ -13,6 +13,7 @@ pub struct Spec {
     pub(super) nodes: u8,
     pub(super) keep: bool,
     pub(super) soon_lost: bool,
+    pub(super) job_groups: bool,
     pub(super) progress: Progress,
 }
 
@@ -25,6 +26,7 @@ impl Spec {
             nodes: 1,
             keep: keep_all(),
             soon_lost: false,
+            job_groups: false,
             progress: Progress::new(),
         }
     }
@@ -74,6 +76,13 @@ impl Spec {
     #[must_use]
     pub fn soon_lost(mut self) -> Self {
         self.soon_lost = true;
+        self
+    }
+
+    /// With controllers and a scheduler: the Job controller makes a PodGroup for each Job by itself (`WorkloadWithJob`, Kubernetes KEP-5547).
+    #[must_use]
+    pub fn job_groups(mut self) -> Self {
+        self.job_groups = true;
         self
     }
 

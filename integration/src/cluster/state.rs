@@ -42,6 +42,9 @@ pub(super) struct State {
     pub(super) last_node: u8,
     /// Whether nodes that do not report are given up sooner than Kubernetes does it.
     pub(super) soon_lost: bool,
+    /// Whether the Job controller makes groups of its own.
+    #[serde(default)]
+    pub(super) job_groups: bool,
 }
 
 /// A daemon of an instance.
@@ -63,6 +66,7 @@ impl State {
             daemons: Vec::new(),
             last_node: 0,
             soon_lost: false,
+            job_groups: false,
         }
     }
 

@@ -19,6 +19,8 @@ use tokio::task::JoinHandle;
 
 /// Annotation of pods that end by themselves: how long they run, in milliseconds.
 pub const RUNS_FOR: &str = "test.lockstep.dev/runs-for-ms";
+/// Annotation of pods whose node reports no more: nothing becomes of them.
+pub const SILENT: &str = "test.lockstep.dev/silent";
 /// Requests that are under way at the same time while nodes are made.
 const AT_ONCE: usize = 16;
 
@@ -125,6 +127,9 @@ fn next(
     timed: &mut HashSet<Option<String>>,
 ) -> Option<BoxFuture<'static, Result<(), kube::Error>>> {
     pod.spec.as_ref()?.node_name.as_ref()?;
+    if pod.annotations().contains_key(SILENT) {
+        return None;
+    }
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace()?);
     let (name, uid) = (pod.name_any(), pod.uid()?);
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

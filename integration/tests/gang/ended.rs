@@ -1,7 +1,5 @@
 //! PodGroups some of whose pods have ended: kube-scheduler does not count these.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
@@ -12,7 +10,7 @@ use lockstep_integration::harness::eventually;
 use serde_json::json;
 
 use crate::fixture::{Case, case};
-use crate::pool::{Pool, Set, node, part};
+use crate::pool::{Pool, Set, WHILE, node, part};
 use crate::scene::{PATIENCE, Scene};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -21,9 +19,6 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_pod_group_is_resumed_without_those_that_have_ended),
     ]
 }
-
-/// Long enough for a pod to be bound that should not be.
-const WHILE: Duration = Duration::from_secs(3);
 
 /// The policies of the set's PodGroups.
 async fn policies(pool: &Pool) -> Result<Vec<serde_json::Value>> {

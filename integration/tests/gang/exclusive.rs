@@ -1,8 +1,5 @@
 //! Gangs whose Jobs have a topology domain each.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
@@ -10,9 +7,10 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use lockstep_api::{GangPhase, annotations, labels};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fixture::{Case, case};
-use crate::pool::{Pool, Set, node, part};
+use crate::pool::{Pool, Set, WHILE, node, part};
 use crate::scene::{PATIENCE, Scene};
 use crate::webhooks;
 
@@ -24,8 +22,6 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const RACK: &str = "test.lockstep.dev/rack";
-/// Long enough for a pod to be bound that should not be.
-const WHILE: Duration = Duration::from_secs(3);
 const BOTH: [&str; 6] = ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2"];
 
 /// Labels the node of this number.

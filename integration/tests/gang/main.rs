@@ -7,14 +7,18 @@ mod control_plane;
 mod crowd;
 mod ended;
 mod exclusive;
+mod extras;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
 mod in_order;
+mod job_groups;
 mod pool;
+mod promise;
 mod ray;
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/scene.rs"]
 mod scene;
+mod stages;
 mod start;
 mod told;
 mod watcher;
@@ -25,9 +29,13 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let cases = [
         start::cases(),
+        extras::cases(),
+        stages::cases(),
+        promise::cases(),
         ended::cases(),
         exclusive::cases(),
         told::cases(),
+        job_groups::cases(),
         crowd::cases(),
         ray::cases(),
     ];

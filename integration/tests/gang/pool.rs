@@ -10,13 +10,16 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use lockstep_api::{GangPhase, JobSet, JobSetStatus, labels};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::harness::hollow::{self, Kubelets, POOL, RUNS_FOR};
+use lockstep_integration::harness::hollow::{self, Kubelets, POOL, RUNS_FOR, SILENT};
 use serde_json::{Value, json};
 
 use crate::scene::{PATIENCE, Scene};
 
 /// Play for all cases, also when one is over: a namespace goes with its last pod.
 static KUBELETS: OnceLock<Kubelets> = OnceLock::new();
+
+/// Long enough for a pod to be bound that should not be.
+pub(crate) const WHILE: Duration = Duration::from_secs(3);
 
 /// Nodes that only the case's pods may use.
 pub(crate) struct Pool {
@@ -182,6 +185,20 @@ impl Pool {
         Ok(Self { scene })
     }
 
+    /// The same on a cluster of one's own. Its kubelets play for as long as they are kept.
+    pub(crate) async fn apart(scene: Scene, nodes: usize, cpus: u32) -> Result<(Self, Kubelets)> {
+        hollow::create_nodes(&scene.client(), &scene.namespace.name, nodes, cpus).await?;
+        let kubelets = Kubelets::start(scene.client(), scene.api());
+        Ok((Self { scene }, kubelets))
+    }
+
+    /// More nodes of one CPU.
+    pub(crate) async fn more_nodes(&self, name: &str, count: usize) -> Result<()> {
+        let namespace = &self.scene.namespace.name;
+        let prefix = format!("{namespace}-{name}");
+        hollow::create_nodes_named(&self.scene.client(), &prefix, namespace, count, 1).await
+    }
+
     pub(crate) async fn create(&self, set: &Set) -> Result<JobSet> {
         self.scene
             .create(set.manifest(&self.scene.namespace.name))
@@ -224,6 +241,19 @@ impl Pool {
         let api = self.scene.api::<Pod>();
         api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
             .await?;
+        Ok(())
+    }
+
+    /// Plays a node that reports no more: its kubelet does nothing about the pod, and the node controller has marked it.
+    pub(crate) async fn lose(&self, pod: &Pod) -> Result<()> {
+        let api = self.scene.api::<Pod>();
+        let params = PatchParams::default();
+        let silent = json!({"metadata": {"annotations": {SILENT: "true"}}});
+        api.patch(&pod.name_any(), &params, &Patch::Merge(silent)).await?;
+        let condition = |type_: &str, status: &str| json!({"type": type_, "status": status});
+        let conditions = [condition("Ready", "False"), condition("ContainersReady", "True")];
+        let status = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        api.patch_status(&pod.name_any(), &params, &status).await?;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Waits for an event of a set, and returns what it says.
-async fn note(pool: &Pool, set: &str, reason: &str) -> Result<String> {
+pub(crate) async fn note(pool: &Pool, set: &str, reason: &str) -> Result<String> {
     eventually(&format!("an event {reason} of {set}"), PATIENCE, async || {
         let events = pool.scene.api::<Event>().list(&ListParams::default()).await?;
         let about = |event: &Event| {

@@ -8,3 +8,15 @@ pub(crate) mod permissions;
 mod setup;
 
 pub(crate) use setup::enable;
+
+use crate::scene::Scene;
+
+/// Has the objects of this namespace go through the webhooks of a control plane that is not the shared one, on its own API server.
+pub(crate) async fn enable_apart(scene: &Scene) -> anyhow::Result<()> {
+    let port = scene.control_plane().webhook_port();
+    for manifest in setup::configurations(scene, "", "on", port, &[]).await? {
+        setup::create(&scene.client(), manifest).await?;
+    }
+    setup::switch(scene, "on").await?;
+    setup::until_served(scene).await
+}
