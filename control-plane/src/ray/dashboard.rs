@@ -1,7 +1,7 @@
 //! Ray's dashboard over HTTP: its Jobs REST API, and which run of Ray it belongs to.
 //!
-//! Promises: a question is answered within [`TIME_OUT`], however many requests it takes; whatever goes wrong counts as "not reached"; an answer
-//! is not read beyond 1 MiB, and what is kept of it is not longer than a status bears.
+//! Promises: a question is answered within [`TIME_OUT`], however many requests it takes; whatever goes wrong counts as "not reached",
+//! or "denied" where that is the answer; an answer is not read beyond 1 MiB, and what is kept of it is not longer than a status bears.
 
 use std::time::Duration;
 
@@ -97,7 +97,10 @@ impl Dashboards {
             Ok(ray) => ray,
             Err(error) => {
                 tracing::debug!(address, id, %error, "the dashboard is out of reach");
-                Ray::Unreachable
+                match error {
+                    DashboardError::Refused { status, .. } => Ray::Denied(status.to_string()),
+                    _ => Ray::Unreachable,
+                }
             }
         }
     }

@@ -170,7 +170,7 @@ impl Draft<'_> {
         let waited = self.since(self.job.metadata.deletion_timestamp.as_ref());
         let is_live = match self.ray {
             Ray::Unasked => false,
-            Ray::Unreachable | Ray::Refused(_) | Ray::Failing(_) => {
+            Ray::Unreachable | Ray::Denied(_) | Ray::Refused(_) | Ray::Failing(_) => {
                 self.status.job_deployment_status == Some(Phase::Running)
             }
             Ray::Reached { job, .. } => job.as_ref().is_some_and(|job| !job.has_ended()),

@@ -60,7 +60,7 @@ impl Draft<'_> {
             Ray::Reached { job: None, .. } => self.unknown(submitter),
             Ray::Refused(why) => self.refused(&why),
             Ray::Failing(why) => self.failing(&why),
-            Ray::Unasked | Ray::Unreachable => self.unreachable(submitter),
+            Ray::Unasked | Ray::Unreachable | Ray::Denied(_) => self.unreachable(submitter),
         }
     }
 

@@ -68,6 +68,10 @@ impl Draft<'_> {
                 self.status.message = format!("{} is out of reach", self.status.dashboard_url);
                 return self.out_of_reach();
             }
+            Ray::Denied(status) => {
+                self.status.message = format!("{} answers {status}", self.status.dashboard_url);
+                return self.out_of_reach();
+            }
         };
         self.reached();
         // Written down before anything is submitted to it.

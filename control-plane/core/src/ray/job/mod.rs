@@ -90,6 +90,8 @@ pub enum Ray {
     Unasked,
     /// It did not answer.
     Unreachable,
+    /// It, or what stands before it, answered by this status of HTTP alone, and said nothing of the job.
+    Denied(String),
     /// It will not take the job, and why.
     Refused(String),
     /// It has not taken the job for now, and why.

@@ -59,7 +59,7 @@ impl Draft<'_> {
                 job.is_none() && (!session.is_empty() || is_anew())
             }
             Ray::Reached { session, .. } => session != before,
-            Ray::Unasked | Ray::Unreachable | Ray::Refused(_) | Ray::Failing(_) => false,
+            Ray::Unasked | Ray::Unreachable | Ray::Denied(_) | Ray::Refused(_) | Ray::Failing(_) => false,
         };
         if is_another && self.is_ready(cluster) {
             return self.again();

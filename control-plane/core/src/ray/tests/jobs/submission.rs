@@ -253,6 +253,24 @@ fn a_head_that_is_not_ready_is_not_out_of_reach() {
 }
 
 #[test]
+fn a_dashboard_that_answers_nobody_is_named_with_its_answer() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle().head_is_ready();
+    stage.ray = Ray::Denied("401 Unauthorized".to_owned());
+    stage.settle();
+    let status = stage.status();
+    assert!(status.unreachable_since.is_some());
+    assert!(
+        status.message.ends_with(":8265 answers 401 Unauthorized"),
+        "{}",
+        status.message
+    );
+    // It is given up as one that does not answer.
+    stage.wait(301);
+    assert_eq!(stage.status().reason, "JobStatusCheckTimeoutExceeded");
+}
+
+#[test]
 fn a_dashboard_without_sessions_gets_its_job() {
     for mode in ["K8sJobMode", "HTTPMode"] {
         let mut stage = Stage::new(json!({"submissionMode": mode, "backoffLimit": 1}));
