@@ -2,7 +2,7 @@
 //!
 //! An [`Image`] is a list of files and a configuration. [`Image::write`] makes an OCI archive of it
 //! (image-spec 1.0: a tar file of an image layout), for `ctr images import`. The same image always
-//! gives the same bytes, so its digest changes only when a file does.
+//! gives the same bytes, so its digest changes only when the content of a file does, or its permission bits; times and places of files are left out.
 
 mod archive;
 mod base;
@@ -20,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use base::{PAUSE, busybox, pause};
-pub use product::{bills, control_plane, node_daemon};
+pub use product::{bills, control_plane, control_plane_in, node_daemon, node_daemon_in};
 pub use python::python;
 pub use ray::ray;
 pub use torch::torch;
@@ -69,6 +69,8 @@ pub struct Image {
     pub workdir: Option<String>,
     /// USER.
     pub user: Option<String>,
+    /// Whether copies of local files keep their times of change; otherwise they have none.
+    pub dated: bool,
     /// What is at each absolute path. Folders above are made as needed.
     pub files: BTreeMap<PathBuf, Entry>,
 }
@@ -76,7 +78,7 @@ pub struct Image {
 /// One file of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A copy of a local file, its time of change included.
+    /// A copy of a local file.
     File {
         /// The local file.
         source: PathBuf,
@@ -161,6 +163,21 @@ impl Image {
     pub fn file(mut self, path: impl Into<PathBuf>, source: impl Into<PathBuf>) -> Result<Self, ImageError> {
         self.add_file(path.into(), source.into())?;
         Ok(self)
+    }
+
+    /// Adds a copy of a local program, whatever its permission bits are.
+    #[must_use]
+    pub fn program(mut self, path: impl Into<PathBuf>, source: impl Into<PathBuf>) -> Self {
+        let (source, mode) = (source.into(), 0o755);
+        self.files.insert(path.into(), Entry::File { source, mode });
+        self
+    }
+
+    /// Has copies of local files keep their times of change.
+    #[must_use]
+    pub fn dated(mut self) -> Self {
+        self.dated = true;
+        self
     }
 
     /// Adds an executable or other file with this content.

@@ -82,7 +82,7 @@ impl Layer {
         };
         let mut layer = Builder::new(writer);
         for (path, entry) in with_parents(&image.files) {
-            append(&mut layer, &path, &entry).map_err(|error| match &entry {
+            append(&mut layer, &path, &entry, image.dated).map_err(|error| match &entry {
                 Entry::File { source, .. } => at(source)(error),
                 _ => at(&path)(error),
             })?;
@@ -116,7 +116,7 @@ fn with_parents(files: &BTreeMap<PathBuf, Entry>) -> BTreeMap<PathBuf, Entry> {
     all
 }
 
-fn append(layer: &mut Builder<impl Write>, path: &Path, entry: &Entry) -> io::Result<()> {
+fn append(layer: &mut Builder<impl Write>, path: &Path, entry: &Entry, dated: bool) -> io::Result<()> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     match entry {
         Entry::Dir(mode) => {
@@ -133,8 +133,9 @@ fn append(layer: &mut Builder<impl Write>, path: &Path, entry: &Entry) -> io::Re
             let metadata = fs::metadata(source)?;
             let size = metadata.len();
             let mut header = header(EntryType::Regular, *mode, size);
-            // Python takes its compiled modules for stale when the sources have another time.
-            header.set_mtime(metadata.mtime().cast_unsigned());
+            if dated {
+                header.set_mtime(metadata.mtime().cast_unsigned());
+            }
             // A file that grows meanwhile must not break the archive.
             layer.append_data(&mut header, relative, File::open(source)?.take(size))
         }

@@ -43,6 +43,8 @@ pub async fn python() -> Result<Image, ImageError> {
     let library = PathBuf::from(asked.trim());
 
     let mut image = Image::new("localhost/python:3")
+        // Python takes its compiled modules for stale when the sources have another time.
+        .dated()
         .env("PATH", "/usr/bin:/bin")
         .env("PYTHONUNBUFFERED", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
