@@ -1,14 +1,18 @@
 //! What who runs the control plane sees: metrics, flags and its configuration file.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::Api;
+use kube::api::{Api, DeleteParams};
 use kube::{Client, Config, ResourceExt};
 use lockstep_api::labels;
 use lockstep_integration::harness::eventually;
+use lockstep_integration::progress::Progress;
+use lockstep_integration::tools::Tools;
 use serde_json::json;
 use tokio::net::TcpStream;
+use tokio::process::Command;
 
 use crate::control_plane::{free_addresses, get as get_plainly};
 use crate::fixture::{Case, case};
@@ -20,7 +24,75 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(without_election_it_acts_whoever_holds_the_lease alone),
         case!(a_configuration_file_stands_for_the_flags alone),
         case!(a_file_that_cannot_be_is_refused_by_its_field),
+        case!(election_is_switched_off_and_on_by_either_kind_of_apply),
     ]
+}
+
+/// Helm 3 merges on its own side, Helm 4 has the API server do it.
+async fn election_is_switched_off_and_on_by_either_kind_of_apply(scene: Scene) -> Result<()> {
+    let with = deployment(&scene, "true").await?;
+    let without = deployment(&scene, "false").await?;
+    let deployments = scene.api::<Deployment>();
+    let server_side = [
+        "apply",
+        "--server-side",
+        "--field-manager=helm",
+        "--force-conflicts",
+        "--filename=-",
+    ];
+    for apply in [server_side.as_slice(), &["apply", "--filename=-"]] {
+        for (manifest, kind) in [
+            (&with, "RollingUpdate"),
+            (&without, "Recreate"),
+            (&with, "RollingUpdate"),
+        ] {
+            scene.namespace.kubectl_with(apply, manifest).await?;
+            let spec = deployments.get("lockstep-control-plane").await?.spec;
+            let strategy = spec.and_then(|spec| spec.strategy).unwrap_or_default();
+            ensure!(
+                strategy.type_.as_deref() == Some(kind),
+                "{apply:?} made {strategy:?}"
+            );
+            ensure!(
+                strategy.rolling_update.is_some() == (kind == "RollingUpdate"),
+                "{strategy:?}"
+            );
+        }
+        deployments
+            .delete("lockstep-control-plane", &DeleteParams::default())
+            .await?;
+        eventually("the Deployment is gone", PATIENCE, async || {
+            let left = deployments.get_opt("lockstep-control-plane").await?;
+            ensure!(left.is_none(), "it is there");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The chart's Deployment, with election or without.
+async fn deployment(scene: &Scene, election: &str) -> Result<String> {
+    let tools = Tools::locate(["helm"], &Progress::quiet()).await?;
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lockstep");
+    let output = Command::new(tools.path("helm")?)
+        .args([
+            "template",
+            "lockstep",
+            chart,
+            "--namespace",
+            &scene.namespace.name,
+        ])
+        .args(["--show-only", "templates/control-plane/deployment.yaml"])
+        .args(["--set", &format!("controller.leaderElection.enable={election}")])
+        .output()
+        .await?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 async fn metrics_are_for_those_who_may_read_them(scene: Scene) -> Result<()> {
