@@ -8,7 +8,7 @@ mod fault;
 mod plan;
 mod soak;
 mod state;
-mod storm;
+pub(crate) mod storm;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -37,17 +37,26 @@ const WORKERS: usize = 4;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
-        Case {
-            limit: Duration::from_secs(120)
-                + Duration::from_secs(20) * u32::try_from(count()).expect("too many"),
-            ..case!(restarts_amid_faults alone)
-        },
+        of_many_rounds(case!(restarts_amid_faults alone)),
         case!(no_crash_stretches_max_restarts alone),
         case!(both_parts_are_rolled_out_in_a_storm_of_restarts alone),
         case!(the_authority_is_replaced_in_a_storm_of_restarts alone),
     ];
     cases.extend(soak::cases());
     cases
+}
+
+/// With three nodes, over which the workers are spread.
+pub(crate) fn cases_of_three_nodes() -> Vec<Case> {
+    vec![of_many_rounds(case!(restarts_amid_faults_of_three_nodes alone))]
+}
+
+fn of_many_rounds(case: Case) -> Case {
+    let rounds = u32::try_from(count()).expect("too many");
+    Case {
+        limit: Duration::from_secs(120) + Duration::from_secs(20) * rounds,
+        ..case
+    }
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -68,11 +77,19 @@ struct Subject {
 }
 
 async fn restarts_amid_faults(scene: Scene) -> Result<()> {
+    restarts_of(&scene, Manifest::new(4, SCRIPT)).await
+}
+
+async fn restarts_amid_faults_of_three_nodes(scene: Scene) -> Result<()> {
+    restarts_of(&scene, spread(Manifest::new(4, SCRIPT))).await
+}
+
+async fn restarts_of(scene: &Scene, manifest: Manifest) -> Result<()> {
     let seed = setting("LOCKSTEP_CHAOS_SEED").unwrap_or_else(|| rand::random::<u32>().into());
     println!("     {} rounds with LOCKSTEP_CHAOS_SEED={seed}", count());
     // A round has three failures at most.
     let max_restarts = 3 * u32::try_from(count())?;
-    let one = long_suffering(Manifest::new(4, SCRIPT), max_restarts);
+    let one = long_suffering(manifest, max_restarts);
     let mut subjects = Vec::new();
     for manifest in [one.clone(), in_two_stages(one)] {
         let group = scene.apply(&manifest).await?;
@@ -88,7 +105,7 @@ async fn restarts_amid_faults(scene: Scene) -> Result<()> {
 
     let mut times: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
     for round in plan::rounds(seed, count(), subjects.len(), WORKERS) {
-        let took = act(&scene, &mut subjects, &round)
+        let took = act(scene, &mut subjects, &round)
             .await
             .with_context(|| format!("LOCKSTEP_CHAOS_SEED={seed}, {round}"))?;
         println!("     {round}: at rest after {:.1} s", took.as_secs_f64());
@@ -113,6 +130,16 @@ fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
         .max_restarts(max_restarts)
         .annotated("alpha.jobset.sigs.k8s.io/inplace-timeout", "10m")
         .annotated("lockstep.dev/max-backoff", "1s")
+}
+
+/// As evenly over the nodes as there are workers.
+fn spread(manifest: Manifest) -> Manifest {
+    manifest.pod(json!({"topologySpreadConstraints": [{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]},
+    }]}))
 }
 
 /// As many workers, half of them in a second replicatedJob that is started when the first is ready.

@@ -87,7 +87,7 @@ async fn containerd_dies(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
     let before = group.running(4).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
-    scene.product.restart_containerd().await?;
+    scene.product.restart_containerd(1).await?;
     ensure!(
         before.iter().all(|worker| worker.process.is_alive()),
         "workers died with containerd"

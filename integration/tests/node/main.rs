@@ -8,6 +8,7 @@ mod crashes;
 mod deadlines;
 mod demo;
 mod flood;
+mod gang;
 mod heartbeat;
 mod identity;
 mod input;
@@ -17,6 +18,7 @@ mod nodes;
 mod orders;
 mod pods;
 mod ray;
+mod replicas;
 mod restart;
 mod scope;
 #[path = "../support/mod.rs"]
@@ -24,6 +26,8 @@ mod support;
 mod templates;
 mod trees;
 mod uninstall;
+mod upgrade;
+mod upstream;
 mod without_nri;
 
 use support::Suite;
@@ -47,11 +51,19 @@ fn main() -> std::process::ExitCode {
         memory::cases(),
         flood::cases(),
         chaos::cases(),
+        gang::cases(),
         ray::cases(),
         uninstall::cases(),
+        upgrade::cases(),
+        upstream::cases(),
         without_nri::cases(),
     ];
-    let three_nodes = [nodes::cases(), lost::cases()];
+    let three_nodes = [
+        nodes::cases(),
+        lost::cases(),
+        chaos::cases_of_three_nodes(),
+        replicas::cases(),
+    ];
     support::run(vec![
         Suite {
             nodes: 1,

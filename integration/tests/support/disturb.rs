@@ -24,17 +24,19 @@ table inet lost {
 /// A program of the cluster that is not the product's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Daemon {
-    Containerd,
-    Kubelet,
+    /// Of this node, counted from 1.
+    Containerd(u8),
+    /// Of this node.
+    Kubelet(u8),
     ApiServer,
 }
 
 impl Daemon {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Containerd => "containerd-1",
-            Self::Kubelet => "kubelet-1",
-            Self::ApiServer => "kube-apiserver",
+            Self::Containerd(node) => format!("containerd-{node}"),
+            Self::Kubelet(node) => format!("kubelet-{node}"),
+            Self::ApiServer => "kube-apiserver".to_owned(),
         }
     }
 }
@@ -61,24 +63,22 @@ impl Product {
     pub(crate) async fn daemon(&self, daemon: Daemon) -> Result<Process> {
         let name = daemon.name();
         self.with_cluster(async |cluster| {
-            let recorded = cluster.daemon(name).with_context(|| format!("no {name}"))?;
+            let recorded = cluster.daemon(&name).with_context(|| format!("no {name}"))?;
             Process::find(recorded.pid).with_context(|| format!("{name} does not run"))
         })
         .await
     }
 
-    /// Kills a daemon of the node and starts it again as it was.
+    /// Kills a daemon and starts it again as it was.
     pub(crate) async fn restart(&self, daemon: Daemon) -> Result<()> {
-        self.with_cluster(async |cluster| Ok(cluster.restart_daemon(daemon.name()).await?))
+        self.with_cluster(async |cluster| Ok(cluster.restart_daemon(&daemon.name()).await?))
             .await
     }
 
-    /// Kills containerd, which cuts NRI and the CRI, and starts it again as it was.
-    pub(crate) async fn restart_containerd(&self) -> Result<()> {
-        self.restart(Daemon::Containerd).await?;
-        let socket = self
-            .with_cluster(async |cluster| Ok(cluster.node_path(1, "/run/containerd/containerd.sock")?))
-            .await?;
+    /// Kills a node's containerd, which cuts NRI and the CRI, and starts it again as it was.
+    pub(crate) async fn restart_containerd(&self, node: u8) -> Result<()> {
+        self.restart(Daemon::Containerd(node)).await?;
+        let socket = self.node_path(node, "/run/containerd/containerd.sock").await?;
         eventually("containerd listens", READY, async || {
             Ok(UnixStream::connect(&socket).map(drop)?)
         })
@@ -111,9 +111,15 @@ impl Product {
         .await
     }
 
-    /// Loses everything between hub and node daemons for a while: neither end sees anything.
-    pub(crate) async fn partition_hub(&self, lasting: Duration) -> Result<()> {
-        self.part_hub(None).await?;
+    /// The metrics of the replica that leads, as its own pod reads them.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        self.beside_the_hub("curl", &["-sS", "-f", "http://127.0.0.1:8443/metrics"], "")
+            .await
+    }
+
+    /// Loses everything between the hub and this node's daemon, or all daemons, for a while: neither end sees anything.
+    pub(crate) async fn partition_hub(&self, node: Option<u8>, lasting: Duration) -> Result<()> {
+        self.part_hub(node).await?;
         tokio::time::sleep(lasting).await;
         self.join_hub().await
     }

@@ -6,10 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use lockstep_integration::cluster::{Cluster, Spec, node_name};
-use lockstep_integration::harness::group::{container_id, container_status};
+use lockstep_integration::harness::group::{Place, container_id, container_status};
 use lockstep_integration::harness::{Access, Process, eventually, process};
 use lockstep_integration::image::{self, Image};
 use lockstep_integration::progress::Progress;
@@ -26,6 +27,7 @@ pub(crate) const READY: Duration = Duration::from_secs(120);
 /// A program of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
+    /// The replica that leads, where there are several.
     ControlPlane,
     /// The one of this node, counted from 1.
     NodeDaemon(u8),
@@ -50,6 +52,25 @@ impl Part {
     }
 }
 
+/// What is installed.
+#[derive(Clone)]
+pub(crate) struct Build {
+    pub(crate) chart: PathBuf,
+    pub(crate) control_plane: Image,
+    pub(crate) node_daemon: Image,
+}
+
+impl Build {
+    /// What cargo has built.
+    pub(crate) fn present() -> Result<Self> {
+        Ok(Self {
+            chart: Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/lockstep"),
+            control_plane: image::control_plane()?,
+            node_daemon: image::node_daemon()?,
+        })
+    }
+}
+
 /// The product in a cluster.
 pub(crate) struct Product {
     cluster: Mutex<Option<Cluster>>,
@@ -69,7 +90,7 @@ impl Product {
             spec = Spec::new(&instance).nodes(nodes).soon_lost();
         }
         let cluster = Cluster::ensure(spec.progress(progress.clone())).await?;
-        let (control_plane, node_daemon) = (image::control_plane()?, image::node_daemon()?);
+        let build = Build::present()?;
         load_images(&cluster).await?;
         let access = Access {
             client: cluster.client().await?,
@@ -77,7 +98,7 @@ impl Product {
             kubeconfig: cluster.kubeconfig(),
         };
         progress.say("installing the chart");
-        helm(&cluster, &control_plane, &node_daemon, &[]).await?;
+        helm(&cluster, &build, &[]).await?;
         let product = Self {
             cluster: Mutex::new(Some(cluster)),
             access,
@@ -92,11 +113,27 @@ impl Product {
         &self.access
     }
 
+    /// How many nodes there are from the beginning.
+    pub(crate) fn nodes(&self) -> u8 {
+        self.nodes
+    }
+
+    /// The number of the node where this place is.
+    pub(crate) fn node_of(&self, place: &Place) -> Result<u8> {
+        let mut numbers = 1..=self.nodes;
+        let node = numbers.find(|number| node_name(*number) == place.node);
+        node.with_context(|| format!("{} is none of the nodes", place.node))
+    }
+
     /// Installs the same build again, with these values of the chart besides.
     pub(crate) async fn reinstall(&self, values: &[&str]) -> Result<()> {
-        let cluster = self.cluster.lock().await;
-        let cluster = cluster.as_ref().context("the cluster is down")?;
-        helm(cluster, &image::control_plane()?, &image::node_daemon()?, values).await?;
+        self.change_to(&Build::present()?, values).await
+    }
+
+    /// Installs another build, whose images are on the nodes, with these values of the chart besides.
+    pub(crate) async fn change_to(&self, build: &Build, values: &[&str]) -> Result<()> {
+        self.with_cluster(async |cluster| helm(cluster, build, values).await)
+            .await?;
         self.ready().await
     }
 
@@ -260,6 +297,10 @@ impl Product {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         let mut pods = api.list(&part.pods()).await?.items;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        if part == Part::ControlPlane && pods.len() > 1 {
+            let leader = self.leader().await?;
+            pods.retain(|pod| pod.metadata.name.as_deref() == Some(&leader));
+        }
         ensure!(pods.len() == 1, "{part:?} has {} pods", pods.len());
         let pod = pods.pop().context("no pod")?;
         let id = container_id(&pod, part.container())?;
@@ -269,6 +310,27 @@ impl Product {
             .min_by_key(|process| process.start);
         let process = process.with_context(|| format!("{part:?} does not run"))?;
         Ok((pod, process))
+    }
+
+    /// The pod of the replica that holds the Lease.
+    pub(crate) async fn leader(&self) -> Result<String> {
+        let leases: Api<Lease> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+        let spec = leases.get("lockstep-control-plane").await?.spec;
+        let holder = spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let (pod, _) = holder.rsplit_once('_').context("nobody leads")?;
+        Ok(pod.to_owned())
+    }
+
+    /// The pods of the control plane, and those among them that are ready and there to stay.
+    pub(crate) async fn replicas(&self) -> Result<(Vec<Pod>, Vec<Pod>)> {
+        let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+        let pods = api.list(&Part::ControlPlane.pods()).await?.items;
+        let is_ready = |pod: &&Pod| {
+            pod.metadata.deletion_timestamp.is_none()
+                && container_status(pod, Part::ControlPlane.container()).is_some_and(|status| status.ready)
+        };
+        let ready = pods.iter().filter(is_ready).cloned().collect();
+        Ok((pods, ready))
     }
 
     /// The address of a part's pod.
@@ -311,7 +373,12 @@ async fn load_images(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image, values: &[&str]) -> Result<()> {
+async fn helm(cluster: &Cluster, build: &Build, values: &[&str]) -> Result<()> {
+    let Build {
+        chart,
+        control_plane,
+        node_daemon,
+    } = build;
     let mut command = tokio::process::Command::new(cluster.tools().path("helm")?);
     let (repository, tag) = control_plane
         .name
@@ -323,7 +390,7 @@ async fn helm(cluster: &Cluster, control_plane: &Image, node_daemon: &Image, val
         .context("an image without a tag")?;
     command
         .args(["upgrade", "--install", "lockstep"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/lockstep"))
+        .arg(chart)
         .args([
             "--namespace",
             NAMESPACE,

@@ -12,7 +12,7 @@ use crate::support::{Daemon, Part, Paused, Product, Scene};
 /// How long a killed process may take to end.
 const END: Duration = Duration::from_secs(10);
 
-/// A fault. Kills are SIGKILL; a pause is SIGSTOP, and SIGCONT after a while.
+/// A fault. Kills are SIGKILL; a pause is SIGSTOP, and SIGCONT after a while. What there is one of on each node fails on the node of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     KillControlPlane,
@@ -38,9 +38,12 @@ pub(super) enum Fault {
 /// What a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Struck {
-    Part(Part),
-    Daemon(Daemon),
+    ControlPlane,
+    NodeDaemon,
     Worker,
+    Containerd,
+    Kubelet,
+    ApiServer,
     Hub,
 }
 
@@ -64,12 +67,12 @@ impl Fault {
 
     pub(super) fn strikes(self) -> Struck {
         match self {
-            Self::KillControlPlane | Self::PauseControlPlane => Struck::Part(Part::ControlPlane),
-            Self::KillNodeDaemon | Self::PauseNodeDaemon => Struck::Part(Part::NodeDaemon(1)),
+            Self::KillControlPlane | Self::PauseControlPlane => Struck::ControlPlane,
+            Self::KillNodeDaemon | Self::PauseNodeDaemon => Struck::NodeDaemon,
             Self::KillAgent | Self::PauseAgent | Self::DeletePod => Struck::Worker,
-            Self::KillContainerd | Self::PauseContainerd => Struck::Daemon(Daemon::Containerd),
-            Self::KillKubelet | Self::PauseKubelet => Struck::Daemon(Daemon::Kubelet),
-            Self::PauseApiServer => Struck::Daemon(Daemon::ApiServer),
+            Self::KillContainerd | Self::PauseContainerd => Struck::Containerd,
+            Self::KillKubelet | Self::PauseKubelet => Struck::Kubelet,
+            Self::PauseApiServer => Struck::ApiServer,
             Self::CutHub | Self::PartitionHub => Struck::Hub,
         }
     }
@@ -85,6 +88,11 @@ impl Fault {
         )
     }
 
+    /// Whether it concerns a worker, or the node that this one is on.
+    pub(super) fn is_somewhere(self) -> bool {
+        !matches!(self.strikes(), Struck::ControlPlane | Struck::ApiServer)
+    }
+
     /// Whether it is over only after a while.
     pub(super) fn lasts(self) -> bool {
         !self.kills() && !matches!(self, Self::DeletePod | Self::CutHub)
@@ -97,8 +105,9 @@ pub(super) enum Armed {
     Pause(Process, Duration),
     Restart(Daemon),
     Delete(String),
-    Cut,
-    Partition(Duration),
+    /// Of this node's daemon, or all.
+    Cut(Option<u8>),
+    Partition(Option<u8>, Duration),
 }
 
 /// A fault, and the place of the group that it changes.
@@ -118,30 +127,44 @@ pub(super) enum Move {
 /// Prepares a fault. Kubelet makes a container wait that ends for the second time, so no container is killed twice.
 pub(super) async fn load(scene: &Scene, blow: &Blow, workers: &[Worker]) -> Result<Loaded> {
     let product = &scene.product;
-    if let (Struck::Part(part), true) = (blow.fault.strikes(), blow.fault.kills()) {
-        product.fresh(part).await?;
-    }
+    let worker = workers.get(blow.target).context("no such worker")?;
+    let node = product.node_of(&worker.place)?;
+    // Where there is one node, all connections are its own.
+    let daemons = (product.nodes() > 1).then_some(node);
     let (armed, moves) = match blow.fault.strikes() {
-        Struck::Part(part) => (process(blow, product.process(part).await?), None),
-        Struck::Daemon(daemon) if blow.fault.kills() => (Armed::Restart(daemon), None),
-        Struck::Daemon(daemon) => (process(blow, product.daemon(daemon).await?), None),
-        Struck::Hub if blow.fault.lasts() => (Armed::Partition(blow.lasting), None),
-        Struck::Hub => (Armed::Cut, None),
-        Struck::Worker => {
-            let worker = workers.get(blow.target).context("no such worker")?;
-            match blow.fault {
-                Fault::PauseAgent => (process(blow, worker.agent), None),
-                Fault::KillAgent if worker.place.restarts == 0 => {
-                    (process(blow, worker.agent), Some(Move::Container(blow.target)))
-                }
-                _ => (
-                    Armed::Delete(worker.place.pod.clone()),
-                    Some(Move::Pod(blow.target)),
-                ),
+        Struck::ControlPlane => (of_part(blow, product, Part::ControlPlane).await?, None),
+        Struck::NodeDaemon => (of_part(blow, product, Part::NodeDaemon(node)).await?, None),
+        Struck::Containerd => (of_daemon(blow, product, Daemon::Containerd(node)).await?, None),
+        Struck::Kubelet => (of_daemon(blow, product, Daemon::Kubelet(node)).await?, None),
+        Struck::ApiServer => (of_daemon(blow, product, Daemon::ApiServer).await?, None),
+        Struck::Hub if blow.fault.lasts() => (Armed::Partition(daemons, blow.lasting), None),
+        Struck::Hub => (Armed::Cut(daemons), None),
+        Struck::Worker => match blow.fault {
+            Fault::PauseAgent => (process(blow, worker.agent), None),
+            Fault::KillAgent if worker.place.restarts == 0 => {
+                (process(blow, worker.agent), Some(Move::Container(blow.target)))
             }
-        }
+            _ => (
+                Armed::Delete(worker.place.pod.clone()),
+                Some(Move::Pod(blow.target)),
+            ),
+        },
     };
     Ok(Loaded { armed, moves })
+}
+
+async fn of_part(blow: &Blow, product: &Product, part: Part) -> Result<Armed> {
+    if blow.fault.kills() {
+        product.fresh(part).await?;
+    }
+    Ok(process(blow, product.process(part).await?))
+}
+
+async fn of_daemon(blow: &Blow, product: &Product, daemon: Daemon) -> Result<Armed> {
+    if blow.fault.kills() {
+        return Ok(Armed::Restart(daemon));
+    }
+    Ok(process(blow, product.daemon(daemon).await?))
 }
 
 fn process(blow: &Blow, process: Process) -> Armed {
@@ -169,7 +192,7 @@ impl Armed {
                 tokio::time::sleep(lasting).await;
                 Ok(())
             }
-            Self::Restart(Daemon::Containerd) => product.restart_containerd().await,
+            Self::Restart(Daemon::Containerd(node)) => product.restart_containerd(node).await,
             Self::Restart(daemon) => product.restart(daemon).await,
             Self::Delete(pod) => {
                 group
@@ -178,8 +201,8 @@ impl Armed {
                     .await?;
                 Ok(())
             }
-            Self::Cut => product.cut_hub(None).await,
-            Self::Partition(lasting) => product.partition_hub(lasting).await,
+            Self::Cut(node) => product.cut_hub(node).await,
+            Self::Partition(node, lasting) => product.partition_hub(node, lasting).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::fault::{Fault, Struck};
+use super::fault::Fault;
 
 /// One worker dies, and something else fails around that time.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Blow {
     pub(super) at: i64,
     /// How long it lasts, where it is not over at once.
     pub(super) lasting: Duration,
-    /// Of the faults that strike a worker's pod: which.
+    /// Of the faults that strike a worker's pod or node: whose.
     pub(super) target: usize,
 }
 
@@ -65,11 +65,10 @@ pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> 
 }
 
 /// Two faults of the same program would be one, or none. And containerd asks nobody about a container that it makes while the node daemon
-/// is away: that one gets no agent, and the group is recreated.
+/// is away: that one gets no agent and is stopped again, and kubelet makes one wait that has ended before.
 fn go_together(one: Fault, other: Fault) -> bool {
     let unasked = |new: Fault, away: Fault| {
-        matches!(new, Fault::KillAgent | Fault::DeletePod)
-            && matches!(away, Fault::KillNodeDaemon | Fault::KillContainerd)
+        new == Fault::KillAgent && matches!(away, Fault::KillNodeDaemon | Fault::KillContainerd)
     };
     one.strikes() != other.strikes() && !unasked(one, other) && !unasked(other, one)
 }
@@ -100,7 +99,7 @@ impl fmt::Display for Round {
             if blow.fault.lasts() {
                 write!(f, " for {} ms", blow.lasting.as_millis())?;
             }
-            if blow.fault.strikes() == Struck::Worker {
+            if blow.fault.is_somewhere() {
                 write!(f, " of worker {}", blow.target)?;
             }
         }

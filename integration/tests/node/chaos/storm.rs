@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
-use lockstep_integration::harness::{Group, Manifest};
+use lockstep_integration::harness::{Group, Manifest, Worker};
 use nix::sys::signal::Signal;
 
 use super::authority;
@@ -17,7 +17,7 @@ const WORKERS: usize = 4;
 const MANY: u32 = 1_000_000;
 
 /// A group whose workers die again and again, and one beside it.
-pub(super) struct Storm {
+pub(crate) struct Storm {
     group: Group,
     rest: Rest,
     calm: (Group, Rest),
@@ -25,7 +25,7 @@ pub(super) struct Storm {
 
 impl Storm {
     /// Both groups, at rest.
-    pub(super) async fn gather(scene: &Scene) -> Result<Self> {
+    pub(crate) async fn gather(scene: &Scene) -> Result<Self> {
         let manifest = |name| long_suffering(Manifest::new(4, SCRIPT), MANY).named(name);
         let group = scene.apply(&manifest("storm")).await?;
         let calm = scene.apply(&manifest("calm")).await?;
@@ -40,12 +40,17 @@ impl Storm {
     }
 
     /// How often the group was restarted.
-    pub(super) fn restarts(&self) -> u64 {
+    pub(crate) fn restarts(&self) -> u64 {
         self.rest.generation
     }
 
+    /// The workers that die, as they run now.
+    pub(crate) fn workers(&self) -> &[Worker] {
+        &self.rest.workers
+    }
+
     /// A worker dies, and all are restarted, in their places.
-    pub(super) async fn blow(&mut self) -> Result<()> {
+    pub(crate) async fn blow(&mut self) -> Result<()> {
         let before = &self.rest;
         let victim = usize::try_from(before.generation)? % WORKERS;
         before.workers[victim].signal(Signal::SIGKILL)?;
@@ -57,7 +62,7 @@ impl Storm {
     }
 
     /// Goes on while something is done, and for one restart after it. The other group does not notice.
-    pub(super) async fn during(&mut self, act: impl Future<Output = Result<()>>) -> Result<()> {
+    pub(crate) async fn during(&mut self, act: impl Future<Output = Result<()>>) -> Result<()> {
         let over = AtomicBool::new(false);
         let acted = async {
             let done = act.await;

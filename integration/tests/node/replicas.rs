@@ -1,0 +1,194 @@
+//! Two replicas of the control plane, as docs/install.md has them: one of them is ready at any time, whatever is drained or rolled out.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::{Api, EvictParams};
+use lockstep_integration::cluster::node_name;
+use lockstep_integration::harness::eventually;
+use tokio::sync::watch;
+
+use crate::chaos::storm::Storm;
+use crate::support::{Case, Product, READY, Scene, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            limit: Duration::from_secs(480),
+            ..case!(two_replicas_are_drained_and_rolled_out_in_a_storm_of_restarts alone)
+        },
+        Case {
+            limit: Duration::from_secs(480),
+            ..case!(the_last_replica_is_not_evicted alone)
+        },
+    ]
+}
+
+const NAMESPACE: &str = "lockstep-system";
+/// As docs/install.md says.
+const REPLICAS: [&str; 5] = [
+    "controller.replicas=2",
+    "controller.podDisruptionBudget.enabled=true",
+    "controller.leaderElection.leaseDuration=4s",
+    "controller.leaderElection.renewDeadline=3s",
+    "controller.leaderElection.retryPeriod=1s",
+];
+const NODES: [u8; 3] = [1, 2, 3];
+/// How long an eviction is asked for that is refused.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// Does something while there are two replicas.
+async fn with_replicas(scene: &Scene, act: impl AsyncFnOnce(&Scene) -> Result<()>) -> Result<()> {
+    scene.product.reinstall(&REPLICAS).await?;
+    let result = async {
+        both_are_there(scene).await?;
+        act(scene).await
+    };
+    let result = Box::pin(result).await;
+    // Whatever was found: others have one, and may use all nodes.
+    let nodes = NODES.map(node_name);
+    let uncordon = [&["uncordon"], nodes.each_ref().map(String::as_str).as_slice()].concat();
+    let free = scene.access().kubectl(&uncordon, "").await.map(drop);
+    let one = scene.product.reinstall(&[]).await;
+    result.and(free).and(one)
+}
+
+/// Waits until both replicas are ready, and either may be taken away. The one that leads comes first.
+async fn both_are_there(scene: &Scene) -> Result<[Pod; 2]> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(scene.access().client.clone(), NAMESPACE);
+    eventually("both replicas are ready", READY, async || {
+        let (all, mut ready) = scene.product.replicas().await?;
+        let leader = scene.product.leader().await?;
+        ensure!(
+            all.len() == 2 && ready.len() == 2,
+            "{} of {} are",
+            ready.len(),
+            all.len()
+        );
+        // What went before is gone altogether, and the budget counts these two.
+        let status = budgets.get("lockstep-control-plane").await?.status;
+        let status = status.context("no status")?;
+        ensure!(
+            status.disruptions_allowed == Some(1) && status.current_healthy == Some(2),
+            "{status:?}"
+        );
+        ready.sort_by_key(|pod| pod.name_any() != leader);
+        ensure!(
+            ready[0].name_any() == leader,
+            "{leader} leads, which is not there"
+        );
+        <[Pod; 2]>::try_from(ready).map_err(|pods| anyhow::anyhow!("{} replicas", pods.len()))
+    })
+    .await
+}
+
+fn node_of(pod: &Pod) -> Result<&str> {
+    let spec = pod.spec.as_ref();
+    spec.and_then(|spec| spec.node_name.as_deref())
+        .context("on no node")
+}
+
+async fn two_replicas_are_drained_and_rolled_out_in_a_storm_of_restarts(scene: Scene) -> Result<()> {
+    with_replicas(&scene, async |scene| {
+        let mut storm = Storm::gather(scene).await?;
+        let replicas = both_are_there(scene).await?;
+        let [leaders, others] = replicas.each_ref().map(node_of);
+        // Both nodes at once: the budget has one drain wait for the other.
+        let drained = async {
+            let (one, other) = tokio::join!(drain(scene, leaders?), drain(scene, others?));
+            one.and(other)
+        };
+        storm
+            .during(Box::pin(never_without(&scene.product, drained)))
+            .await?;
+        for node in NODES {
+            scene
+                .access()
+                .kubectl(&["uncordon", &node_name(node)], "")
+                .await?;
+        }
+        let drained = storm.restarts();
+        for number in 1..=2 {
+            let annotation = format!("controller.podAnnotations.rollout=number-{number}");
+            let values = [REPLICAS.as_slice(), &[&annotation]].concat();
+            let rolled_out = scene.product.reinstall(&values);
+            storm
+                .during(Box::pin(never_without(&scene.product, rolled_out)))
+                .await?;
+        }
+        println!(
+            "     {drained} restarts while both nodes were drained, {} in all",
+            storm.restarts()
+        );
+        ensure!(drained > 1 && storm.restarts() > drained + 2, "that was no storm");
+        let now = both_are_there(scene).await?;
+        for (before, now) in replicas
+            .iter()
+            .flat_map(|before| now.iter().map(move |now| (before, now)))
+        {
+            ensure!(before.uid() != now.uid(), "{} is still there", before.name_any());
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn the_last_replica_is_not_evicted(scene: Scene) -> Result<()> {
+    with_replicas(&scene, async |scene| {
+        let replicas = both_are_there(scene).await?;
+        // No other may take the place of the first.
+        for node in NODES {
+            scene.access().kubectl(&["cordon", &node_name(node)], "").await?;
+        }
+        let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), NAMESPACE);
+        let [first, second] = replicas.each_ref().map(ResourceExt::name_any);
+        let plainly = EvictParams::default();
+        pods.evict(&first, &plainly).await?;
+        // Who is refused is told to try again, which the client does by itself.
+        let evicted = tokio::time::timeout(REFUSED, pods.evict(&second, &plainly));
+        match evicted.await {
+            Err(_) => {}
+            Ok(Err(kube::Error::Api(status))) if status.code == 429 => {}
+            Ok(other) => bail!("{second} could be evicted after {first}: {other:?}"),
+        }
+        let (_, ready) = scene.product.replicas().await?;
+        ensure!(
+            ready.iter().any(|pod| pod.name_any() == second),
+            "{second} is not ready"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// Takes the replicas of the control plane off a node, as `kubectl drain` does: by evictions, tried again where the budget refuses them.
+async fn drain(scene: &Scene, node: &str) -> Result<()> {
+    let replicas = "--pod-selector=app.kubernetes.io/component=control-plane";
+    let drain = ["drain", node, "--ignore-daemonsets", replicas, "--timeout=180s"];
+    scene.access().kubectl(&drain, "").await.map(drop)
+}
+
+/// Looks at the replicas while something is done: one is ready at any time.
+async fn never_without(product: &Product, act: impl Future<Output = Result<()>>) -> Result<()> {
+    let (over, is_over) = watch::channel(false);
+    let looked = async {
+        while !*is_over.borrow() {
+            // The API server may be busy.
+            if let Ok((_, ready)) = product.replicas().await {
+                ensure!(!ready.is_empty(), "no replica is ready");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    };
+    let acted = async {
+        let acted = act.await;
+        over.send_replace(true);
+        acted
+    };
+    let (acted, looked) = tokio::join!(acted, looked);
+    acted.and(looked)
+}
