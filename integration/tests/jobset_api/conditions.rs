@@ -68,6 +68,7 @@ async fn a_restart_is_over_when_the_jobset_is_suspended(scene: Scene) -> Result<
         .until_condition("Suspended", "True", "SuspendedJobs")
         .await?;
     ensure!(condition(&status, "Suspended")?.message == "jobset is suspended");
+    scene.until_no_pods().await?;
     scene.patch(json!({"spec": {"suspend": false}})).await?;
     let status = scene.until_condition("Suspended", "False", "ResumeJobs").await?;
     ensure!(condition(&status, "Suspended")?.message == "jobset is resumed");

@@ -188,6 +188,7 @@ async fn suspending_stops_the_jobs_and_resuming_starts_them_from_the_changed_tem
         Ok(())
     })
     .await?;
+    scene.until_no_pods().await?;
     scene.patch(json!({"spec": {"suspend": false}})).await?;
     scene.until_condition("Suspended", "False", "ResumeJobs").await?;
     scene.pods_become("js-a-0", "Running").await?;

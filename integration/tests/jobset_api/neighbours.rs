@@ -113,12 +113,7 @@ async fn kueue_admits_takes_back_and_admits_to_another_flavor(scene: Scene) -> R
     scene
         .until_condition("Suspended", "True", "SuspendedJobs")
         .await?;
-    eventually("no pod is left but those that go", PATIENCE, async || {
-        let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
-        ensure!(pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()));
-        Ok(())
-    })
-    .await?;
+    scene.until_no_pods().await?;
 
     scene.patch(admit("west")).await?;
     pods_are_of(&scene, "west").await?;

@@ -170,6 +170,7 @@ async fn a_sequence_that_was_suspended_starts_again_in_its_order(scene: Scene) -
             .until_condition("Suspended", "True", "SuspendedJobs")
             .await?;
         until_suspended(&scene, &["a", "b", "c"]).await?;
+        scene.until_no_pods().await?;
 
         scene.patch(json!({"spec": {"suspend": false}})).await?;
         for (job, waiting) in [("js-a-0", &["b", "c"][..]), ("js-b-0", &["c"]), ("js-c-0", &[])] {

@@ -232,6 +232,18 @@ impl Scene {
         Ok(())
     }
 
+    /// Waits until the Job controller has ended all pods, as it does where Jobs are suspended: later than that they are. What runs sooner again has the
+    /// pods of before, and loses them.
+    pub(crate) async fn until_no_pods(&self) -> Result<()> {
+        eventually("no pod is left", PATIENCE, async || {
+            let pods = self.api::<Pod>().list(&ListParams::default()).await?.items;
+            let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+            ensure!(names.is_empty(), "{names:?}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Waits for an event with this reason about the JobSet; returns its note.
     pub(crate) async fn until_event(&self, reason: &str) -> Result<String> {
         eventually(&format!("an event {reason}"), PATIENCE, async || {
