@@ -203,6 +203,7 @@ impl Group {
                 counter: 0,
                 since: before(5),
                 heartbeat: Heartbeat::Well,
+                released_at: None,
             };
             observed.reports.insert(incarnation, report);
         }

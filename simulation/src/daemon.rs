@@ -38,6 +38,10 @@ pub(crate) struct Daemon {
     pub(crate) stream: Option<StreamId>,
     /// Until the next attempt to connect.
     pub(crate) pause: Time,
+    /// Containers that it was shown to have no agent.
+    without_agent: BTreeSet<String>,
+    /// The generation that it was last told to have released, where it was.
+    released: Option<u64>,
 }
 
 impl Daemon {
@@ -54,7 +58,15 @@ impl Daemon {
             next_link: 0,
             stream: None,
             pause: 50 * MS,
+            without_agent: BTreeSet::new(),
+            released: None,
         }
+    }
+
+    /// The generation at which it lets this container run, which it knows to have no agent.
+    pub(crate) fn lets_run(&self, container: &str) -> Option<u64> {
+        let knows = self.runs && self.without_agent.contains(container);
+        self.released.filter(|_| knows)
     }
 
     pub(crate) fn new_link(&mut self) -> LinkId {
@@ -125,7 +137,7 @@ impl World {
         }
         let local = &self.nodes[node].local;
         let pods = local.values().map(pod_fact).collect();
-        let containers = local
+        let containers: Vec<Present> = local
             .values()
             .flat_map(|pod| pod.containers.iter().map(move |id| (pod, id)))
             .filter(|(_, id)| {
@@ -140,6 +152,10 @@ impl World {
                 without_agent: self.is_without_agent(id),
             })
             .collect();
+        if self.daemon_lives(node, daemon) {
+            let shown = containers.iter().filter(|container| container.without_agent);
+            self.nodes[node].daemon.without_agent = shown.map(|container| container.id.to_string()).collect();
+        }
         self.daemon_input(node, daemon, Input::Synchronized { pods, containers });
     }
 
@@ -306,6 +322,7 @@ impl World {
                             group.fresh.len()
                         )
                     });
+                    self.nodes[node].daemon.released = group.release.then_some(group.generation);
                 }
                 self.daemon_input(node, life, Input::Desired(convert::desired(desired)));
             }

@@ -41,6 +41,8 @@ pub(crate) struct Truth {
     begun: BTreeMap<Identity, String>,
     /// The last one of each that was stopped, for which generation, and in which life of which node: what was written down outlives no other.
     stopped: BTreeMap<Identity, (u64, String, (usize, u32))>,
+    /// Containers without their agent that failed while their daemon let them run, at which generation, and in which life of which daemon.
+    beside: BTreeMap<String, (u64, (usize, u32))>,
     /// Workers that ran together with all others, at this generation, when they last ended.
     together: BTreeMap<Identity, u64>,
     /// Pods of workers that were let go.

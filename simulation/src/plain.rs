@@ -112,6 +112,7 @@ impl World {
         let code = exit.code();
         if code != 0 {
             self.note_loss(id);
+            self.note_failure_beside(id);
         }
         self.note_end(id);
         self.container_kill(id, code);

@@ -63,6 +63,8 @@ pub(crate) struct Scenario {
     pub(crate) time_limited: bool,
     /// Whether containerd makes no worker without its agent while the daemon is away.
     pub(crate) plugin_required: bool,
+    /// Whether the daemons come when workers run already, without their agents.
+    pub(crate) daemons_late: bool,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
 }
@@ -157,6 +159,7 @@ impl Scenario {
             mute_percent: 0,
             plain: false,
             plugin_required: true,
+            daemons_late: false,
             time_limited: false,
             elastic: false,
             gang: None,
@@ -223,9 +226,17 @@ impl Scenario {
         }
     }
 
-    /// In a quarter of the scenarios containers are made without their agents while the daemon is away. `rng` as above.
+    /// In a quarter of the scenarios containers are made without their agents while the daemon is away. In some of them it comes last of all, and
+    /// workers fail for a while: little else does, which could lead to a restart too. `rng` as above.
     pub(crate) fn choose_plugin(&mut self, rng: &mut Rng) {
         self.plugin_required = self.plain || rng.below(4) > 0;
+        if self.plugin_required || self.profile != Profile::Wild || !rng.percent(30) {
+            return;
+        }
+        self.daemons_late = true;
+        self.crash_percent = 40;
+        let last = self.faults.0 + 5 * SEC;
+        self.faults.1 = self.faults.1.min(last);
     }
 
     /// In an eighth of the scenarios in which everything fails, but for RayClusters and gangs, the Jobs of a replicatedJob may take only so long. `rng` as

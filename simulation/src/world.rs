@@ -12,7 +12,7 @@ use crate::network::{Network, Stream};
 use crate::replica::{Lease, Replica};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::time::{MS, Time};
+use crate::time::{MS, SEC, Time};
 use crate::trace::Trace;
 
 /// More events than any run that goes well: one that does not end is wrong.
@@ -118,7 +118,8 @@ impl World {
             self.queue.push(at, Event::ReplicaStart { replica });
         }
         for node in 0..self.nodes.len() {
-            let at = self.rng.span(0, 200 * MS);
+            let late = if self.scenario.daemons_late { 2 * SEC } else { 0 };
+            let at = late + self.rng.span(0, 200 * MS);
             self.queue.push(at, Event::DaemonStart { node });
         }
         for node in 0..self.nodes.len() {

@@ -85,6 +85,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Option<Repo
         counter: u32::try_from(state.counter).unwrap_or(u32::MAX),
         since: UnixNanos(state.since_unix_nanos),
         heartbeat,
+        released_at: state.released_at.map(Generation),
     };
     Some(Reported {
         group: state.group_uid,

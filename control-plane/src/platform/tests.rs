@@ -241,6 +241,7 @@ pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot 
         counter: 0,
         since: UnixNanos(7),
         heartbeat: Heartbeat::Well,
+        released_at: None,
     };
     let pod = PodFact {
         uid: "p0".into(),

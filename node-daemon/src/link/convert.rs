@@ -54,6 +54,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         since_unix_nanos: state.since,
         detail: state.detail,
         heartbeat: heartbeat.into(),
+        released_at: state.released_at,
     }
 }
 

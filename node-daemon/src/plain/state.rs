@@ -526,6 +526,7 @@ impl PodEntry {
                     since,
                     detail: String::new(),
                     heartbeat: Heartbeat::Well,
+                    released_at: None,
                 };
                 if container.reported.as_ref() != Some(&state) {
                     *revision += 1;

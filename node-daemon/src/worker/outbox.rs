@@ -81,6 +81,7 @@ mod tests {
             since: 0,
             detail: String::new(),
             heartbeat: Heartbeat::Well,
+            released_at: None,
         }
     }
 

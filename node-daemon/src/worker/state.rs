@@ -28,6 +28,8 @@ use super::types::{
 mod listing;
 mod unsupervised;
 
+use unsupervised::Beside;
+
 /// Ended incarnations kept per worker of a living pod.
 const KEPT_ENDED: usize = 3;
 /// Groups that are remembered before any of their pods is known here.
@@ -63,6 +65,8 @@ struct Worker {
     stopping: bool,
     /// The generation that it was stopped for from outside, where it should have ended since.
     stopped_for: Option<u64>,
+    /// What its group did while it ran without its agent.
+    beside: Beside,
     link: Option<Link>,
     /// When the last link went down.
     down_since: i64,
@@ -107,6 +111,7 @@ impl Worker {
             without_agent: false,
             stopping: false,
             stopped_for: None,
+            beside: Beside::Unknown,
             link: None,
             down_since: 0,
             last: None,
@@ -545,6 +550,7 @@ impl Table {
                 Phase::Agent(_) => last.map_or(Heartbeat::Well, |last| last.heartbeat),
                 Phase::Unlinked(_) | Phase::Lost(_) => Heartbeat::Well,
             },
+            released_at: worker.released_at(),
         };
         if worker.reported.as_ref() != Some(&state) {
             self.revision += 1;

@@ -232,6 +232,9 @@ pub struct WorkerState {
     pub detail: String,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
+    /// Of a container that ended, was made without its agent and was never stopped for a restart: the generation at which its group was released while
+    /// it ran.
+    pub released_at: Option<u64>,
 }
 
 /// Exit codes that Kubernetes has to see: one rule.

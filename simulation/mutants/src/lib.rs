@@ -71,6 +71,8 @@ mutants! {
     StartPartOfGang,
     /// Coordinator: pods that go while their Job is over its time have failed by themselves.
     CountEndedPods,
+    /// Coordinator: that a container without its agent fails concerns nobody.
+    IgnoreUnsupervisedFailure,
     /// Gangs: extras are let go before the minimum is bound.
     ExtrasGoFirst,
     /// Gangs: extras count to the minimum.

@@ -67,7 +67,9 @@ impl World {
         let (status, worker) = (container.machine.status(), container.identity.clone());
         let pod = container.pod.clone();
         let generation = if container.plain.is_some() {
-            self.record_of(id).map(|record| record.generation)
+            let lets_run = self.nodes[container.node].daemon.lets_run(id);
+            let record = self.record_of(id);
+            record.map(|record| record.generation).or(lets_run)
         } else {
             (status.phase != Phase::Fresh).then_some(status.generation)
         };

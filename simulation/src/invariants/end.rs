@@ -89,6 +89,45 @@ impl World {
             && others.any(|other| other.pod == container.pod && other.started == Some(0))
     }
 
+    /// A container without its agent fails. Nobody waits for one that may come late and has not joined.
+    pub(crate) fn note_failure_beside(&mut self, id: &str) {
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let daemon = &self.nodes[container.node].daemon;
+        if let Some(generation) = daemon.lets_run(id)
+            && self.has_joined(&container.identity)
+        {
+            let life = (container.node, daemon.life);
+            self.truth.beside.insert(id.to_owned(), (generation, life));
+        }
+    }
+
+    /// A worker that failed at this generation without its agent, before the eyes of a daemon that still runs, and whose peers run on.
+    fn failed_beside(&self, generation: u64) -> Option<&Identity> {
+        let mut failed = self.truth.beside.iter();
+        failed.find_map(|(id, (at, (node, life)))| {
+            let container = self.containers.get(id)?;
+            let identity = &container.identity;
+            let is_wanted = self.api.jobs.get(&identity.0).is_some_and(|job| {
+                !completed(job).contains(&identity.1)
+                    && !has_condition(job, "Failed")
+                    && !has_condition(job, "Complete")
+            });
+            let pod_lives = self
+                .api
+                .pods
+                .get(&container.pod)
+                .is_some_and(|pod| !pod.is_terminal());
+            let counts = *at == generation
+                && is_wanted
+                && pod_lives
+                && self.daemon_lives(*node, *life)
+                && !self.is_restarted_alone(identity);
+            counts.then_some(identity)
+        })
+    }
+
     fn live_processes(&self) -> usize {
         self.containers
             .values()
@@ -159,6 +198,9 @@ impl World {
             if i64::try_from(created) != Ok(i64::from(replicated_job.replicas())) {
                 return Err(format!("Jobs of {} are missing", replicated_job.name));
             }
+        }
+        if let Some((job, index)) = self.failed_beside(durable.generation.0) {
+            return Err(format!("{job}[{index}] has failed, and its peers run on"));
         }
         for (name, job) in &self.api.jobs {
             let width = crate::controllers::width(job);

@@ -166,6 +166,9 @@ pub struct Report {
     pub since: UnixNanos,
     /// What its heartbeat says; meaningful where it runs.
     pub heartbeat: Heartbeat,
+    /// Of a container that ended, was made without its agent and was never stopped for a restart: the generation at which its group was released while
+    /// it ran.
+    pub released_at: Option<Generation>,
 }
 
 impl Report {
@@ -180,18 +183,20 @@ impl Report {
             counter,
             since,
             heartbeat,
+            released_at,
         } = newer;
         if (&self.identity, &self.node, &self.pod_name) != (identity, node, pod_name) {
             self.clone_from(newer);
             return true;
         }
-        let news = (*phase, *generation, *counter, *since, *heartbeat);
+        let news = (*phase, *generation, *counter, *since, *heartbeat, *released_at);
         let known = (
             self.phase,
             self.generation,
             self.counter,
             self.since,
             self.heartbeat,
+            self.released_at,
         );
         (
             self.phase,
@@ -199,6 +204,7 @@ impl Report {
             self.counter,
             self.since,
             self.heartbeat,
+            self.released_at,
         ) = news;
         news != known
     }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::{Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Rung, UnixNanos, Worker};
+use super::{
+    Exit, Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Rung, UnixNanos, Worker,
+};
 pub(super) use slots::Slots;
 
 /// All workers of a group, joined from pods and reports.
@@ -23,6 +25,9 @@ pub(super) struct Slot<'a> {
     pub(super) current: Option<(&'a Incarnation, &'a Report)>,
     /// The newest incarnation in that pod that is gone.
     pub(super) ended: Option<(&'a Incarnation, &'a Report)>,
+    /// How it last failed in a container of that pod that was made without its agent, beside its peers. What ends because its pod does, or while another
+    /// pod lives beside that, says nothing so.
+    pub(super) failed_without_agent: Option<(&'a Report, Exit)>,
     /// Completed, or exited 0 before any stop and not started again since.
     pub(super) done: bool,
     /// The pod that it exited 0 in. Kubernetes decides whether that counts: where the pod is replaced, it does not.
@@ -57,6 +62,7 @@ impl<'a> View<'a> {
                     pod,
                     current: None,
                     ended: None,
+                    failed_without_agent: None,
                     done: worker.completed || done_in.is_some(),
                     done_in,
                     finished: observed.finished_stages.contains(&worker.stage),
@@ -90,6 +96,16 @@ impl<'a> View<'a> {
             }
             if slot.pod.is_none_or(|pod| pod.uid != incarnation.pod_uid) {
                 continue;
+            }
+            if let Phase::Lost(exit) = report.phase
+                && exit.code != 0
+                && report.released_at.is_some()
+                && slot.pod.is_some_and(|pod| !pod.deleting)
+                && slot
+                    .failed_without_agent
+                    .is_none_or(|(known, _)| report.released_at > known.released_at)
+            {
+                slot.failed_without_agent = Some((report, exit));
             }
             // What is out of sight may be long gone: it never hides what is seen.
             let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);

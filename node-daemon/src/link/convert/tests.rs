@@ -144,6 +144,7 @@ proptest! {
             since,
             detail: String::new(),
             heartbeat: Heartbeat::Well,
+            released_at: None,
         };
         let bytes = worker_state(state).encode_to_vec();
         let got = wire::WorkerState::decode(bytes.as_slice()).unwrap();

@@ -85,7 +85,9 @@ impl Table {
             .map(|listed| (listed.pod.clone(), listed.name.clone()))
             .collect();
         for listed in containers {
-            let heard = |worker: &Worker| worker.last.is_some() || worker.lost.is_some();
+            let heard = |worker: &Worker| {
+                worker.last.is_some() || worker.lost.is_some() || worker.was_released_without_agent()
+            };
             if listed.ended.is_some()
                 && !self.workers.get(&listed.id).is_some_and(heard)
                 && live.contains(&(listed.pod.clone(), listed.name.clone()))

@@ -6,7 +6,7 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::facts::Effects;
-use super::super::types::{ContainerId, Desired};
+use super::super::types::{ContainerId, Desired, Exit};
 use super::{Table, Worker};
 
 impl Table {
@@ -94,6 +94,7 @@ impl Table {
         match order {
             Order::Run(generation) => {
                 worker.stopped_for = None;
+                worker.beside.released(generation);
                 if last.is_none_or(|last| last < generation) {
                     entry.stopped.insert(worker.name.clone(), generation);
                 }
@@ -104,10 +105,46 @@ impl Table {
                     return;
                 }
                 worker.stopping = true;
+                worker.beside = Beside::Stopped;
                 worker.stopped_for = Some(generation);
                 entry.stopped.insert(worker.name.clone(), generation);
                 effects.stops.push(id.clone());
             }
+        }
+    }
+}
+
+impl Worker {
+    /// Whether it runs, or ran, beside its peers, without its agent and untouched by this daemon.
+    pub(super) fn was_released_without_agent(&self) -> bool {
+        self.without_agent && matches!(self.beside, Beside::Released(_))
+    }
+
+    /// The generation at which it ran like that until it ended. As long as nobody knows how, it may have ended well.
+    pub(super) fn released_at(&self) -> Option<u64> {
+        let (exit, _, _) = self.lost?;
+        match self.beside {
+            Beside::Released(generation) if self.without_agent && exit != Exit::UNKNOWN => Some(generation),
+            _ => None,
+        }
+    }
+}
+
+/// What the group of a container without its agent did while that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// This daemon has not heard.
+    Unknown,
+    /// It was released at this generation, last.
+    Released(u64),
+    /// It stopped, and so this container was to be: how that ends tells nothing.
+    Stopped,
+}
+
+impl Beside {
+    fn released(&mut self, generation: u64) {
+        if *self != Self::Stopped {
+            *self = Self::Released(generation);
         }
     }
 }

@@ -21,6 +21,7 @@ fn said(generation: u64, counter: u32) -> Option<Impossible> {
         counter,
         since: UnixNanos(0),
         heartbeat: Heartbeat::Well,
+        released_at: None,
     })
 }
 

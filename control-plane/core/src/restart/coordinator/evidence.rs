@@ -4,7 +4,8 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
 use super::super::{
-    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Rung, Scope, TerminalAction, UnixNanos,
+    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, Rung, Scope, TerminalAction,
+    UnixNanos,
 };
 use super::Coordinator;
 
@@ -111,6 +112,10 @@ impl Coordinator {
         if slot.worker.rung == Rung::Container {
             return self.evidence_of_container(identity, slot, observed, &cause);
         }
+        if let Some((report, exit)) = self.failed_without_agent(identity, slot) {
+            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
+            return Some(cause(Reason::ContainerLost, pod, node, Some(exit), at));
+        }
         let Some(seat) = self.seats.get(identity) else {
             return self.evidence_without_seat(identity, slot, &cause);
         };
@@ -165,6 +170,21 @@ impl Coordinator {
                 Some(report.since),
             )
         })
+    }
+
+    /// How this worker failed, in a container that was made without its agent, while its group ran at the present generation. Whatever came after
+    /// that container: its peers have not been told. A worker that is restarted alone has none that wait for it, and kubelet has started it again; an
+    /// extra may have failed before it joined.
+    fn failed_without_agent<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Report, Exit)> {
+        if slot.worker.scope == Scope::Worker
+            || slot.worker.extra
+            || mutants::is(Mutant::IgnoreUnsupervisedFailure)
+        {
+            return None;
+        }
+        let wanted = Some(self.wanted(identity));
+        slot.failed_without_agent
+            .filter(|(report, _)| report.released_at == wanted)
     }
 
     /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.

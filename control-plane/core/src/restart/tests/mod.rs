@@ -17,4 +17,5 @@ mod preview;
 mod random;
 mod restarts;
 mod takeover;
+mod unsupervised;
 mod world;

@@ -141,6 +141,7 @@ impl World {
             counter: 0,
             since: self.now,
             heartbeat: Heartbeat::Well,
+            released_at: None,
         };
         self.observed.reports.insert(incarnation.clone(), report);
     }

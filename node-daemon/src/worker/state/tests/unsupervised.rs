@@ -148,3 +148,68 @@ fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
     assert_eq!(told(&mut table, alone(2, false)), ["c".into()]);
     assert_eq!(told(&mut table, alone(2, false)), none());
 }
+
+/// Where container `c` has ended, and what is said of it.
+fn ended(table: &mut Table, code: i32) -> Option<u64> {
+    let effects = table.apply(Input::Exited("c".into(), exit(code), 40), 40);
+    assert_eq!(phases(&effects), [Phase::Lost(exit(code))]);
+    effects.reports[0].released_at
+}
+
+#[test]
+fn one_that_fails_is_said_to_have_run_beside_its_peers() {
+    let mut table = without_agent();
+    told(&mut table, desired(5, 2, true));
+    told(&mut table, desired(5, 3, true));
+    assert_eq!(ended(&mut table, 1), Some(3));
+    // For good, whatever is wanted then.
+    assert_eq!(told(&mut table, desired(5, 4, false)), none());
+    told(&mut table, desired(5, 4, true));
+    assert_eq!(table.snapshot()[0].released_at, Some(3));
+}
+
+#[test]
+fn of_one_that_was_to_be_stopped_nothing_is_said_to_have_run() {
+    let mut table = without_agent();
+    assert_eq!(ended(&mut table, 1), None, "nobody has said anything");
+
+    let mut table = without_agent();
+    told(&mut table, desired(5, 2, true));
+    assert_eq!(told(&mut table, desired(5, 3, false)), ["c".into()]);
+    // The stop has not been carried out when the group is released.
+    told(&mut table, desired(5, 3, true));
+    assert_eq!(ended(&mut table, 137), None);
+
+    let mut table = without_agent();
+    told(&mut table, desired(5, 2, true));
+    table.apply(registered("p", "c", 1), 30);
+    assert_eq!(ended(&mut table, 1), None, "it has an agent after all");
+}
+
+#[test]
+fn how_one_ended_has_to_be_known_before_it_is_said_to_have_failed() {
+    let mut table = without_agent();
+    told(&mut table, desired(5, 2, true));
+    // containerd was away, and shows only what lives.
+    let input = Input::Synchronized {
+        pods: vec![(sandbox("p"), pod("p"))],
+        containers: Vec::new(),
+    };
+    let effects = table.apply(input, 30);
+    assert_eq!(phases(&effects), [Phase::Lost(Exit::UNKNOWN)]);
+    assert_eq!(effects.reports[0].released_at, None);
+    assert_eq!(ended(&mut table, 1), Some(2));
+}
+
+#[test]
+fn the_next_container_does_not_hide_how_one_that_ran_has_failed() {
+    let mut table = without_agent();
+    told(&mut table, desired(5, 2, true));
+    let mark = table.mark();
+    let effects = table.apply(
+        listed(mark, &["p"], &[("c", Some((exit(1), 25))), ("d", None)]),
+        30,
+    );
+    assert_eq!(phases(&effects), [Phase::Lost(exit(1))]);
+    assert_eq!(effects.reports[0].released_at, Some(2));
+}

@@ -1,0 +1,145 @@
+//! Workers whose agents are missing, all of them: no daemon has anything to say of them until one ends.
+
+use super::world::{World, id};
+use crate::restart::{Exit, Generation, Incarnation, Phase, PodFact, Scope, Worker};
+
+/// Two workers that run without their agents, and the containers in which they do.
+fn without_agents() -> (World, Vec<Incarnation>) {
+    let mut world = World::created(2, 3);
+    world.settle();
+    let containers = vec![world.pod(0), world.pod(1)];
+    world.observed.reports.clear();
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    (world, containers)
+}
+
+fn ends(world: &mut World, index: u32, container: &Incarnation, code: i32, released_at: Option<u64>) {
+    let exit = Exit { code, signal: 0 };
+    world.report(container, index, Phase::Lost(exit), Generation(0));
+    let report = world.observed.reports.get_mut(container).unwrap();
+    report.released_at = released_at.map(Generation);
+}
+
+/// Kubelet has started both again, with their agents.
+fn come_again(world: &mut World) {
+    world.container(0);
+    world.container(1);
+    world.settle();
+}
+
+type Change = fn(&mut Worker);
+
+/// The Job controller has made other pods.
+fn come_again_in_other_pods(world: &mut World) {
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+}
+
+#[test]
+fn one_that_fails_restarts_its_group_once() {
+    let (mut world, containers) = without_agents();
+    ends(&mut world, 0, &containers[0], 1, Some(0));
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    come_again(&mut world);
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(
+        (world.current(0).1.phase, world.current(1).1.phase),
+        (Phase::Running, Phase::Running)
+    );
+    // What is said of its first container stays, for a later leader too.
+    world.new_leader(2);
+    world.tick(20_000);
+    world.settle();
+    assert_eq!((world.restarts(), world.observed.durable.counter), (1, 1));
+}
+
+#[test]
+fn the_next_container_does_not_hide_that() {
+    for phase in [Phase::Fresh, Phase::Unlinked, Phase::Running] {
+        let (mut world, containers) = without_agents();
+        ends(&mut world, 0, &containers[0], 1, Some(0));
+        let next = world.container(0);
+        world.report(&next, 0, phase, Generation(0));
+        world.step();
+        assert_eq!(world.coordinator.state_name(), "Stopping", "{phase:?}");
+    }
+    // Clocks are set back, and a later container may have ended before.
+    let (mut world, containers) = without_agents();
+    ends(&mut world, 0, &containers[0], 1, Some(0));
+    let next = world.container(0);
+    ends(&mut world, 0, &next, 1, None);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+}
+
+#[test]
+fn one_that_ends_for_another_reason_is_no_failure() {
+    for (code, released_at) in [(0, Some(0)), (1, None), (137, Some(1))] {
+        let (mut world, containers) = without_agents();
+        ends(&mut world, 0, &containers[0], code, released_at);
+        world.settle();
+        world.container(0);
+        world.settle();
+        assert_eq!(world.restarts(), 0, "{code} {released_at:?}");
+    }
+    let harmless: [(&str, Change); 4] = [
+        ("it is restarted alone, and was", |worker| {
+            worker.scope = Scope::Worker
+        }),
+        ("it may have failed before it joined", |worker| {
+            worker.extra = true
+        }),
+        ("its pod is ended", |worker| worker.pods[0].deleting = true),
+        ("another pod lives beside it", |worker| {
+            let other = PodFact {
+                uid: "other".to_owned(),
+                ..worker.pods[0].clone()
+            };
+            worker.pods.push(other);
+        }),
+    ];
+    for (why, change) in harmless {
+        let (mut world, containers) = without_agents();
+        world.observed.workers.values_mut().for_each(change);
+        ends(&mut world, 0, &containers[0], 1, Some(0));
+        world.settle();
+        assert_eq!(world.restarts(), 0, "{why}");
+    }
+}
+
+#[test]
+fn pods_that_a_suspension_has_ended_have_not_failed() {
+    let (mut world, containers) = without_agents();
+    world.observed.suspended = true;
+    world.settle();
+    for (index, container) in containers.iter().enumerate() {
+        let index = u32::try_from(index).unwrap();
+        // Ended, and not gone yet.
+        world.observed.workers.get_mut(&id(index)).unwrap().pods.clear();
+        ends(&mut world, index, container, 143, Some(0));
+    }
+    world.settle();
+    world.observed.suspended = false;
+    world.settle();
+    come_again_in_other_pods(&mut world);
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+}
+
+#[test]
+fn who_is_done_after_a_failure_that_nobody_acted_upon_is_not_run_again() {
+    let (mut world, containers) = without_agents();
+    ends(&mut world, 0, &containers[0], 1, Some(0));
+    let next = world.container(0);
+    world.report(&next, 0, Phase::Done, Generation(0));
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    let worker = world.observed.workers.get_mut(&id(1)).unwrap();
+    worker.completed = true;
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+}
