@@ -1,14 +1,15 @@
 //! PodGroups some of whose pods have ended: kube-scheduler does not count these.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use lockstep_api::{GangPhase, conditions};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
+use crate::cordon::{cordon, uncordon};
 use crate::fixture::{Case, case};
 use crate::pool::{Pool, Set, WHILE, node, part};
 use crate::scene::{PATIENCE, Scene};
@@ -96,18 +97,10 @@ async fn a_pod_group_is_resumed_without_those_that_have_ended(scene: Scene) -> R
     until_replaced(&pool, "js", "w-1", &pods["w-1"]).await?;
     pool.patch("js", json!({"spec": {"suspend": true}})).await?;
     pool.until_pods("js", 1).await?;
-    let nodes: Api<Node> = Api::all(pool.scene.client());
-    let cordon = async |unschedulable: bool| {
-        for number in [0, 1] {
-            let name = format!("{}-{number}", pool.scene.namespace.name);
-            let patch = json!({"spec": {"unschedulable": unschedulable}});
-            nodes
-                .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-                .await?;
-        }
-        anyhow::Ok(())
-    };
-    cordon(true).await?;
+    let lacking = [0, 1].map(|number| format!("{}-{number}", pool.scene.namespace.name));
+    for node in &lacking {
+        cordon(&pool, node).await?;
+    }
     pool.patch("js", json!({"spec": {"suspend": false}})).await?;
     pool.until_pods("js", 4).await?;
     let waits = "needs 3 pods x 1 cpu, 2 fit: 1 short of cpu";
@@ -116,11 +109,19 @@ async fn a_pod_group_is_resumed_without_those_that_have_ended(scene: Scene) -> R
         message.is_some_and(|message| message.starts_with(waits))
     })
     .await?;
-    ensure!(policies(&pool).await? == [json!({"gang": {"minCount": 3}})]);
+    // Written beside the status.
+    eventually("its PodGroup asks for the three", PATIENCE, async || {
+        let policies = policies(&pool).await?;
+        ensure!(policies == [json!({"gang": {"minCount": 3}})], "{policies:?}");
+        Ok(())
+    })
+    .await?;
     tokio::time::sleep(WHILE).await;
     let bound = pool.bound("js").await?;
     ensure!(bound == ["w-0"], "part of it is bound: {bound:?}");
-    cordon(false).await?;
+    for node in &lacking {
+        uncordon(&pool, node).await?;
+    }
     pool.until_bound("js", &["w-0", "w-1", "w-2", "w-3"]).await?;
     pool.until_phase("js", GangPhase::Scheduled).await?;
     let again = pool.pods("js").await?;

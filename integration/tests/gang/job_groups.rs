@@ -22,8 +22,9 @@ use crate::scene::{PATIENCE, Scene};
 use crate::told::note;
 use crate::webhooks;
 
+/// Alone, for it brings up a second cluster.
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(no_pod_of_a_gang_is_in_a_group_of_the_job_controllers)]
+    vec![case!(no_pod_of_a_gang_is_in_a_group_of_the_job_controllers alone)]
 }
 
 async fn no_pod_of_a_gang_is_in_a_group_of_the_job_controllers(_: Scene) -> Result<()> {

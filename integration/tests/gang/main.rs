@@ -4,6 +4,7 @@
 #[expect(dead_code, reason = "shared with other tests")]
 #[path = "../jobset_api/control_plane.rs"]
 mod control_plane;
+mod cordon;
 mod crowd;
 mod ended;
 mod exclusive;

@@ -259,12 +259,14 @@ impl Pool {
 
     /// The pods of a set that are not on their way out, by replicatedJob and completion index, such as `w-3`.
     pub(crate) async fn pods(&self, set: &str) -> Result<BTreeMap<String, Pod>> {
-        let of_set = ListParams::default().labels(&format!("{}={set}", labels::JOBSET_NAME));
-        let pods = self.scene.api::<Pod>().list(&of_set).await?.items;
-        let live = pods
-            .into_iter()
-            .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        let live = self.all_pods(set).await?.into_iter();
+        let live = live.filter(|pod| pod.metadata.deletion_timestamp.is_none());
         Ok(live.map(|pod| (place(&pod), pod)).collect())
+    }
+
+    async fn all_pods(&self, set: &str) -> Result<Vec<Pod>> {
+        let of_set = ListParams::default().labels(&format!("{}={set}", labels::JOBSET_NAME));
+        Ok(self.scene.api::<Pod>().list(&of_set).await?.items)
     }
 
     /// The places of the pods that are bound to a node.
@@ -293,6 +295,16 @@ impl Pool {
             let pods = self.pods(set).await?;
             ensure!(pods.len() == count, "{:?}", pods.keys());
             Ok(pods)
+        })
+        .await
+    }
+
+    /// Waits until no pod is left: one on its way out holds its node still.
+    pub(crate) async fn until_gone(&self, set: &str) -> Result<()> {
+        eventually(&format!("all pods of {set} are gone"), PATIENCE, async || {
+            let left = self.all_pods(set).await?;
+            ensure!(left.is_empty(), "{} are left", left.len());
+            Ok(())
         })
         .await
     }

@@ -10,6 +10,7 @@ use lockstep_api::{GangPhase, JobSet, conditions};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
+use crate::cordon::{cordon, uncordon};
 use crate::ended::until_replaced;
 use crate::fixture::{Case, case};
 use crate::pool::{Pool, Set, WHILE, node, part};
@@ -165,15 +166,8 @@ async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
     let all = ["w-0", "w-1", "w-2", "w-3"];
     pool.until_bound("js", &all).await?;
     pool.until_phase("js", GangPhase::Scheduled).await?;
-    let nodes: Api<Node> = Api::all(pool.scene.client());
     let lacking = format!("{}-0", pool.scene.namespace.name);
-    let cordon = async |unschedulable: bool| {
-        let patch = json!({"spec": {"unschedulable": unschedulable}});
-        nodes
-            .patch(&lacking, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-    };
-    cordon(true).await?;
+    cordon(&pool, &lacking).await?;
     // As its coordinator asks for it, where no daemon restarts the worker in time.
     let before = pool.status("js").await?.restarts;
     let status = json!({"status": {"restarts": before + 1, "gangs": []}});
@@ -196,7 +190,7 @@ async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
     tokio::time::sleep(WHILE).await;
     let bound = pool.bound("js").await?;
     ensure!(bound.is_empty(), "a part of it is bound: {bound:?}");
-    cordon(false).await?;
+    uncordon(&pool, &lacking).await?;
     pool.until_bound("js", &all).await?;
     pool.until_phase("js", GangPhase::Scheduled).await?;
     let pods = pool.pods("js").await?;

@@ -85,7 +85,7 @@ async fn both_finish(scene: Scene, backend: &'static str) -> Result<()> {
     let pool = Pool::new(scene, 5, 2).await?;
     for name in ["one", "two"] {
         let set = Set::new(name, backend, [part("w", 6, 6, 1)]).runs(Duration::from_secs(1));
-        pool.create(&set.timeout(5)).await?;
+        pool.create(&set.timeout(20)).await?;
     }
     for name in ["one", "two"] {
         pool.until_condition(name, "Completed", "AllJobsCompleted")
@@ -105,7 +105,8 @@ async fn two_pod_groups_that_need_more_than_half_both_finish(scene: Scene) -> Re
 /// Pods that repel each other are more than the fit check understands: one of four finds no place on three nodes.
 async fn volcano_2462_what_is_not_bound_in_time_is_given_back(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 3, 4).await?;
-    let mut set = Set::new("js", "Gates", [part("w", 4, 4, 1)]).timeout(3);
+    // Waited out, but not before three have been seen to be bound.
+    let mut set = Set::new("js", "Gates", [part("w", 4, 4, 1)]).timeout(10);
     set.repels = true;
     pool.create(&set).await?;
     note(&pool, "js", "GangFitUnknown").await?;

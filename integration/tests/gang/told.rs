@@ -85,7 +85,10 @@ async fn who_waits_says_what_is_short_and_how_long_it_took(scene: Scene) -> Resu
         let said = note(&pool, &second, "GangScheduled").await?;
         ensure!(said.starts_with("all 5 pods are bound, "), "{said}");
         pool.delete(&second).await?;
-        pool.until_pods(&second, 0).await?;
+        // What the next says is short depends on it.
+        for set in [&first, &second] {
+            pool.until_gone(set).await?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,67 @@
+//! Nodes that take no more pods, and are known for it.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use lockstep_integration::harness::eventually;
+use serde_json::json;
+
+use crate::pool::{Pool, node};
+use crate::scene::PATIENCE;
+
+/// Has a node take no more pods, and waits until kube-scheduler knows, which may see pods before it sees nodes.
+pub(crate) async fn cordon(pool: &Pool, name: &str) -> Result<()> {
+    mark(pool, name, true).await?;
+    eventually(
+        &format!("kube-scheduler leaves {name} alone"),
+        PATIENCE,
+        async || {
+            ensure!(!takes_a_pod(pool, name).await?, "it binds a pod");
+            Ok(())
+        },
+    )
+    .await
+}
+
+/// Has a node take pods again.
+pub(crate) async fn uncordon(pool: &Pool, name: &str) -> Result<()> {
+    mark(pool, name, false).await
+}
+
+async fn mark(pool: &Pool, name: &str, unschedulable: bool) -> Result<()> {
+    let nodes: Api<Node> = Api::all(pool.scene.client());
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": unschedulable}}));
+    nodes.patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Whether kube-scheduler binds a pod to the node that needs nothing but to be there.
+async fn takes_a_pod(pool: &Pool, name: &str) -> Result<bool> {
+    let pods = pool.scene.api::<Pod>();
+    let wanted = json!({"metadata": {"generateName": "probe-"}, "spec": {
+        "nodeSelector": {"kubernetes.io/hostname": name},
+        "containers": [{"name": "none", "image": "none"}],
+    }});
+    let probe = pods
+        .create(&PostParams::default(), &serde_json::from_value(wanted)?)
+        .await?
+        .name_any();
+    let bound = eventually("kube-scheduler has looked at a pod", PATIENCE, async || {
+        let pod = pods.get(&probe).await?;
+        let bound = node(&pod).is_some();
+        ensure!(bound || has_no_place(&pod), "not yet");
+        Ok(bound)
+    })
+    .await?;
+    pods.delete(&probe, &DeleteParams::default().grace_period(0))
+        .await?;
+    Ok(bound)
+}
+
+fn has_no_place(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    conditions.flatten().any(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    })
+}
