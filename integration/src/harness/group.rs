@@ -15,9 +15,9 @@ use super::process::{self, Process};
 use super::{Manifest, eventually};
 
 /// How long pods may take to run: the machine is small, and other tests start pods too.
-pub const START: Duration = Duration::from_secs(90);
+pub const START: Duration = Duration::from_secs(180);
 /// How long a restart in place may take before a test gives up on it. What it should take is measured elsewhere.
-pub const RESTART: Duration = Duration::from_secs(30);
+pub const RESTART: Duration = Duration::from_secs(90);
 
 /// Environment variable of a worker with its generation.
 const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
@@ -84,14 +84,22 @@ pub fn places(workers: &[Worker]) -> Vec<Place> {
 }
 
 impl Group {
-    /// Applies a JobSet with `kubectl apply`.
+    /// Applies a JobSet with `kubectl apply`, once the webhooks can be reached: right after a rollout the way to them may lead to those of before.
     ///
     /// # Errors
     /// What kubectl says.
     pub async fn apply(namespace: &Namespace, manifest: &Manifest) -> Result<Self> {
-        namespace
-            .kubectl_with(&["apply", "--filename", "-"], &manifest.0.to_string())
-            .await?;
+        let manifest_text = manifest.0.to_string();
+        let applied = eventually("the webhooks are reached", START, async || {
+            let applied = namespace
+                .kubectl_with(&["apply", "--filename", "-"], &manifest_text)
+                .await;
+            match applied {
+                Err(error) if is_unreached_webhook(&error) => Err(error),
+                done => Ok(done),
+            }
+        });
+        applied.await??;
         Ok(Self {
             namespace: namespace.clone(),
             name: manifest.name().to_owned(),
@@ -337,6 +345,12 @@ impl Group {
         })
         .await
     }
+}
+
+/// Whether nobody listens where the API server asks a webhook.
+fn is_unreached_webhook(error: &anyhow::Error) -> bool {
+    let said = format!("{error:#}");
+    said.contains("failed calling webhook") && said.contains("connection refused")
 }
 
 /// The completion index of a pod.

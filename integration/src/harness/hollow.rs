@@ -23,6 +23,9 @@ pub const RUNS_FOR: &str = "test.lockstep.dev/runs-for-ms";
 pub const SILENT: &str = "test.lockstep.dev/silent";
 /// Requests that are under way at the same time while nodes are made.
 const AT_ONCE: usize = 16;
+/// How often a request is tried again that the API server could not take, and after how long.
+const RETRIES: usize = 3;
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Label of hollow nodes: the pool that they belong to.
 pub const POOL: &str = "test.lockstep.dev/pool";
@@ -135,33 +138,49 @@ fn next(
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if pod.metadata.deletion_timestamp.is_some() {
         if !matches!(phase, Some("Failed" | "Succeeded")) {
-            return Some(async move { show(&api, &name, &uid, "Failed", None).await }.boxed());
+            return Some(async move { insist(|| show(&api, &name, &uid, "Failed", None)).await }.boxed());
         }
         let exactly = Preconditions {
             uid: Some(uid),
             resource_version: None,
         };
         let params = DeleteParams::default().grace_period(0).preconditions(exactly);
-        return Some(async move { api.delete(&name, &params).await.map(drop) }.boxed());
+        let delete = async move { insist(|| api.delete(&name, &params)).await.map(drop) };
+        return Some(delete.boxed());
     }
     match phase {
         // Of this version alone: a later one may have ended, and has an event of its own.
         Some("Pending") => {
             let version = pod.resource_version()?;
-            Some(async move { show(&api, &name, &uid, "Running", Some(&version)).await }.boxed())
+            let run = async move { insist(|| show(&api, &name, &uid, "Running", Some(&version))).await };
+            Some(run.boxed())
         }
         Some("Running") => {
             let time = Duration::from_millis(pod.annotations().get(RUNS_FOR)?.parse().ok()?);
             timed.insert(Some(uid.clone())).then(|| {
                 async move {
                     tokio::time::sleep(time).await;
-                    show(&api, &name, &uid, "Succeeded", None).await
+                    insist(|| show(&api, &name, &uid, "Succeeded", None)).await
                 }
                 .boxed()
             })
         }
         _ => None,
     }
+}
+
+/// Does it, and again where the API server is busy or away: nothing else would remind a kubelet of the pod.
+async fn insist<T, F>(request: impl Fn() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    for _ in 0..RETRIES {
+        match request().await {
+            Err(error) if !is_stale(&error) => tokio::time::sleep(PAUSE).await,
+            done => return done,
+        }
+    }
+    request().await
 }
 
 /// Writes a phase, where it is given only while the pod is of this `version`.

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use crate::support::{Case, Part, Paused, Scene, case};
 
 /// Kubelet lets the second restart of a container wait for 10 s, and this machine is slow.
-const SECOND_RESTART: Duration = Duration::from_secs(60);
+const SECOND_RESTART: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
