@@ -21,7 +21,7 @@ use lockstep_integration::harness::{Group, Manifest, Worker, stopwatch};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::{Case, Part, Scene, case};
+use crate::support::{Case, LIMIT, Part, Scene, case};
 use fault::{Fault, Move};
 use plan::Round;
 use state::{Logs, Rest, SCRIPT};
@@ -54,7 +54,7 @@ pub(crate) fn cases_of_three_nodes() -> Vec<Case> {
 fn of_many_rounds(case: Case) -> Case {
     let rounds = u32::try_from(count()).expect("too many");
     Case {
-        limit: Duration::from_secs(120) + Duration::from_secs(20) * rounds,
+        limit: LIMIT + Duration::from_secs(20) * rounds,
         ..case
     }
 }

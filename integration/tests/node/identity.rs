@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
 const PRODUCT: &str = "lockstep-system";
 const CA: &str = "lockstep-hub-ca";
 /// For a pod to come up and be refused some times.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(2, IDLE)).await?;
@@ -49,7 +49,7 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
         Ok(())
     })
     .await?;
-    let log = scene.product.logs().await;
+    let log = scene.product.whole_log().await?;
     let refused: Vec<&str> = log.lines().filter(|line| line.contains(&reason)).collect();
     ensure!(refused.len() == 1, "not logged once: {refused:#?}");
 

@@ -20,7 +20,7 @@ async fn completes(scene: &Scene, example: &str) -> Result<Vec<(String, String, 
     let file = format!("{EXAMPLES}/{example}.yaml");
     scene.namespace.kubectl(&["apply", "--filename", &file]).await?;
     let jobset = format!("jobset/{example}");
-    let wait = ["wait", "--for=condition=Completed", "--timeout=120s", &jobset];
+    let wait = ["wait", "--for=condition=Completed", "--timeout=300s", &jobset];
     scene.namespace.kubectl(&wait).await?;
     let jobs = scene
         .namespace

@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let cases = [computes::cases(), attempts::cases(), cron::cases()];
     let mut cases: Vec<Case> = cases.into_iter().flatten().collect();
     for case in &mut cases {
-        case.limit = Duration::from_secs(400);
+        case.limit = Duration::from_secs(600);
     }
     cases
 }

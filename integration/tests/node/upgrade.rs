@@ -20,7 +20,7 @@ use crate::support::{Build, Case, Part, READY, Scene, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case {
-        limit: Duration::from_secs(600),
+        limit: Duration::from_secs(1200),
         ..case!(each_part_is_upgraded_and_taken_back_in_a_storm_of_restarts alone)
     }]
 }
@@ -126,7 +126,7 @@ async fn is_served(scene: &Scene, build: &Build) -> Result<()> {
 }
 
 async fn remove(scene: &Scene, jobsets: &[&str]) -> Result<()> {
-    let delete = ["delete", "jobset", "--cascade=foreground", "--timeout=90s"];
+    let delete = ["delete", "jobset", "--cascade=foreground", "--timeout=180s"];
     scene
         .namespace
         .kubectl(&[delete.as_slice(), jobsets].concat())

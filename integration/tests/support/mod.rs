@@ -26,7 +26,7 @@ pub(crate) use product::{Build, Part, Product, READY};
 /// How many cases run at once: they wait most of the time.
 const AT_ONCE: usize = 5;
 /// No case takes this long, unless it says so.
-pub(crate) const LIMIT: Duration = Duration::from_secs(240);
+pub(crate) const LIMIT: Duration = Duration::from_secs(480);
 
 type Body = fn(Scene) -> Pin<Box<dyn Future<Output = Result<()>>>>;
 

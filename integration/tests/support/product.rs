@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -22,7 +23,7 @@ use tokio::sync::Mutex;
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
 /// How long a part may take to be ready again: kubelet backs off when containers end often.
-pub(crate) const READY: Duration = Duration::from_secs(120);
+pub(crate) const READY: Duration = Duration::from_secs(300);
 
 /// A program of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +105,7 @@ impl Product {
             access,
             nodes,
         };
+        product.settled().await?;
         product.ready().await?;
         progress.say("the product is ready");
         Ok(product)
@@ -134,7 +136,32 @@ impl Product {
     pub(crate) async fn change_to(&self, build: &Build, values: &[&str]) -> Result<()> {
         self.with_cluster(async |cluster| helm(cluster, build, values).await)
             .await?;
+        self.settled().await?;
         self.ready().await
+    }
+
+    /// Waits until no control plane of an installation before is left: Helm is content when the new one is ready, and the old one may lead still.
+    async fn settled(&self) -> Result<()> {
+        let deployments: Api<Deployment> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+        eventually("nothing of the control plane before is left", READY, async || {
+            let deployment = deployments.get("lockstep-control-plane").await?;
+            let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+            let status = deployment.status.unwrap_or_default();
+            ensure!(
+                status.observed_generation >= deployment.metadata.generation
+                    && status.updated_replicas == Some(wanted),
+                "{status:?}"
+            );
+            let (all, ready) = self.replicas().await?;
+            ensure!(
+                all.len() == ready.len() && i32::try_from(all.len())? == wanted,
+                "{} of {} pods are ready and to stay, {wanted} are wanted",
+                ready.len(),
+                all.len()
+            );
+            Ok(())
+        })
+        .await
     }
 
     /// Removes it as docs/operations.md says: the chart, and then what it leaves behind. Waits until no part runs.
@@ -150,7 +177,7 @@ impl Product {
                 NAMESPACE,
                 "--wait",
                 "--timeout",
-                "120s",
+                "300s",
             ])
             .arg("--kubeconfig")
             .arg(&self.access.kubeconfig)
@@ -343,25 +370,34 @@ impl Product {
     pub(crate) async fn logs(&self) -> String {
         let mut text = String::new();
         for component in ["control-plane", "node-daemon"] {
-            let labels = format!("app.kubernetes.io/component={component}");
-            let args = [
-                "--namespace",
-                NAMESPACE,
-                "logs",
-                "--selector",
-                &labels,
-                "--prefix",
-                "--tail",
-                "150",
-            ];
             let said = self
-                .access
-                .kubectl(&args, "")
+                .log(component, "150")
                 .await
                 .unwrap_or_else(|error| format!("{error:#}"));
             text.push_str(&format!("--- the end of the log of the {component}\n{said}\n"));
         }
         text
+    }
+
+    /// All that the present control plane has logged.
+    pub(crate) async fn whole_log(&self) -> Result<String> {
+        self.log(Part::ControlPlane.container(), "-1").await
+    }
+
+    /// So many of the last lines.
+    async fn log(&self, component: &str, tail: &str) -> Result<String> {
+        let labels = format!("app.kubernetes.io/component={component}");
+        let args = [
+            "--namespace",
+            NAMESPACE,
+            "logs",
+            "--selector",
+            &labels,
+            "--prefix",
+            "--tail",
+            tail,
+        ];
+        self.access.kubectl(&args, "").await
     }
 }
 
@@ -397,7 +433,7 @@ async fn helm(cluster: &Cluster, build: &Build, values: &[&str]) -> Result<()> {
             "--create-namespace",
             "--wait",
             "--timeout",
-            "120s",
+            "300s",
         ])
         .arg("--kubeconfig")
         .arg(cluster.kubeconfig());

@@ -17,7 +17,7 @@ pub(super) const SCRIPT: &str =
     r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; sleep 1000001 & exec sleep 1000000"#;
 const PROCESSES: usize = 2;
 /// How long a group may take to run again: parts of the product may have to be started first.
-const AGAIN: Duration = Duration::from_secs(120);
+const AGAIN: Duration = Duration::from_secs(240);
 /// How long a group is looked at when all should be quiet.
 const QUIET: Duration = Duration::from_millis(300);
 
