@@ -35,7 +35,8 @@ async fn max_restarts_fail_the_jobset(scene: Scene) -> Result<()> {
 }
 
 async fn timed_out_restart_becomes_a_recreation(scene: Scene) -> Result<()> {
-    let manifest = Manifest::new(2, IDLE).annotated("alpha.jobset.sigs.k8s.io/inplace-timeout", "3s");
+    // Waited out once, and enough for the restart at the end.
+    let manifest = Manifest::new(2, IDLE).annotated("alpha.jobset.sigs.k8s.io/inplace-timeout", "15s");
     let group = scene.apply(&manifest).await?;
     let before = group.running(2).await?;
 

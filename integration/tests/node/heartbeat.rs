@@ -28,7 +28,7 @@ async fn a_stopped_worker_restarts_its_group_in_place(scene: Scene) -> Result<()
     }});
     let manifest = Manifest::new(2, BEATING)
         .container(hardened)
-        .annotated("lockstep.dev/heartbeat-timeout", "2s");
+        .annotated("lockstep.dev/heartbeat-timeout", "10s");
     let group = scene.apply(&manifest).await?;
     let before = group.running(2).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
@@ -46,7 +46,7 @@ async fn a_stopped_worker_restarts_its_group_in_place(scene: Scene) -> Result<()
         "{message}"
     );
     group
-        .logged(&before[1].place.pod, "no heartbeat for 2s (generation 0)")
+        .logged(&before[1].place.pod, "no heartbeat for 10s (generation 0)")
         .await?;
     ensure!(after.iter().all(|worker| worker.process.is_alive()));
     Ok(())
@@ -60,7 +60,7 @@ async fn a_worker_that_does_not_come_up_restarts_its_group_until_no_restart_is_l
     let manifest = Manifest::new(2, &script)
         .max_restarts(2)
         .annotated("lockstep.dev/heartbeat-timeout", "60s")
-        .annotated("lockstep.dev/ready-timeout", "3s");
+        .annotated("lockstep.dev/ready-timeout", "10s");
     let group = scene.apply(&manifest).await?;
     let before = group.running(2).await?;
     before[0].signal(Signal::SIGKILL)?;

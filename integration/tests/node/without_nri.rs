@@ -55,7 +55,7 @@ async fn group_outlives_the_setting(scene: &Scene, brought: &Group) -> Result<()
 async fn restarts_in_place(scene: &Scene, name: &str) -> Result<Group> {
     let manifest = Manifest::new(2, BEATING)
         .named(name)
-        .annotated("lockstep.dev/heartbeat-timeout", "2s")
+        .annotated("lockstep.dev/heartbeat-timeout", "10s")
         .pod(json!({"securityContext": {"runAsUser": 1000, "runAsNonRoot": true}}))
         .container(json!({"securityContext": {
             "readOnlyRootFilesystem": true,
