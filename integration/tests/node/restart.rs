@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lockstep_integration::harness::group::places;
+use lockstep_integration::harness::group::{RESTART, places};
 use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::{Manifest, stopwatch};
 use nix::sys::signal::Signal;
@@ -85,11 +85,10 @@ async fn simultaneous_deaths_are_one_restart(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/phase", "InSync").await
 }
 
-/// How much slower the last restarts may be than the first ones. The benchmark shows the ratio itself; on a busy machine a few
-/// milliseconds of it are noise.
+/// How much slower the last restarts may be than the first ones. What a restart takes is for the benchmark, which has the machine for itself.
 const SLOWDOWN: u32 = 2;
-/// Times below this are not compared: what else the machine does takes tens of milliseconds.
-const NOISE: Duration = Duration::from_millis(100);
+/// Times below this are not compared: what else the machine does may take as long. Whatever makes workers wait takes longer.
+const NOISE: Duration = Duration::from_secs(1);
 
 async fn twenty_in_a_row(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
@@ -98,7 +97,7 @@ async fn twenty_in_a_row(scene: Scene) -> Result<()> {
     let mut times = Vec::new();
     for generation in 1..=20 {
         let victim = workers[generation as usize % workers.len()].process;
-        times.push(stopwatch::kill_in_place(workers.clone(), victim, Duration::from_secs(10)).await?);
+        times.push(stopwatch::kill_in_place(workers.clone(), victim, RESTART).await?);
         workers = group.restarted_in_place(&workers, generation).await?;
         group.status_has("/inPlaceRestart/phase", "InSync").await?;
     }
@@ -119,7 +118,6 @@ async fn twenty_in_a_row(scene: Scene) -> Result<()> {
         tail <= head.max(NOISE) * SLOWDOWN,
         "restarts become slower: {head:?}, then {tail:?}"
     );
-    ensure!(median < Duration::from_millis(100), "the median is {median:?}");
     Ok(())
 }
 
