@@ -35,6 +35,7 @@ async fn restarts(group: &Group, before: &[Worker], generation: u64) -> Result<V
 }
 
 async fn dies(scene: &Scene, part: Part) -> Result<()> {
+    scene.product.fresh(part).await?;
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
     let first = group.running(4).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
@@ -66,6 +67,9 @@ async fn node_daemon_dies(scene: Scene) -> Result<()> {
 }
 
 async fn both_die_during_a_restart(scene: Scene) -> Result<()> {
+    for part in [Part::ControlPlane, Part::NodeDaemon(1)] {
+        scene.product.fresh(part).await?;
+    }
     // The grace holds the restart in its middle until both are dead.
     let script = r#"
         echo "attempt $LOCKSTEP_RESTART_ATTEMPT"

@@ -1,14 +1,15 @@
 //! `kubectl lockstep` on a real node: its demo shows a restart, and leaves nothing behind; what is well is said to be well.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use lockstep_integration::harness::eventually;
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::control_plane;
 use crate::support::{Case, Scene, case};
 
 /// How long an installation may take to be well again.
@@ -21,20 +22,9 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The plugin, built where this test was.
+/// The plugin, built as this test was.
 async fn plugin() -> Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let dir = test
-        .parent()
-        .and_then(Path::parent)
-        .context("no target directory")?;
-    let built = Command::new("cargo")
-        .args(["build", "--quiet", "--locked", "--package", "lockstep-cli"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .await?;
-    ensure!(built.success(), "cargo build failed");
-    Ok(dir.join("kubectl-lockstep"))
+    control_plane::build("lockstep-cli", "kubectl-lockstep").await
 }
 
 async fn a_healthy_installation_is_said_to_be_well(scene: Scene) -> Result<()> {

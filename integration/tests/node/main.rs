@@ -4,6 +4,9 @@
 mod chaos;
 mod completion;
 mod containers;
+#[expect(dead_code, reason = "shared with other tests")]
+#[path = "../jobset_api/control_plane.rs"]
+mod control_plane;
 mod crashes;
 mod deadlines;
 mod demo;

@@ -1,9 +1,9 @@
 //! Pod templates as users have them: the agent changes nothing that they ask for.
 
 use anyhow::{Context, Result, ensure};
-use lockstep_integration::harness::group::{container_id, container_status};
+use lockstep_integration::harness::group::{START, container_id, container_status};
 use lockstep_integration::harness::manifest::IDLE;
-use lockstep_integration::harness::{Group, Manifest, Worker, process};
+use lockstep_integration::harness::{Group, Manifest, Worker, eventually, process};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -156,11 +156,15 @@ async fn other_runs_on(scene: &Scene, manifest: &Manifest, name: &str) -> Result
         }
         Ok(others)
     };
-    let first = others().await?;
-    ensure!(
-        first.iter().all(|(_, _, args, _)| args == &["sleep", "1000000"]),
-        "it is supervised: {first:?}"
-    );
+    let first = eventually(&format!("{name} runs without an agent"), START, async || {
+        let others = others().await?;
+        ensure!(
+            others.iter().all(|(_, _, args, _)| args == &["sleep", "1000000"]),
+            "{others:?}"
+        );
+        Ok(others)
+    })
+    .await?;
     before[1].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
     let second = others().await?;

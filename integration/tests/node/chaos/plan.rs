@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::fault::Fault;
+use super::fault::{Fault, Struck};
 
 /// One worker dies, and something else fails around that time.
 #[derive(Debug, Clone)]
@@ -65,10 +65,10 @@ pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> 
 }
 
 /// Two faults of the same program would be one, or none. And containerd asks nobody about a container that it makes while the node daemon
-/// is away: that one gets no agent and is stopped again, and kubelet makes one wait that has ended before.
+/// is away, or does not answer in time: that one gets no agent and is stopped again, and kubelet makes one wait that has ended before.
 fn go_together(one: Fault, other: Fault) -> bool {
     let unasked = |new: Fault, away: Fault| {
-        new == Fault::KillAgent && matches!(away, Fault::KillNodeDaemon | Fault::KillContainerd)
+        new == Fault::KillAgent && matches!(away.strikes(), Struck::NodeDaemon | Struck::Containerd)
     };
     one.strikes() != other.strikes() && !unasked(one, other) && !unasked(other, one)
 }

@@ -108,6 +108,6 @@ pub(super) async fn the_authority_is_replaced_in_a_storm_of_restarts(scene: Scen
         "     {} restarts during a change of the authority",
         storm.restarts()
     );
-    ensure!(storm.restarts() > 3, "that was no storm");
+    ensure!(storm.restarts() > 1, "that was no storm");
     Ok(())
 }
