@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 const LEFT: &str = include_str!("../jobset_api/upgrade/upstream.json");
 
-/// Makes the objects anew that belong to the JobSets of these names, or to all where none are named; `change` is done to each JobSet and Job before.
-/// Objects are told apart by UIDs, which an API server gives out itself.
+/// Makes the objects anew that belong to the JobSets of these names, or to all where none are named; `change` is done to each before, and
+/// the status that it takes away is left to whoever writes it there. Objects are told apart by UIDs, which an API server gives out itself.
 pub(crate) async fn restore(
     (client, namespace): (&Client, &str),
     names: &[&str],
@@ -45,9 +45,11 @@ pub(crate) async fn restore(
             let old = wanted.metadata.uid.take().context("no UID")?;
             let made = api.create(&PostParams::default(), &wanted).await?;
             text = text.replace(&old, &made.uid().context("no UID")?);
-            let status = Patch::Merge(json!({"status": object["status"]}));
-            api.patch_status(&made.name_any(), &PatchParams::default(), &status)
-                .await?;
+            if !object["status"].is_null() {
+                let status = Patch::Merge(json!({"status": object["status"]}));
+                api.patch_status(&made.name_any(), &PatchParams::default(), &status)
+                    .await?;
+            }
         }
     }
     Ok(())
