@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::pki::{Pki, User};
 use super::process::{Enter, Launcher, ProcessId};
 use super::state::Daemon;
 use super::{ClusterError, Mode};
+use crate::ports::free_addresses;
 use crate::tools::Tools;
 use crate::wait::until;
 
@@ -50,22 +51,9 @@ impl Ports {
 
     /// Free ones on the loopback addresses.
     pub(super) fn free() -> Result<Self, ClusterError> {
-        // All at once, or the kernel could give the same port twice.
-        let listen =
-            || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(ClusterError::io(Path::new("127.0.0.1")));
-        let listeners = [listen()?, listen()?, listen()?];
-        let port = |listener: &TcpListener| {
-            listener
-                .local_addr()
-                .map(|address| address.port())
-                .map_err(ClusterError::io(Path::new("127.0.0.1")))
-        };
-        let [api, etcd, etcd_peer] = &listeners;
-        Ok(Self {
-            api: port(api)?,
-            etcd: port(etcd)?,
-            etcd_peer: port(etcd_peer)?,
-        })
+        let addresses = free_addresses().map_err(ClusterError::io(Path::new("127.0.0.1")))?;
+        let [api, etcd, etcd_peer] = addresses.map(|address| address.port());
+        Ok(Self { api, etcd, etcd_peer })
     }
 
     /// The API server's.

@@ -1,12 +1,13 @@
 //! The control plane as a process of this machine, outside the cluster, and what it takes.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use super::eventually;
+use crate::ports::free_addresses;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
@@ -176,13 +177,6 @@ impl ControlPlane {
         ensure!(ended.success(), "the control plane ended with {ended}");
         Ok(())
     }
-}
-
-fn free_addresses() -> Result<[SocketAddr; 3]> {
-    // All at once, or the kernel could give the same port twice.
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let [one, other, third] = [listen()?, listen()?, listen()?];
-    Ok([one.local_addr()?, other.local_addr()?, third.local_addr()?])
 }
 
 /// The answer to a plain HTTP request, headers included.

@@ -10,11 +10,12 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-use crate::control_plane::{build, free_addresses};
+use crate::control_plane::build;
 use crate::fixture::{Case, case};
 use crate::platform::daemon::{Daemon, NODE};
 use crate::platform::{played, with_the_node};

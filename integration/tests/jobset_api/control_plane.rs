@@ -1,15 +1,15 @@
 //! The control plane as a process that can be killed.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -289,31 +289,6 @@ pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
     }
     ensure!(cargo.status().await?.success(), "cargo build failed");
     Ok(dir.join(program))
-}
-
-/// Addresses on which nobody listens.
-pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    // Not from the range that the kernel takes ports of clients from: while a control plane is down its own would be given away.
-    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
-        let some = u16::try_from(std::process::id() % 20_000).unwrap_or_default();
-        AtomicU16::new(10_000 + some)
-    });
-    let mut listeners = Vec::new();
-    for _ in 0..10_000 {
-        let port = 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
-        listeners.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
-        if listeners.len() == N {
-            break;
-        }
-    }
-    let addresses = listeners
-        .iter()
-        .map(TcpListener::local_addr)
-        .collect::<std::io::Result<Vec<_>>>()?;
-    let Ok(addresses) = addresses.try_into() else {
-        bail!("not {N} addresses")
-    };
-    Ok(addresses)
 }
 
 /// The answer to a plain HTTP request, headers included.

@@ -13,9 +13,9 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use lockstep_api::JobSet;
 use lockstep_integration::harness::{eventually, hollow};
+use lockstep_integration::ports::free_addresses;
 use serde_json::{Value, json};
 
-use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::identity::{AUDIENCE, Account};
 use crate::platform::daemon::fresh;

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccou
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, node_message};
@@ -16,7 +17,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
-use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::platform::caller::channel;
 use crate::scene::{PATIENCE, Scene, hub_ca_in};

@@ -8,13 +8,14 @@ use kube::api::{Api, DeleteParams};
 use kube::{Client, Config, ResourceExt};
 use lockstep_api::labels;
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use crate::control_plane::{free_addresses, get as get_plainly};
+use crate::control_plane::get as get_plainly;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 

@@ -16,13 +16,13 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use lockstep_api::{JobSet, annotations, labels};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use lockstep_proto::platform::v1 as pb;
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_types::StatusExt as _;
 
-use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, hub_ca_in, jobset, replicated_job};
 use caller::Caller;

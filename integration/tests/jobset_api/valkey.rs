@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use lockstep_api::{JobSet, annotations};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -23,7 +24,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-use crate::control_plane::free_addresses;
 use crate::fixture::{Case, case};
 use crate::platform::daemon::{Daemon, NODE};
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
@@ -57,7 +57,7 @@ async fn the_sample_of_the_valkey_design_works_as_it_is(scene: Scene) -> Result<
     let collector = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Collector(tx)));
     tokio::spawn(collector.serve_with_incoming(TcpListenerStream::new(listener)));
 
-    let [hub, _, _] = free_addresses()?;
+    let [hub] = free_addresses()?;
     let control_plane = scene.control_plane();
     let dir = control_plane.dir().join("valkey");
     std::fs::create_dir_all(&dir)?;

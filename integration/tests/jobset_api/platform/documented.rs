@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
 use lockstep_proto::platform::v1 as pb;
@@ -14,7 +15,7 @@ use tokio::process::Command;
 use super::caller::Caller;
 use super::daemon::NODE;
 use super::{grpcurl, play, with_the_node};
-use crate::control_plane::{build, free_addresses};
+use crate::control_plane::build;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 

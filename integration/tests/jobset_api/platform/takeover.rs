@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, bail, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::ports::free_addresses;
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::watch_groups_response::Event;
 
 use super::caller::{Caller, Watch};
 use super::{is_up, played, with_the_node};
-use crate::control_plane::{ControlPlane, free_addresses};
+use crate::control_plane::ControlPlane;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
 

@@ -1,0 +1,39 @@
+//! Ports for servers of this machine.
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Below the range that the kernel takes ports of clients from.
+const FIRST: u16 = 10_000;
+const COUNT: u16 = 20_000;
+
+/// Loopback addresses on which nobody listens, other ones each time.
+///
+/// A server that is told of one listens some time later, and not while it is down. The kernel gives none of them to a client meanwhile.
+///
+/// # Errors
+/// When there are not so many.
+pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+    // Another process begins elsewhere.
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        let some = std::process::id() % u32::from(COUNT);
+        AtomicU16::new(u16::try_from(some).unwrap_or_default())
+    });
+    let mut listeners = Vec::new();
+    for _ in 0..COUNT {
+        let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        listeners.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        if listeners.len() == N {
+            break;
+        }
+    }
+    let addresses = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<Result<Vec<_>>>()?;
+    addresses
+        .try_into()
+        .map_err(|_| Error::from(ErrorKind::AddrNotAvailable))
+}
