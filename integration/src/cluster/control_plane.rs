@@ -190,7 +190,7 @@ impl ControlPlane<'_> {
             return Vec::new();
         }
         let mut flags = vec![flag("--bind-address", "127.0.0.1"), flag("--secure-port", "0")];
-        if self.has_scheduler() {
+        if self.is_brisk() {
             // By default they make 20 and bind 50 pods a second, which is all that a test would see.
             flags.extend([flag("--kube-api-qps", "1000"), flag("--kube-api-burst", "2000")]);
         }
@@ -217,6 +217,13 @@ impl ControlPlane<'_> {
         match self.mode {
             Mode::Nodes => true,
             Mode::ApiServer { scheduler, .. } => scheduler,
+        }
+    }
+
+    fn is_brisk(&self) -> bool {
+        match self.mode {
+            Mode::Nodes => false,
+            Mode::ApiServer { brisk, .. } => brisk,
         }
     }
 

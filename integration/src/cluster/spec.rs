@@ -37,6 +37,7 @@ impl Spec {
         let mode = Mode::ApiServer {
             controllers: false,
             scheduler: false,
+            brisk: false,
         };
         Self {
             mode,
@@ -55,12 +56,22 @@ impl Spec {
         self
     }
 
+    /// With an API server: its controllers make as many requests as they can. By default it is 20 a second, which cases that run at the same time
+    /// wait for.
+    #[must_use]
+    pub fn brisk(mut self) -> Self {
+        if let Mode::ApiServer { brisk, .. } = &mut self.mode {
+            *brisk = true;
+        }
+        self
+    }
+
     /// With an API server: also runs kube-scheduler, and serves the API of its gang scheduling
-    /// (`scheduling.k8s.io/v1alpha2`, Kubernetes KEP-4671).
+    /// (`scheduling.k8s.io/v1alpha2`, Kubernetes KEP-4671). It and the controllers are [`Self::brisk`].
     #[must_use]
     pub fn with_scheduler(mut self) -> Self {
-        if let Mode::ApiServer { scheduler, .. } = &mut self.mode {
-            *scheduler = true;
+        if let Mode::ApiServer { scheduler, brisk, .. } = &mut self.mode {
+            (*scheduler, *brisk) = (true, true);
         }
         self
     }

@@ -22,6 +22,9 @@ pub enum Mode {
         /// Whether kube-scheduler runs too (pods are bound to the nodes that a test makes up).
         #[serde(default)]
         scheduler: bool,
+        /// Whether they make as many requests as they can.
+        #[serde(default)]
+        brisk: bool,
     },
 }
 

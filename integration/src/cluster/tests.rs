@@ -9,6 +9,7 @@ use super::{Spec, cgroup};
 const API_SERVER: Mode = Mode::ApiServer {
     controllers: true,
     scheduler: true,
+    brisk: true,
 };
 
 #[test]

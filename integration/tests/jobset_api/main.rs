@@ -67,6 +67,6 @@ fn main() -> std::process::ExitCode {
         valkey::cases(),
         webhooks::cases(),
     ];
-    let spec = Spec::api_server().with_controllers();
+    let spec = Spec::api_server().with_controllers().brisk();
     fixture::run(cases.into_iter().flatten().collect(), spec, &[])
 }

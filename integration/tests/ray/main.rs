@@ -29,7 +29,7 @@ mod webhooks;
 use lockstep_integration::cluster::Spec;
 
 fn main() -> std::process::ExitCode {
-    let spec = Spec::api_server().with_controllers();
+    let spec = Spec::api_server().with_controllers().brisk();
     let dashboard = dashboard::start().expect("a stub of Ray's dashboard").to_string();
     let cases = [
         cluster::cases(),
