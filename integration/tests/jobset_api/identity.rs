@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node as ClusterNode, Pod, Secret, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use lockstep_integration::harness::eventually;
@@ -72,6 +72,20 @@ impl Account {
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     {
         Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// That of node daemons, of which there are some on two nodes. Pods of nodes that do not exist are removed within a minute.
+    async fn on_two_nodes(scene: &Scene) -> Result<Self> {
+        for name in ["node-a", "node-b"] {
+            let node = json!({"metadata": {"name": name}, "spec": {"unschedulable": true}});
+            let node = serde_json::from_value(node)?;
+            made(
+                Api::<ClusterNode>::all(scene.client())
+                    .create(&PostParams::default(), &node)
+                    .await,
+            )?;
+        }
+        Self::of_daemons(scene).await
     }
 
     /// A token as kubelet asks for it on this node, for a pod of this account that is bound there.
@@ -237,7 +251,7 @@ async fn is_good(scene: &Scene, token: &str) -> Result<bool> {
 }
 
 async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
-    let daemons = Account::of_daemons(scene).await?;
+    let daemons = Account::on_two_nodes(scene).await?;
     let token = daemons.token_on("node-a", AUDIENCE).await?;
     let mut healthy = eventually("a daemon is welcomed", PATIENCE, async || {
         Ok(hub.connect(&token).await?)
@@ -312,7 +326,7 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
             address,
             ca: ca.clone(),
         });
-        let daemons = Account::of_daemons(&scene).await?;
+        let daemons = Account::on_two_nodes(&scene).await?;
         let token = daemons.token_on("node-a", AUDIENCE).await?;
         let node = eventually("the leader welcomes", PATIENCE, async || {
             Ok(leader.connect(&token).await?)
@@ -386,7 +400,7 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
     let result = Box::pin(async {
         let ca = trusted(&scene, 1).await?;
         let first = Hub { address, ca };
-        let daemons = Account::of_daemons(&scene).await?;
+        let daemons = Account::on_two_nodes(&scene).await?;
         let token = daemons.token_on("node-a", AUDIENCE).await?;
         let other = daemons.token_on("node-b", AUDIENCE).await?;
         let mut standing = eventually("a daemon is welcomed", PATIENCE, async || {

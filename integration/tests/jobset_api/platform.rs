@@ -51,7 +51,7 @@ fn group() -> Value {
 }
 
 /// While there is the node that the test plays. Pods of one that does not exist are removed within a minute, or at once where one before has gone.
-pub(crate) async fn with_the_node(scene: &Scene, act: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+pub(crate) async fn with_the_node<T>(scene: &Scene, act: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     let access = &scene.namespace.access;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}).to_string();
     access.kubectl(&["create", "--filename", "-"], &node).await?;
@@ -113,7 +113,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         "follower",
         &["--hub-tls-dir", &dir_flag, "--platform-bind-address", &address],
     )?;
-    let result = Box::pin(async {
+    let result = with_the_node(&scene, async || {
         let ca = hub_ca_in(&dir).await?;
         eventually("the leader serves", PATIENCE, async || {
             open::health_is(platform, &ca, ServingStatus::Serving).await

@@ -26,6 +26,7 @@ use tonic::{Request, Response, Status};
 
 use crate::fixture::{Case, case};
 use crate::platform::daemon::{Daemon, NODE};
+use crate::platform::with_the_node;
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -73,7 +74,10 @@ async fn the_sample_of_the_valkey_design_works_as_it_is(scene: Scene) -> Result<
     control_plane.stop().await?;
     control_plane.start_with(&flags).await?;
     control_plane.until_ready().await?;
-    let result = Box::pin(restarts_in_place_and_counts(&scene, hub, &dir)).await;
+    let result = with_the_node(&scene, async || {
+        restarts_in_place_and_counts(&scene, hub, &dir).await
+    })
+    .await;
     // Others find the control plane without a hub. What is not sent yet is sent now.
     control_plane.stop().await?;
     let made = result?;
