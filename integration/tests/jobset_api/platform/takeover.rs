@@ -14,10 +14,10 @@ use crate::control_plane::ControlPlane;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
 
-/// A leader that has died is followed soon.
+/// A leader that has died is followed before long, and one that lives is not for a machine that stands still for seconds.
 const LEASE: [&str; 3] = [
-    "--leader-elect-lease-duration=4s",
-    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-lease-duration=10s",
+    "--leader-elect-renew-deadline=8s",
     "--leader-elect-retry-period=1s",
 ];
 
