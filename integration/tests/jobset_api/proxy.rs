@@ -40,8 +40,14 @@ struct Shared {
     client: kube::Client,
     mode: Mutex<Mode>,
     random: Mutex<StdRng>,
+    /// Of [`Mode::Chaos`]: writes disturbed since the last calm, and [`STORM`] and those that have passed since while it is calm.
+    disturbed: Mutex<u32>,
     stopped: watch::Sender<bool>,
 }
+
+/// After so many disturbed writes chaos lets the next few pass: what fails every time is tried ever more slowly, after a minute in the end.
+const STORM: u32 = 3;
+const CALM: u32 = 6;
 
 /// What becomes of one request.
 enum Fate {
@@ -73,6 +79,7 @@ impl Proxy {
             client,
             mode: Mutex::new(Mode::Pass),
             random: Mutex::new(StdRng::seed_from_u64(4)),
+            disturbed: Mutex::default(),
             stopped: watch::Sender::new(false),
         });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -135,16 +142,24 @@ impl Shared {
                 1 => Fate::Refused(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
                 _ => Fate::Cut(self.one_of(20)),
             },
-            Mode::Chaos if write => match self.one_of(10) {
-                0 => Fate::Refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
-                1 => Fate::Refused(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
-                2 => Fate::Refused(StatusCode::CONFLICT, "Conflict"),
-                3 => Fate::Refused(StatusCode::GATEWAY_TIMEOUT, "Timeout"),
-                4 => Fate::Lost,
-                _ => Fate::Pass,
-            },
+            Mode::Chaos if write => self.of_write_in_chaos(),
             _ => Fate::Pass,
         }
+    }
+
+    fn of_write_in_chaos(&self) -> Fate {
+        let mut disturbed = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner);
+        let fate = match self.one_of(10) {
+            _ if *disturbed >= STORM => Fate::Pass,
+            0 => Fate::Refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+            1 => Fate::Refused(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
+            2 => Fate::Refused(StatusCode::CONFLICT, "Conflict"),
+            3 => Fate::Refused(StatusCode::GATEWAY_TIMEOUT, "Timeout"),
+            4 => Fate::Lost,
+            _ => return Fate::Pass,
+        };
+        *disturbed = (*disturbed + 1) % (STORM + CALM);
+        fate
     }
 
     fn one_of(&self, outcomes: usize) -> usize {
