@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
 use crate::order::{begins_anew, depending, only};
-use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, REFUSED, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -125,6 +125,13 @@ async fn an_execution_policy_can_wait_for_pods_that_are_not_ready(scene: Scene) 
         .api::<ResourceQuota>()
         .patch("pods", &PatchParams::default(), &wide)
         .await?;
+    eventually("the other one has its pod", REFUSED, async || {
+        let status = scene.status().await?;
+        let counts = status.replicated_job("a").map(|counts| counts.active);
+        ensure!(counts == Some(2), "{counts:?}");
+        Ok(())
+    })
+    .await?;
     scene
         .until_jobs(&["js-a-0", "js-a-1", "js-b-0", "js-c-0"], 0)
         .await?;

@@ -117,11 +117,9 @@ async fn a_name_that_somebody_else_holds_is_told_of(scene: Scene) -> Result<()> 
     Ok(())
 }
 
-fn headless(name: &str) -> Result<Service> {
+fn headless(name: &str) -> Value {
     let spec = json!({"clusterIP": "None", "selector": {"jobset.sigs.k8s.io/jobset-name": "js"}});
-    Ok(serde_json::from_value(
-        json!({"metadata": {"name": name}, "spec": spec}),
-    )?)
+    json!({"metadata": {"name": name}, "spec": spec})
 }
 
 /// Only as many Services as this may be there, from now on.
@@ -136,30 +134,19 @@ async fn services_allowed(scene: &Scene, most: u32) -> Result<()> {
         .patch("full", &by, &Patch::Apply(quota))
         .await?;
     let services = scene.api::<Service>();
-    let dry_run = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
     let there = services.list(&ListParams::default()).await?.items.len();
     if there < usize::try_from(most)? {
         // Who waits for it may be the first, and then there is room for no other.
         return Ok(());
     }
-    eventually("the quota holds", PATIENCE, async || {
-        let more = services.create(&dry_run, &headless("more")?).await;
-        // Before it is counted all are refused, with other words.
-        let holds =
-            matches!(&more, Err(kube::Error::Api(status)) if status.message.contains("exceeded quota"));
-        ensure!(holds, "{more:?}");
-        Ok(())
-    })
-    .await
+    scene.until_quota_refuses::<Service>(headless("more")).await
 }
 
 /// As where upstream has made the Service, without our label.
 async fn a_service_that_is_there_will_do_where_a_quota_forbids_another(scene: Scene) -> Result<()> {
+    let service = serde_json::from_value(headless("js"))?;
     let services = scene.api::<Service>();
-    services.create(&PostParams::default(), &headless("js")?).await?;
+    services.create(&PostParams::default(), &service).await?;
     services_allowed(&scene, 1).await?;
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))

@@ -10,7 +10,7 @@ use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
-use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, REFUSED, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -67,9 +67,9 @@ pub(crate) async fn pods_of(scene: &Scene, job: &str) -> Result<Vec<Pod>> {
     Ok(scene.api::<Pod>().list(&of_job).await?.items)
 }
 
-/// Waits for the Job controller.
+/// Waits for the Job controller, which may have been refused some.
 pub(crate) async fn until_pods(scene: &Scene, job: &str, count: usize) -> Result<Vec<Pod>> {
-    eventually(&format!("{count} pods of {job}"), PATIENCE, async || {
+    eventually(&format!("{count} pods of {job}"), REFUSED, async || {
         let pods = pods_of(scene, job).await?;
         ensure!(pods.len() == count, "{} pods", pods.len());
         Ok(pods)

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
 use crate::placement::{RACK, bind, node, pods_of, until_pods};
-use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, REFUSED, Scene, jobset, replicated_job};
 use crate::webhooks::setup;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -429,15 +429,9 @@ async fn where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later(scene
         quotas
             .create(&PostParams::default(), &serde_json::from_value(quota)?)
             .await?;
-        eventually("the quota is in force", PATIENCE, async || {
-            let quota = quotas.get("tight").await?;
-            ensure!(
-                quota.status.and_then(|status| status.hard).is_some(),
-                "no status yet"
-            );
-            Ok(())
-        })
-        .await?;
+        let another =
+            json!({"metadata": {"name": "more"}, "spec": {"containers": [{"name": "c", "image": "none"}]}});
+        scene.until_quota_refuses::<Pod>(another).await?;
         fail(&scene, &pods[0]).await?;
         let note = until_event(&scene, "PodNotReplaced").await?;
         ensure!(note.contains("exceeded quota: tight"), "{note}");
@@ -445,7 +439,7 @@ async fn where_a_quota_refuses_the_pod_an_event_says_so_and_it_comes_later(scene
         quotas
             .patch("tight", &PatchParams::default(), &Patch::Merge(wide))
             .await?;
-        eventually("the pod is replaced in the end", PATIENCE, async || {
+        eventually("the pod is replaced in the end", REFUSED, async || {
             let live = pods_of(&scene, JOB).await?.into_iter().filter(is_live);
             let mut indexes: Vec<usize> = live.map(|pod| index(&pod)).collect();
             indexes.sort_unstable();

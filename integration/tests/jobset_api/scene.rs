@@ -1,5 +1,6 @@
 //! One JobSet in a namespace of its own, and the part of kubelet, played by the test.
 
+use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,12 +12,17 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use lockstep_api::{JobSet, JobSetStatus, labels};
 use lockstep_integration::harness::{Namespace, eventually};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
 
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a pod may take that was refused before: the Job controller tries again after a minute at most.
+pub(crate) const REFUSED: Duration = Duration::from_secs(120);
 
 /// The hub's CA, once the control plane has written it into this folder.
 pub(crate) async fn hub_ca_in(dir: &Path) -> Result<String> {
@@ -104,6 +110,30 @@ impl Scene {
             .await?)
     }
 
+    /// Waits until a quota refuses another object like this. Before what there is has been counted all are refused, with other words.
+    pub(crate) async fn until_quota_refuses<K>(&self, object: Value) -> Result<()>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+            + DeserializeOwned
+            + Serialize
+            + Clone
+            + Debug,
+    {
+        let object: K = serde_json::from_value(object)?;
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        eventually("the quota holds", PATIENCE, async || {
+            let made = self.api().create(&dry_run, &object).await;
+            let holds =
+                matches!(&made, Err(kube::Error::Api(status)) if status.message.contains("exceeded quota"));
+            ensure!(holds, "{made:?}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Changes the JobSet by a merge patch.
     pub(crate) async fn patch(&self, patch: Value) -> Result<JobSet> {
         Ok(self
@@ -162,7 +192,7 @@ impl Scene {
     }
 
     /// Waits until these Jobs are there and no others, each with its restart attempt, as `<name> <attempt>`; those on their way out with ` going` after that.
-    pub(crate) async fn until_seen<S: AsRef<str> + std::fmt::Debug>(&self, wanted: &[S]) -> Result<Vec<Job>> {
+    pub(crate) async fn until_seen<S: AsRef<str> + Debug>(&self, wanted: &[S]) -> Result<Vec<Job>> {
         eventually(&format!("jobs {wanted:?}"), PATIENCE, async || {
             let jobs = self.jobs().await?;
             let seen = jobs.iter().map(|job| {

@@ -18,7 +18,7 @@ use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
-use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
+use crate::scene::{PATIENCE, REFUSED, Scene, jobset, replicated_job};
 use annotations::{
     an_annotation_that_cannot_be_is_refused, an_annotation_that_does_nothing_is_named_and_the_jobset_taken,
 };
@@ -382,7 +382,7 @@ async fn exclusive_placement_brings_followers_to_their_leader(scene: Scene) -> R
         .api::<Pod>()
         .create_subresource::<_, Value>("binding", &leader.name_any(), &PostParams::default(), &binding)
         .await?;
-    let follower = eventually("the follower", PATIENCE, async || {
+    let follower = eventually("the follower", REFUSED, async || {
         let pods = pods_of("js-a-0").await?;
         let follower = pods.into_iter().find(|pod| pod.meta().uid != leader.metadata.uid);
         follower.context("no follower")

@@ -181,6 +181,11 @@ async fn forbid(scene: &Scene, resources: &[&str]) -> Result<()> {
 
 async fn what_a_quota_refuses_is_told(scene: Scene) -> Result<()> {
     forbid(&scene, &["services", "pods"]).await?;
+    scene
+        .until_quota_refuses::<Service>(
+            json!({"metadata": {"name": "more"}, "spec": {"ports": [{"port": 80}]}}),
+        )
+        .await?;
     scene.create_cluster(cluster(0, json!({}))).await?;
     let note = scene
         .until_event_of("RayCluster", "FailedToCreateService")
