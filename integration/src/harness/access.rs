@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::eventually;
 
 /// How long a new namespace may take to get its ServiceAccount.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to reach a cluster.
 #[derive(Clone)]

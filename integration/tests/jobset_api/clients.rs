@@ -60,12 +60,16 @@ async fn kubectl_applies_explains_waits_and_lists(scene: Scene) -> Result<()> {
         "{values:?}"
     );
     let field = "jobset.spec.executionPolicy.replicatedJobsStatus";
-    let explained = kubectl(&scene, &["explain", field], "").await?;
-    ensure!(
-        explained.contains("Succeeded") && explained.contains("FIELD: replicatedJobsStatus <string>"),
-        "{explained}"
-    );
-    Ok(())
+    // The API server describes a new definition some time after it serves it.
+    eventually("the field is explained", PATIENCE, async || {
+        let explained = kubectl(&scene, &["explain", field], "").await?;
+        ensure!(
+            explained.contains("Succeeded") && explained.contains("FIELD: replicatedJobsStatus <string>"),
+            "{explained}"
+        );
+        Ok(())
+    })
+    .await
 }
 
 async fn server_side_apply_by_two_owners_is_merged(scene: Scene) -> Result<()> {

@@ -385,7 +385,10 @@ async fn in_order_says_so_anew_at_each_restart(scene: Scene) -> Result<()> {
     scene
         .until_condition("Failed", "True", "ReachedMaxRestarts")
         .await?;
-    let told = events(&scene, "InOrderStartupPolicyCompleted").await?;
-    ensure!(told.len() == 2, "{told:?}");
-    Ok(())
+    eventually("both times it was told", PATIENCE, async || {
+        let told = events(&scene, "InOrderStartupPolicyCompleted").await?;
+        ensure!(told.len() == 2, "{told:?}");
+        Ok(())
+    })
+    .await
 }

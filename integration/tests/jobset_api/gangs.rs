@@ -205,8 +205,12 @@ async fn without_pod_groups_the_gates_start_a_gang_and_who_asked_for_them_is_tol
                 "{note}"
             );
         }
-        let gated = pods_of(&scene).await?;
-        ensure!(gated.len() == 2 && gated.iter().all(is_gated), "{gated:?}");
+        eventually("both pods are there, with their gates", PATIENCE, async || {
+            let pods = pods_of(&scene).await?;
+            ensure!(pods.len() == 2 && pods.iter().all(is_gated), "{pods:?}");
+            Ok(())
+        })
+        .await?;
         hollow::create_nodes(&scene.client(), &pool, 2, 1).await?;
         let free = eventually("the gates are gone", PATIENCE, async || {
             let pods = pods_of(&scene).await?;

@@ -165,6 +165,13 @@ async fn a_sequence_that_was_suspended_starts_again_in_its_order(scene: Scene) -
         for job in ["js-a-0", "js-b-0", "js-c-0"] {
             scene.pods_become(job, "Running").await?;
         }
+        // A Job of which nothing is counted yet would pass for one that has no pods any more.
+        scene
+            .until_status("all are ready", |status| {
+                let counts = &status.replicated_jobs_status;
+                counts.len() == 3 && counts.iter().all(|counts| counts.ready == 1)
+            })
+            .await?;
         scene.patch(json!({"spec": {"suspend": true}})).await?;
         scene
             .until_condition("Suspended", "True", "SuspendedJobs")

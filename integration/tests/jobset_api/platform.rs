@@ -161,7 +161,7 @@ async fn groups_are_shown_and_restarted(
         let mut groups = admin.list(list.clone()).await?.groups;
         ensure!(groups.len() == 1, "{} groups", groups.len());
         let group = groups.remove(0);
-        ensure!(is_up(&group, 0), "{group:?}");
+        ensure!(is_up(&group, 0) && is_counted(&group), "{group:?}");
         Ok(group)
     })
     .await?;
@@ -295,6 +295,15 @@ fn is_up(group: &pb::Group, generation: u64) -> bool {
     group.phase() == pb::GroupPhase::InSync
         && (group.generation, group.released) == (generation, generation)
         && (group.workers_up, group.workers_expected) == (2, 2)
+}
+
+/// The status counts all Jobs of the group as what they are, which it does some time after their pods run.
+fn is_counted(group: &pb::Group) -> bool {
+    let is_counted = |stage: &pb::Stage| {
+        let (expected, ready, active) = (stage.jobs_expected, stage.jobs_ready, stage.jobs_active);
+        stage.started && (ready, active) == (expected, expected)
+    };
+    !group.stages.is_empty() && group.stages.iter().all(is_counted)
 }
 
 fn refused<T>(code: Code, text: &str, answer: Result<T, tonic::Status>) -> Result<()> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
-use lockstep_api::{JobSet, annotations};
+use lockstep_api::{InPlacePhase, JobSet, annotations};
 use lockstep_integration::harness::eventually;
 use lockstep_integration::ports::free_addresses;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -111,11 +111,11 @@ async fn restarts_in_place_and_counts(
     let ca = hub_ca_in(dir).await?;
     let daemon = Daemon::connect(scene, hub, &ca, &made.uid().context("no uid")?, &pods).await?;
 
-    until_restarts(scene, "0").await?;
+    until_restarts(scene, 0).await?;
     daemon.exit(1, 3).await?;
-    until_restarts(scene, "1").await?;
+    until_restarts(scene, 1).await?;
     daemon.exit(2, 4).await?;
-    until_restarts(scene, "2").await?;
+    until_restarts(scene, 2).await?;
 
     let now = scene.api::<Pod>().list(&ListParams::default()).await?.items;
     let uids = |pods: &[Pod]| pods.iter().filter_map(ResourceExt::uid).collect::<BTreeSet<_>>();
@@ -140,12 +140,16 @@ async fn schedule(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the annotation that the design's users read.
-async fn until_restarts(scene: &Scene, expected: &str) -> Result<()> {
+/// Waits for the annotation that the design's users read, and until that restart is over: a worker that fails before is part of it.
+async fn until_restarts(scene: &Scene, expected: i64) -> Result<()> {
     eventually(&format!("inplace-restarts is {expected}"), PATIENCE, async || {
         let jobset = scene.api::<JobSet>().get(NAME).await?;
         let shown = jobset.annotation("alpha.jobset.sigs.k8s.io/inplace-restarts");
-        ensure!(shown == Some(expected), "{shown:?}");
+        ensure!(shown == Some(expected.to_string().as_str()), "{shown:?}");
+        let state = jobset.status.and_then(|status| status.in_place_restart);
+        let state = state.context("no state yet")?;
+        let is_over = state.phase == Some(InPlacePhase::InSync) && state.released == expected;
+        ensure!(is_over, "{state:?}");
         Ok(())
     })
     .await

@@ -173,11 +173,15 @@ fn kuberays(mut definition: DynamicObject) -> DynamicObject {
 /// Puts a definition in the place of the one that is installed, and waits until the API server goes by it.
 async fn replace(scene: &Scene, mut wanted: DynamicObject) -> Result<()> {
     let definitions = definition(scene.client());
-    wanted.metadata.resource_version = definitions.get(NAME).await?.resource_version();
     wanted.metadata.managed_fields = None;
     let status = &wanted.data["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
     let keeps = status["x-kubernetes-preserve-unknown-fields"] == true;
-    definitions.replace(NAME, &PostParams::default(), &wanted).await?;
+    eventually("it is replaced", PATIENCE, async || {
+        // The API server writes the status of definitions, too.
+        wanted.metadata.resource_version = definitions.get(NAME).await?.resource_version();
+        Ok(definitions.replace(NAME, &PostParams::default(), &wanted).await?)
+    })
+    .await?;
     // Left alone by the control plane.
     let mut probe = rayjob(0, json!({"managedBy": "kueue.x-k8s.io/multikueue"}));
     probe["metadata"]["name"] = json!(if keeps { "keeps" } else { "drops" });

@@ -271,19 +271,15 @@ async fn what_keeps_the_head_from_being_ready_is_shown(scene: Scene) -> Result<(
     };
     scene.until_jobs(&["rc-head-0"], 0).await?;
     reason("Unknown").await?;
-    for pod in scene.ray_pods("head").await? {
-        let status = json!({"status": {
-            "phase": "Pending",
-            "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
-            "containerStatuses": [{
-                "name": "ray", "image": "none", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}},
-            }],
-        }});
-        let pods = scene.api::<Pod>();
-        pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
-            .await?;
-    }
+    let waits = json!({"status": {
+        "phase": "Pending",
+        "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
+        "containerStatuses": [{
+            "name": "ray", "image": "none", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}},
+        }],
+    }});
+    scene.ray_pods_show("head", 1, &waits).await?;
     let message = reason("ErrImagePull").await?;
     ensure!(message == "ray: no such image", "{message}");
     scene.ray_pods_run("head", 1).await?;

@@ -153,27 +153,33 @@ impl Scene {
 
     /// Plays kubelet: waits until so many pods of a role exist, and has them run and be ready. Their UIDs.
     pub(crate) async fn ray_pods_run(&self, node_type: &str, count: usize) -> Result<Vec<String>> {
-        eventually(&format!("{count} pods of {node_type}"), PATIENCE, async || {
-            let pods = self.ray_pods(node_type).await?;
-            ensure!(
-                pods.len() == count,
-                "{:?}",
-                pods.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
-            );
-            Ok(())
-        })
-        .await?;
-        let pods = self.ray_pods(node_type).await?;
-        for pod in &pods {
-            let conditions = json!([{"type": "Ready", "status": "True"}]);
-            let status = json!({"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "conditions": conditions}});
-            let api = self.api::<Pod>();
-            api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
-                .await?;
-        }
-        let mut uids: Vec<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "conditions": conditions}});
+        let mut uids = self.ray_pods_show(node_type, count, &status).await?;
         uids.sort();
         Ok(uids)
+    }
+
+    /// Plays kubelet: waits until so many pods of a role exist, and changes the status of each by this merge patch. Their UIDs.
+    pub(crate) async fn ray_pods_show(
+        &self,
+        node_type: &str,
+        count: usize,
+        status: &Value,
+    ) -> Result<Vec<String>> {
+        eventually(&format!("{count} pods of {node_type}"), PATIENCE, async || {
+            let pods = self.ray_pods(node_type).await?;
+            let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+            ensure!(pods.len() == count, "{names:?}");
+            // One that has gone since is none of them.
+            for name in names {
+                let api = self.api::<Pod>();
+                api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+                    .await?;
+            }
+            Ok(pods.iter().filter_map(ResourceExt::uid).collect())
+        })
+        .await
     }
 
     /// Waits for an event with this reason about an object of a kind; returns its note.

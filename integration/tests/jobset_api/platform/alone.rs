@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::caller::{Caller, Watch};
 use super::daemon::NODE;
-use super::{play, refused};
+use super::{is_counted, play, refused};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 fn group() -> Value {
@@ -76,14 +76,10 @@ pub(super) async fn some_workers_are_restarted(
     let namespace = &scene.namespace.name;
     let admin = platform.account("shifts", &["list", "watch", "patch"]).await?;
     let (_, daemon) = play(scene, (group(), 3), hub, ca).await?;
-    let mut watch = admin.watch(namespace).await?;
-    eventually("the group is shown", PATIENCE, async || {
-        watch = admin.watch(namespace).await?;
-        until_numbers(&mut watch, [0, 0, 0], "").await
-    })
-    .await?;
-    watch.until_synced().await?;
     let before = until_up(scene, &admin).await?;
+    let mut watch = admin.watch(namespace).await?;
+    until_numbers(&mut watch, [0, 0, 0], "").await?;
+    watch.until_synced().await?;
 
     // What it would do, and nothing more.
     let servers = || Workers::ReplicatedJob("ps".into());
@@ -157,7 +153,7 @@ pub(super) async fn some_workers_are_restarted(
     watch.until_removed("js").await
 }
 
-/// All workers run, in a group that has been written and read again.
+/// All workers run, and are counted.
 async fn until_up(scene: &Scene, admin: &Caller) -> Result<pb::Group> {
     let list = pb::ListGroupsRequest {
         namespace: scene.namespace.name.clone(),
@@ -165,7 +161,10 @@ async fn until_up(scene: &Scene, admin: &Caller) -> Result<pb::Group> {
     };
     eventually("all run", PATIENCE, async || {
         let group = admin.list(list.clone()).await?.groups.pop().context("no group")?;
-        ensure!((group.workers_up, group.workers_expected) == (3, 3), "{group:?}");
+        ensure!(
+            (group.workers_up, group.workers_expected) == (3, 3) && is_counted(&group),
+            "{group:?}"
+        );
         Ok(group)
     })
     .await

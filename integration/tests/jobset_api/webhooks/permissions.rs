@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use super::setup;
-use crate::scene::Scene;
+use crate::scene::{PATIENCE, Scene};
 
 const NAMESPACE: &str = "lockstep-system";
 /// What the log says where the configurations cannot be read.
@@ -58,7 +59,56 @@ pub(crate) async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives the ServiceAccount what the chart gives it with these values.
+/// A right of no use that a ServiceAccount is given last, by an object of each kind that rights are made of.
+const LAST: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: LAST
+rules:
+  - nonResourceURLs: [/LAST]
+    verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: LAST
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: LAST
+subjects:
+  - kind: ServiceAccount
+    name: lockstep-control-plane
+    namespace: lockstep-system
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: LAST
+  namespace: lockstep-system
+rules:
+  - apiGroups: [""]
+    resources: [configmaps]
+    resourceNames: [LAST]
+    verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: LAST
+  namespace: lockstep-system
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: LAST
+subjects:
+  - kind: ServiceAccount
+    name: lockstep-control-plane
+    namespace: lockstep-system
+"#;
+
+/// Gives the ServiceAccount what the chart gives it with these values, and waits until the API server goes by it.
 pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     let templates = [
         "templates/control-plane/rbac.yaml",
@@ -67,6 +117,25 @@ pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     let manifests = setup::rendered(&templates, values).await?;
     let apply = ["apply", "--server-side", "--force-conflicts", "--filename", "-"];
     scene.namespace.access.kubectl(&apply, &manifests).await?;
+    until_known(scene).await
+}
+
+/// The API server learns of each kind by a watch of its own, in the order of the writes: what was written before the last right it knows with that.
+async fn until_known(scene: &Scene) -> Result<()> {
+    let access = &scene.namespace.access;
+    let last = format!("last-{:08x}", rand::random::<u32>());
+    let user = format!("system:serviceaccount:{NAMESPACE}:lockstep-control-plane");
+    let manifests = LAST.replace("LAST", &last);
+    access.kubectl(&["create", "--filename", "-"], &manifests).await?;
+    let (url, map) = (format!("/{last}"), format!("configmaps/{last}"));
+    for may in [&[url.as_str()][..], &[&map, "--namespace", NAMESPACE]] {
+        let ask = [&["auth", "can-i", "get", "--as", &user][..], may].concat();
+        eventually("the rights are known", PATIENCE, async || {
+            access.kubectl(&ask, "").await.map(drop)
+        })
+        .await?;
+    }
+    access.kubectl(&["delete", "--filename", "-"], &manifests).await?;
     Ok(())
 }
 
