@@ -16,9 +16,9 @@ const COUNT: u16 = 20_000;
 /// # Errors
 /// When there are not so many.
 pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    // Another process begins elsewhere.
+    // Another process begins elsewhere, and one that was started beside it some way off.
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
-        let some = std::process::id() % u32::from(COUNT);
+        let some = std::process::id() % 100 * 200;
         AtomicU16::new(u16::try_from(some).unwrap_or_default())
     });
     let mut listeners = Vec::new();

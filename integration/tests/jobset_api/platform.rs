@@ -54,7 +54,8 @@ fn group() -> Value {
 pub(crate) async fn with_the_node<T>(scene: &Scene, act: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     let access = &scene.namespace.access;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}).to_string();
-    access.kubectl(&["create", "--filename", "-"], &node).await?;
+    // It may be there, where a case before did not come to its end.
+    access.kubectl(&["apply", "--filename", "-"], &node).await?;
     let result = Box::pin(act()).await;
     access.kubectl(&["delete", "node", NODE], "").await?;
     result

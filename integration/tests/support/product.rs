@@ -282,6 +282,7 @@ impl Product {
             Ok(())
         })
         .await?;
+        self.settled().await?;
         self.ready().await
     }
 
