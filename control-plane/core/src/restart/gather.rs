@@ -166,10 +166,11 @@ fn stage(
         let name: Arc<str> = name.as_str().into();
         let ending =
             job.is_some_and(|job| has_condition(job, "FailureTarget") || has_condition(job, "Failed"));
-        let completed = job
-            .and_then(|job| job.status.as_ref()?.completed_indexes.as_deref())
-            .map(indexes)
-            .unwrap_or_default();
+        let status = job.and_then(|job| job.status.as_ref());
+        let completed = status.and_then(|status| status.completed_indexes.as_deref());
+        // Given up for good, by `backoffLimitPerIndex` or FailIndex: the others go on without it.
+        let failed = status.and_then(|status| status.failed_indexes.as_deref());
+        let over: Vec<_> = completed.into_iter().chain(failed).flat_map(indexes).collect();
         // By its own successPolicy it may be so before all of its pods are.
         let succeeded =
             job.is_some_and(|job| has_condition(job, "SuccessCriteriaMet") || has_condition(job, "Complete"));
@@ -184,7 +185,7 @@ fn stage(
         };
         for index in 0..u32::try_from(width).unwrap_or(0) {
             let seat = job_index * i64::from(width) + i64::from(index);
-            let done = succeeded || completed.iter().any(|range| range.contains(&index));
+            let done = succeeded || over.iter().any(|range| range.contains(&index));
             for container in &containers {
                 let identity = Identity {
                     job: Arc::clone(&name),
@@ -329,7 +330,7 @@ pub(crate) fn has_condition(job: &Job, type_: &str) -> bool {
         .any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
-/// Reads `Job.status.completedIndexes`, such as `0,2-4`. What is malformed counts as not completed.
+/// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. What is malformed counts as not there.
 pub(crate) fn indexes(text: &str) -> Vec<std::ops::RangeInclusive<u32>> {
     text.split(',')
         .filter_map(|part| {

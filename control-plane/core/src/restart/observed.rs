@@ -45,7 +45,7 @@ pub struct Worker {
     pub stage: String,
     /// Live (not terminal) pods of this index, normally one.
     pub pods: Vec<PodFact>,
-    /// Whether the Job counts this index as completed.
+    /// Whether the Job counts this index as completed, or as failed for good.
     pub completed: bool,
     /// Whether the Job has failed, or its controller is about to fail it and ends its pods.
     pub ending: bool,

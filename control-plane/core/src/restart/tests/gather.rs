@@ -142,6 +142,23 @@ fn a_job_that_has_succeeded_by_its_own_policy_has_no_worker_to_wait_for() {
 }
 
 #[test]
+fn an_index_that_has_failed_for_good_is_waited_for_no_more() {
+    let js = jobset([replicated_job("a", 1)])
+        .restarting(RestartStrategy::InPlaceRestart, 3)
+        .with(|js| {
+            let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+            (job.completions, job.parallelism) = (Some(4), Some(4));
+        });
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
+    let said = json!({"completedIndexes": "0", "failedIndexes": "2,3"});
+    job.status = Some(serde_json::from_value(said).unwrap());
+    let workers = gather(&js, &[Arc::new(job)], [], 0).workers;
+    let over: Vec<bool> = workers.values().map(|worker| worker.completed).collect();
+    assert_eq!(over, [true, false, true, true]);
+}
+
+#[test]
 fn a_job_ends_when_it_has_been_active_for_as_long_as_it_may() {
     let js = jobset([replicated_job("a", 1)])
         .restarting(RestartStrategy::InPlaceRestart, 3)

@@ -1,6 +1,6 @@
 //! A new leader: it restarts nothing that is healthy, and finishes what was begun.
 
-use super::world::World;
+use super::world::{World, id};
 use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase};
 
 #[test]
@@ -322,4 +322,17 @@ fn whatever_generation_is_reported_can_become_durable_and_counts_no_more_restart
     let wanted = world.step().status.unwrap();
     // It says that it runs, at a generation that nobody was let start at: they meet at the next one.
     assert_eq!((wanted.generation, wanted.counter), (Generation(3), 2));
+}
+
+#[test]
+fn an_index_that_has_failed_for_good_is_no_loss_to_it() {
+    let mut world = World::running(3, 3);
+    let starts = world.starts.clone();
+    world.lose_pod(1);
+    world.observed.workers.get_mut(&id(1)).unwrap().completed = true;
+    world.new_leader(2);
+    world.tick(20_000);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((world.restarts(), &world.starts), (0, &starts));
 }
