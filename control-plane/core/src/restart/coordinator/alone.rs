@@ -24,6 +24,8 @@ use super::backoff::Backoff;
 
 /// Workers of a group that are restarted alone at the same time, at most: all of them stand in the status.
 pub const ALONE_AT_ONCE: usize = 256;
+/// So many of them are workers that are reported.
+const KEPT_FOR_PRESENT: usize = 64;
 
 /// What is known of the workers that were restarted alone since the last restart of all.
 #[derive(Debug, Clone, Default)]
@@ -180,6 +182,11 @@ impl Apart {
     /// How many such restarts may begin now.
     pub(super) fn room(&self) -> usize {
         ALONE_AT_ONCE.saturating_sub(self.under_way.len())
+    }
+
+    /// The same for a worker that nobody reports: its pod may never find a node, and those that are there must not wait for that.
+    pub(super) fn room_for_absent(&self) -> usize {
+        self.room().saturating_sub(KEPT_FOR_PRESENT)
     }
 
     /// Whether this worker is being restarted alone at a number that the other does not know.

@@ -30,8 +30,14 @@ impl Coordinator {
             return true;
         }
         for cause in failures {
-            if self.apart.room() == 0 {
-                break;
+            let identity = cause.identity.as_ref();
+            let slot = identity.and_then(|identity| view.slots.get(identity));
+            let room = match slot.and_then(|slot| slot.current) {
+                Some(_) => self.apart.room(),
+                None => self.apart.room_for_absent(),
+            };
+            if room == 0 {
+                continue;
             }
             if self.is_exhausted(&cause, observed, out) {
                 return true;

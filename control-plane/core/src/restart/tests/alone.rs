@@ -41,6 +41,26 @@ fn starts(world: &World) -> Vec<u32> {
 }
 
 #[test]
+fn pods_without_a_node_keep_nobody_waiting_who_has_one() {
+    let mut world = running(300, 9999);
+    for index in 1..=260 {
+        world.lose_pod(index);
+    }
+    world.settle();
+    world.fail(280);
+    world.settle();
+    assert_eq!(world.current(280).1.phase, Phase::Running);
+    assert_eq!(world.observed.durable.alone.len(), 192);
+    // Those whose pods come up after all are started, whether they had their turn or not.
+    for index in 1..=260 {
+        world.pod(index);
+    }
+    world.settle();
+    assert!(all_run(&world));
+    assert_eq!(world.observed.durable.counter, 261, "each counts once");
+}
+
+#[test]
 fn one_failure_restarts_one_worker_with_two_writes() {
     let mut world = running(4, 3);
     let writes = world.writes;
