@@ -25,7 +25,7 @@ mod counting;
 /// obeyed after all is found out by the next one.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long nothing may come on a connection that is being read. Watches bring a bookmark every minute, and end after five.
-const SILENCE: Duration = Duration::from_secs(300);
+pub(crate) const SILENCE: Duration = Duration::from_secs(300);
 
 /// How to reach the API server: as the file says, or else the environment.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {

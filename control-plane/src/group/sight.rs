@@ -12,10 +12,12 @@ use lockstep_core::restart::{
 
 use super::clock::{rest, sleep_until};
 use super::observe::View;
+use crate::client::SILENCE;
 use crate::hub::{GroupLink, News, Unbelieved};
 
-/// How long reports are kept of pods that the API server does not show.
-const KEPT: Duration = Duration::from_secs(60);
+/// How long reports are kept of pods that the API server does not show: until a watch that has fallen silent was found out, and began anew. Who has been
+/// reported is not reported again.
+const KEPT: Duration = SILENCE.saturating_mul(2);
 /// The longest time that a step is put off while workers come nearer to where they are awaited.
 const PUT_OFF: Duration = Duration::from_millis(100);
 
