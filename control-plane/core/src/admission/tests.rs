@@ -209,6 +209,35 @@ fn elastic_jobsets_change_their_number_of_pods_and_nothing_else() {
 }
 
 #[test]
+fn an_elastic_jobset_that_restarts_in_place_changes_its_number_of_pods_while_it_is_suspended() {
+    let indexed = |pods: i32| {
+        changed(|job| {
+            let spec = job.template.spec.as_mut().unwrap();
+            spec.completion_mode = Some("Indexed".to_owned());
+            (spec.parallelism, spec.completions) = (Some(pods), Some(pods));
+        })
+        .restarting(RestartStrategy::InPlaceRestart, 3)
+    };
+    let scale = |old: &JobSet, new: &JobSet| messages(&validate_update(old, new, &elastic()));
+    // Nobody restarts it: it has yet to start, or its own agents do.
+    assert_eq!(scale(&indexed(1), &indexed(3)), [""; 0]);
+    let coordinated = |pods| {
+        indexed(pods).status(|status| {
+            status.in_place_restart.get_or_insert_default().phase = Some(InPlacePhase::InSync);
+        })
+    };
+    assert_eq!(
+        scale(&coordinated(1), &coordinated(3)),
+        [
+            "spec.replicatedJobs[1].template.spec: Forbidden: Cannot mutate parallelism or completions of a JobSet that restarts in \
+             place, unless it is suspended"
+        ]
+    );
+    let suspended = |pods| coordinated(pods).suspended(true);
+    assert_eq!(scale(&suspended(1), &suspended(3)), [""; 0]);
+}
+
+#[test]
 fn mistakes_are_told_apart() {
     let of_manager = |value: &str| base().with(|js| js.spec.managed_by = Some(value.to_owned()));
     let nameless = base().rule(rule("1", Action::FailJobSet));

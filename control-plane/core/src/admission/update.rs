@@ -117,6 +117,16 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
                 field(""),
                 "Cannot mutate parallelism or completions when JobSet is in a terminal state (Completed or Failed)",
             ).of(Kind::Forbidden));
+        } else if (parallelism_changed || completions_changed)
+            && old.is_made_in_place()
+            && !old.is_suspended()
+            && !elastic::is_of_ray_cluster(old)
+        {
+            // Who is new would be one that is lost, and all others would be restarted for it.
+            violations.push(Violation::new(
+                field(""),
+                "Cannot mutate parallelism or completions of a JobSet that restarts in place, unless it is suspended",
+            ).of(Kind::Forbidden));
         } else {
             if parallelism_changed && job.parallelism.is_some_and(|value| value < 1) {
                 violations.push(Violation::with_value(
