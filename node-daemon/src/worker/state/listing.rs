@@ -86,7 +86,7 @@ impl Table {
             .collect();
         for listed in containers {
             let heard = |worker: &Worker| {
-                worker.last.is_some() || worker.lost.is_some() || worker.was_released_without_agent()
+                worker.last.is_some() || worker.lost.is_some() || worker.released_without_agent().is_some()
             };
             if listed.ended.is_some()
                 && !self.workers.get(&listed.id).is_some_and(heard)

@@ -115,18 +115,18 @@ impl Table {
 }
 
 impl Worker {
-    /// Whether it runs, or ran, beside its peers, without its agent and untouched by this daemon.
-    pub(super) fn was_released_without_agent(&self) -> bool {
-        self.without_agent && matches!(self.beside, Beside::Released(_))
-    }
-
-    /// The generation at which it ran like that until it ended. As long as nobody knows how, it may have ended well.
-    pub(super) fn released_at(&self) -> Option<u64> {
-        let (exit, _, _) = self.lost?;
+    /// The generation at which it runs, or ran, beside its peers, without its agent and untouched by this daemon.
+    pub(super) fn released_without_agent(&self) -> Option<u64> {
         match self.beside {
-            Beside::Released(generation) if self.without_agent && exit != Exit::UNKNOWN => Some(generation),
+            Beside::Released(generation) if self.without_agent => Some(generation),
             _ => None,
         }
+    }
+
+    /// The same of one that has ended. As long as nobody knows how, it may have ended well.
+    pub(super) fn released_at(&self) -> Option<u64> {
+        let (exit, _, _) = self.lost?;
+        self.released_without_agent().filter(|_| exit != Exit::UNKNOWN)
     }
 }
 

@@ -16,10 +16,13 @@ impl Coordinator {
         now: UnixNanos,
         out: &mut Output,
     ) -> bool {
-        let alone = |cause: &Cause| {
+        let slot_of = |cause: &Cause| {
             let identity = cause.identity.as_ref();
-            let slot = identity.and_then(|identity| view.slots.get(identity));
-            slot.is_some_and(|slot| slot.worker.scope == Scope::Worker) && !mutants::is(Mutant::StopPeersToo)
+            identity.and_then(|identity| view.slots.get(identity))
+        };
+        let alone = |cause: &Cause| {
+            slot_of(cause).is_some_and(|slot| slot.worker.scope == Scope::Worker)
+                && !mutants::is(Mutant::StopPeersToo)
         };
         if let Some(cause) = failures.iter().find(|cause| !alone(cause)) {
             self.restart(cause.clone(), observed, view, now, out);
@@ -30,9 +33,7 @@ impl Coordinator {
             return true;
         }
         for cause in failures {
-            let identity = cause.identity.as_ref();
-            let slot = identity.and_then(|identity| view.slots.get(identity));
-            let room = match slot.and_then(|slot| slot.current) {
+            let room = match slot_of(&cause).and_then(|slot| slot.current) {
                 Some(_) => self.apart.room(),
                 None => self.apart.room_for_absent(),
             };
