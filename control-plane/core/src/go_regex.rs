@@ -1,7 +1,8 @@
 //! Regular expressions as Go writes them (RE2), for `onJobFailureMessagePatterns`.
 //!
 //! The syntax is almost that of the `regex` crate. What differs is translated: quoting with `\Q…\E`, braces that repeat nothing, what
-//! stands for itself inside brackets, characters by their octal number, and classes, which are ASCII in Go.
+//! stands for itself inside brackets, characters by their octal number, and classes, which are ASCII in Go. What Go refuses is refused:
+//! repetitions of repetitions, more than a thousand of them, and flags that it does not know.
 
 use std::fmt::Write as _;
 
@@ -10,19 +11,36 @@ use regex::Regex;
 #[cfg(test)]
 mod tests;
 
+/// More repetitions Go refuses.
+const MOST_REPETITIONS: u32 = 1000;
+
 /// Compiles a pattern. `None`: it is no regular expression in Go's syntax either, or one that has no counterpart here.
 pub(crate) fn compile(pattern: &str) -> Option<Regex> {
-    Regex::new(&translate(pattern)).ok()
+    Regex::new(&translate(pattern)?).ok()
 }
 
-fn translate(pattern: &str) -> String {
+fn translate(pattern: &str) -> Option<String> {
     let mut rest = pattern;
     let mut out = String::with_capacity(pattern.len());
     let mut in_class = false;
+    let mut was_repeated = false;
     while let Some(next) = rest.chars().next() {
         let after = &rest[next.len_utf8()..];
+        if let Some(after) = repetition(rest).filter(|_| !in_class) {
+            let repeated = &rest[..rest.len() - after.len()];
+            if was_repeated || too_often(repeated) {
+                return None;
+            }
+            was_repeated = true;
+            let lazy = after.strip_prefix('?').unwrap_or(after);
+            out.push_str(&rest[..rest.len() - lazy.len()]);
+            rest = lazy;
+            continue;
+        }
+        was_repeated = false;
         rest = match next {
             '\\' => escape(after, in_class, &mut out),
+            '(' if !in_class && after.starts_with('?') => group(after, &mut out)?,
             '[' if in_class => class_in_class(after, &mut out),
             '[' => {
                 in_class = true;
@@ -43,7 +61,7 @@ fn translate(pattern: &str) -> String {
                 out.push_str("\\-");
                 after
             }
-            '{' if !in_class && !repeats(after, &out) => {
+            '{' if !in_class => {
                 out.push_str("\\{");
                 after
             }
@@ -53,7 +71,7 @@ fn translate(pattern: &str) -> String {
             }
         };
     }
-    out
+    Some(out)
 }
 
 /// What follows a backslash.
@@ -86,10 +104,9 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
         ('S', _) => "[^\\t\\n\\f\\r ]",
         ('b', false) => "(?-u:\\b)",
         ('B', false) => "(?-u:\\B)",
-        // A class of Unicode that is negated by name.
-        ('p' | 'P', _) if rest.starts_with("{^") => {
-            out.push_str(if next == 'p' { "\\P{" } else { "\\p{" });
-            return &rest[2..];
+        ('p' | 'P', _) => {
+            let rest = unicode_class(next == 'P', rest, out);
+            return literal_dash(rest, in_class, out);
         }
         // Word boundaries of the `regex` crate.
         ('<', _) => "<",
@@ -101,7 +118,44 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
         }
     };
     out.push_str(ascii);
-    rest
+    if matches!(next, 'b' | 'B' | '<' | '>') {
+        return rest;
+    }
+    literal_dash(rest, in_class, out)
+}
+
+/// A class of Unicode, by one letter or by a name in braces, which may negate it.
+fn unicode_class<'a>(negated: bool, after: &'a str, out: &mut String) -> &'a str {
+    let (negated, name) = match after.strip_prefix("{^") {
+        Some(name) => (!negated, Some(name)),
+        None => (negated, after.strip_prefix('{')),
+    };
+    out.push_str(if negated { "\\P" } else { "\\p" });
+    match name.and_then(|name| name.split_once('}')) {
+        Some((name, rest)) => {
+            out.push('{');
+            out.push_str(name);
+            out.push('}');
+            rest
+        }
+        // Where there is no letter either it is an error in both.
+        None => {
+            let letter = after.chars().next().map_or(0, char::len_utf8);
+            out.push_str(&after[..letter]);
+            &after[letter..]
+        }
+    }
+}
+
+/// A dash after a class stands for itself: a range begins with a character.
+fn literal_dash<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
+    match after.strip_prefix('-').filter(|_| in_class) {
+        Some(rest) => {
+            out.push_str("\\-");
+            rest
+        }
+        None => after,
+    }
 }
 
 /// A character by its number, in up to three octal digits. One digit alone, but for zero, would refer to a group, which is an error in both.
@@ -150,12 +204,38 @@ fn class_in_class<'a>(after: &'a str, out: &mut String) -> &'a str {
     after
 }
 
-/// Whether a brace begins a number of repetitions, and there is something to repeat.
-fn repeats(after: &str, before: &str) -> bool {
-    let Some((count, _)) = after.split_once('}') else {
-        return false;
-    };
+/// A group with a question mark: flags that Go knows, or a name.
+fn group<'a>(after: &'a str, out: &mut String) -> Option<&'a str> {
+    out.push('(');
+    let flags = after.strip_prefix('?')?;
+    let end = flags.find([':', ')', '<'])?;
+    let known = |flag: char| matches!(flag, 'i' | 'm' | 's' | 'U' | '-');
+    let is_named = flags[end..].starts_with('<') && matches!(&flags[..end], "" | "P");
+    if !is_named && !flags[..end].chars().all(known) {
+        return None;
+    }
+    // The question mark would be taken for a repetition.
+    let (head, rest) = after.split_at(1 + end);
+    out.push_str(head);
+    Some(rest)
+}
+
+/// What comes after a repetition, if this begins with one.
+fn repetition(text: &str) -> Option<&str> {
+    if let Some(rest) = text.strip_prefix(['*', '+', '?']) {
+        return Some(rest);
+    }
+    let (count, rest) = text.strip_prefix('{')?.split_once('}')?;
     let (least, most) = count.split_once(',').unwrap_or((count, ""));
     let number = |text: &str| text.chars().all(|c| c.is_ascii_digit());
-    !least.is_empty() && number(least) && number(most) && !before.is_empty()
+    (!least.is_empty() && number(least) && number(most)).then_some(rest)
+}
+
+/// Whether a repetition is one of more times than Go takes.
+fn too_often(repetition: &str) -> bool {
+    let mut numbers = repetition.trim_matches(['{', '}']).split(',');
+    numbers.any(|number| {
+        let digits = number.chars().all(|c| c.is_ascii_digit());
+        digits && !number.is_empty() && number.parse().map_or(true, |times: u32| times > MOST_REPETITIONS)
+    })
 }

@@ -2,7 +2,8 @@ use super::*;
 
 #[track_caller]
 fn check(pattern: &str, matches: &[&str], others: &[&str]) {
-    let regex = compile(pattern).unwrap_or_else(|| panic!("{pattern} is no pattern: {}", translate(pattern)));
+    let regex =
+        compile(pattern).unwrap_or_else(|| panic!("{pattern} is no pattern: {:?}", translate(pattern)));
     for text in matches {
         assert!(regex.is_match(text), "{pattern} does not match {text}");
     }
@@ -71,4 +72,42 @@ fn what_is_no_pattern_is_none() {
     for pattern in ["(", "[", r"\", "*", r"(a)\1", r"\8"] {
         assert!(compile(pattern).is_none(), "{pattern}");
     }
+}
+
+#[test]
+fn a_dash_after_a_class_stands_for_itself() {
+    check(
+        r"^node [\w-./]+ lost$",
+        &["node a-1.b/c lost"],
+        &["node a:b lost"],
+    );
+    check(r"^[\w-]+$", &["a-b"], &["a.b"]);
+    check(r"^[\s-x]+$", &["- x"], &["!"]);
+    check(r"^[\w--.]+$", &["a-."], &[","]);
+    check(r"^[\pL-.]+$", &["ä-."], &["1"]);
+    check(r"^[\p{Greek}-.\P{^Latin}]+$", &["α-.z"], &["1"]);
+}
+
+#[test]
+fn repetitions_and_flags_are_those_of_go() {
+    for pattern in [
+        "a**",
+        "a++",
+        "x*?+",
+        "a{2}{3}",
+        "a{2}*",
+        "{2}",
+        "(?x)a",
+        "(?u)a",
+        "(?R)a",
+        "(?i-x:a)",
+        "x{1001}",
+        "x{0,1001}",
+    ] {
+        assert!(compile(pattern).is_none(), "{pattern}");
+    }
+    check("^(?is-U:a.)(?P<b>c)(?<d>e)(?:f)$", &["A\ncef"], &["acef"]);
+    check("^a*?b+?c??d{2}?$", &["aabdd"], &["aabd"]);
+    check("^x{1000}$|^(a*)*$", &["aa"], &["b"]);
+    check("^[*+?{2}]+$", &["{*+?2}"], &["a"]);
 }
