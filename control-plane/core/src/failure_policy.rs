@@ -147,13 +147,13 @@ fn name(job: &Job) -> &str {
     job.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The Job that failed first. A failure without a time comes last.
+/// The Job that failed first. A failure without a time comes before all others, as with upstream.
 fn first<'a>(failed: &[&'a Job]) -> Option<&'a Job> {
     let failed = failed
         .iter()
         .filter_map(|job| Some((failure(job)?.last_transition_time.as_ref(), *job)));
     failed
-        .min_by_key(|(time, _)| time.map_or(Timestamp::MAX, |time| time.0))
+        .min_by_key(|(time, _)| time.map_or(Timestamp::MIN, |time| time.0))
         .map(|(_, job)| job)
 }
 
