@@ -104,11 +104,11 @@ fn replicated_jobs_are_immutable_and_the_change_is_named() {
     let ordered = base().with(|js| js.spec.execution_policy = Some(ExecutionPolicy::default()));
     assert_eq!(
         refused(&base(), &ordered),
-        ["spec.executionPolicy: field is immutable"]
+        ["spec.executionPolicy: Value is immutable"]
     );
     assert_eq!(
         refused(&ordered, &base()),
-        ["spec.executionPolicy: field is immutable"]
+        ["spec.executionPolicy: Value is immutable"]
     );
     let suspended = base().suspended(true);
     assert_eq!(refused(&base(), &suspended), [""; 0]);
