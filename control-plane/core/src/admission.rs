@@ -29,6 +29,7 @@ const GENERATED: (&str, usize) = ("abcde", 58);
 pub fn validate_create(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = validation::validate(&named(jobset), features);
     violations.extend(validation::nameless_groups(jobset));
+    violations.extend(validation::without_pods(jobset));
     violations
 }
 

@@ -16,7 +16,7 @@ use crate::{
     children::{failure, job_index, label},
     features::Features,
     go_regex,
-    validation::INVALID_JOBSET,
+    validation::{self, INVALID_JOBSET},
 };
 
 #[cfg(test)]
@@ -130,13 +130,18 @@ pub(crate) fn decide(
     }
     Some(Decision::Restart {
         counts,
-        reason: rule.map_or_else(
+        reason: rule.filter(|rule| can_be_reason(&rule.name)).map_or_else(
             || reasons::DEFAULT_FAILURE_POLICY.to_owned(),
             |rule| format!("{}{}", reasons::FAILURE_POLICY_PREFIX, rule.name),
         ),
         message,
         event,
     })
+}
+
+/// Whether the API server takes a rule's name as part of a condition's reason: no webhook may have seen it.
+fn can_be_reason(name: &str) -> bool {
+    name.is_empty() || validation::is_rule_name(name)
 }
 
 fn about(message: &str, job: &Job) -> String {

@@ -33,7 +33,8 @@ use crate::{
     status::{self, Draft, NewCondition},
     success_policy, ttl, upstream_agent,
     upstream_agent::Verdict,
-    validation, volume_claims,
+    validation::{self, Violation},
+    volume_claims,
 };
 
 #[cfg(test)]
@@ -75,31 +76,40 @@ pub fn plan(observed: &Observed) -> Plan {
     plan
 }
 
+/// Tells of what is wrong with a JobSet that runs all the same.
+fn complain(reason: &str, violations: &[Violation], plan: &mut Plan) {
+    if !violations.is_empty() {
+        plan.complaints.push(Event {
+            severity: Severity::Warning,
+            reason: reason.to_owned(),
+            message: validation::message(violations),
+        });
+    }
+}
+
 /// The decisions about a JobSet that has not finished.
 fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
     let jobset = &*observed.jobset;
     // Annotations can be changed while it runs, and it has no need of any.
     let mut needless = validation::in_place::annotations(jobset, &observed.features);
-    // A JobSet that runs was found valid before, if perhaps by other rules.
-    if children.owned == 0 {
+    // A JobSet that runs, or has run, was found valid before, if perhaps by other rules.
+    if children.owned == 0 && jobset.restarts() == 0 {
         let mut violations = validation::validate(jobset, &observed.features);
         if !draft.is_first() || draft.status.in_place_restart.is_some() {
             // An annotation has come or gone since: it ran without that.
             needless.extend(validation::in_place::jobs(jobset, &observed.features));
             violations.retain(|violation| !needless.contains(violation));
         }
-        if !violations.is_empty() {
-            draft.fail(validation::INVALID_JOBSET, &validation::message(&violations));
+        let (harmless, preventing): (Vec<_>, Vec<_>) = violations
+            .into_iter()
+            .partition(|violation| violation.is_harmless);
+        if !preventing.is_empty() {
+            draft.fail(validation::INVALID_JOBSET, &validation::message(&preventing));
             return;
         }
+        complain(validation::INVALID_JOBSET, &harmless, plan);
     }
-    if !needless.is_empty() {
-        plan.complaints.push(Event {
-            severity: Severity::Warning,
-            reason: INVALID_ANNOTATION.to_owned(),
-            message: validation::message(&needless),
-        });
-    }
+    complain(INVALID_ANNOTATION, &needless, plan);
     let group = in_place::group(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
     if draft.is_first() {
         tell_why_not_supervised(group.as_ref(), draft);

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use lockstep_api::{JobSet, ReplicatedJob};
+use lockstep_api::{JobSet, Network, ReplicatedJob, naming};
 
 use crate::features::Features;
 
@@ -17,7 +17,7 @@ pub(crate) mod gang;
 pub(crate) mod in_place;
 mod managed_by;
 mod syntax;
-pub(crate) use syntax::{dns1035_label, label_value, qualified_name};
+pub(crate) use syntax::{dns1035_label, is_rule_name, label_value, qualified_name};
 pub(crate) mod volume_claims;
 
 #[cfg(test)]
@@ -52,6 +52,8 @@ pub struct Violation {
     pub value: Option<String>,
     /// What is wrong.
     pub message: String,
+    /// Whether a JobSet that has come past the webhooks runs all the same, as with upstream's controller, which checks nothing.
+    pub is_harmless: bool,
 }
 
 impl Violation {
@@ -61,6 +63,7 @@ impl Violation {
             field: field.into(),
             value: None,
             message: message.into(),
+            is_harmless: false,
         }
     }
 
@@ -71,6 +74,11 @@ impl Violation {
 
     pub(crate) fn of(self, kind: Kind) -> Self {
         Self { kind, ..self }
+    }
+
+    /// The same, of a JobSet that runs all the same where this holds.
+    pub(crate) fn harmless_if(self, is_harmless: bool) -> Self {
+        Self { is_harmless, ..self }
     }
 
     /// What is wrong, without the field, as the API server words it.
@@ -93,6 +101,7 @@ impl Violation {
             field: field.into(),
             value: Some(format!("{value:?}")),
             message: message.into(),
+            is_harmless: false,
         }
     }
 }
@@ -214,10 +223,36 @@ pub(crate) fn nameless_groups(jobset: &JobSet) -> impl Iterator<Item = Violation
         .flat_map(|(index, _)| group_name(index, ""))
 }
 
+/// Templates without a pod. The schema takes them, and the API server no Job that is made of one.
+pub(crate) fn without_pods(jobset: &JobSet) -> impl Iterator<Item = Violation> {
+    let jobs = jobset.spec.replicated_jobs.iter().enumerate();
+    let has_pod = |job: &ReplicatedJob| {
+        let spec = job.template.spec.as_ref();
+        spec.is_some_and(|spec| spec.template.spec.is_some())
+    };
+    jobs.filter(move |(_, job)| !has_pod(job)).map(|(index, _)| {
+        let field = path(index, ".template.spec.template.spec.containers");
+        Violation::new(field, "Required value").of(Kind::Required)
+    })
+}
+
 fn group_name(index: usize, group: &str) -> impl Iterator<Item = Violation> {
     let too_long = ".spec.replicatedJob[].groupName is too long, must be less than 63 characters";
-    dns1035_label(group, too_long)
-        .map(move |error| Violation::with_value(path(index, ".groupName"), group, error))
+    // It is a label of Jobs and pods.
+    let can_be_label = label_value(group).is_empty();
+    dns1035_label(group, too_long).map(move |error| {
+        Violation::with_value(path(index, ".groupName"), group, error).harmless_if(can_be_label)
+    })
+}
+
+/// Whether a Job can have this name, which is a label of its pods too.
+fn is_job_name(name: &str) -> bool {
+    syntax::dns1123_subdomain(name).next().is_none() && label_value(name).is_empty()
+}
+
+/// Whether a pod of an Indexed Job can have this host name. The API server refuses the Job otherwise.
+fn is_hostname(name: &str) -> bool {
+    is_job_name(name) && !name.contains('.')
 }
 
 fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
@@ -225,26 +260,32 @@ fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violatio
     // The highest index makes the longest name.
     let job = jobset.job_name(&replicated_job.name, i64::from(replicated_job.replicas()) - 1);
     let too_long = "JobSet name is too long, job names generated for this JobSet will exceed 63 characters";
-    violations.extend(
-        dns1035_label(&job, too_long).map(|error| Violation::with_value(path(index, ".name"), &job, error)),
-    );
     let spec = replicated_job.template.spec.as_ref();
     let indexed = spec
         .and_then(|spec| spec.completion_mode.as_deref())
         .is_none_or(|mode| mode == "Indexed");
-    if let Some(completions) = spec.and_then(|spec| spec.completions)
-        && indexed
-    {
+    let completions = spec.and_then(|spec| spec.completions).filter(|_| indexed);
+    let last_hostname =
+        |completions: i32| naming::pod_hostname(&job, i64::from(completions).saturating_sub(1).max(0));
+    // The API server takes more as a name of a Job than as one of a Service.
+    let has_hosts = jobset.spec.network.as_ref().is_none_or(Network::dns_hostnames);
+    let hosts_can_be = !indexed || is_hostname(&last_hostname(completions.unwrap_or(1)));
+    let can_be = !has_hosts && is_job_name(&job) && hosts_can_be;
+    violations.extend(
+        dns1035_label(&job, too_long)
+            .map(|error| Violation::with_value(path(index, ".name"), &job, error).harmless_if(can_be)),
+    );
+    if let Some(completions) = completions {
         // The Job controller appends five random characters.
-        let pod = format!(
-            "{}-abcde",
-            lockstep_api::naming::pod_hostname(&job, i64::from(completions) - 1)
-        );
+        let hostname = naming::pod_hostname(&job, i64::from(completions) - 1);
+        // It shortens what it puts before these, but not a host's name.
+        let can_be = can_be || dns1035_label(&hostname, "").next().is_none();
+        let pod = format!("{hostname}-abcde");
         let too_long =
             "JobSet name is too long, pod names generated for this JobSet will exceed 63 characters";
         violations.extend(
             dns1035_label(&pod, too_long)
-                .map(|error| Violation::with_value(path(index, ".name"), &job, error)),
+                .map(|error| Violation::with_value(path(index, ".name"), &job, error).harmless_if(can_be)),
         );
     }
 }
@@ -278,11 +319,12 @@ fn depends_on(
 }
 
 fn success_policy(jobset: &JobSet, violations: &mut Vec<Violation>) {
-    let targets = jobset
-        .spec
-        .success_policy
-        .iter()
-        .flat_map(|policy| &policy.target_replicated_jobs);
+    let policy = jobset.spec.success_policy.iter();
+    let targets = policy.flat_map(|policy| &policy.target_replicated_jobs);
+    // With none at all it would succeed with its first Job, or never.
+    let has_others = targets
+        .clone()
+        .any(|target| jobset.replicated_job(target).is_some());
     violations.extend(
         targets
             .filter(|target| jobset.replicated_job(target).is_none())
@@ -291,6 +333,7 @@ fn success_policy(jobset: &JobSet, violations: &mut Vec<Violation>) {
                     "spec.successPolicy.targetReplicatedJobs",
                     format!("invalid replicatedJob name '{target}' does not appear in .spec.ReplicatedJobs"),
                 )
+                .harmless_if(has_others)
             }),
     );
 }

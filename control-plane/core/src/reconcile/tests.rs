@@ -3,8 +3,8 @@ mod properties;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
-    FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, TerminalState,
-    annotations,
+    FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, SuccessPolicy,
+    TerminalState, annotations,
 };
 
 use super::*;
@@ -55,7 +55,7 @@ fn a_jobset_of_another_controller_or_on_its_way_out_is_left_alone() {
 #[test]
 fn completion_is_final_and_deletes_what_still_runs() {
     let mut cluster = Cluster::new(two().with(|js| {
-        js.spec.success_policy = Some(lockstep_api::SuccessPolicy {
+        js.spec.success_policy = Some(SuccessPolicy {
             operator: "Any".into(),
             ..Default::default()
         });
@@ -285,6 +285,66 @@ fn an_invalid_jobset_fails_with_the_field_and_makes_nothing() {
         plan.events
     );
     assert!(cluster.reconcile().is_empty());
+}
+
+#[test]
+fn what_harms_no_job_is_told_of_and_the_jobset_runs() {
+    let mut js = jobset([replicated_job("a", 1)]);
+    js.spec.success_policy = Some(SuccessPolicy {
+        target_replicated_jobs: vec!["a".to_owned(), "nobody".to_owned()],
+        ..SuccessPolicy::default()
+    });
+    js.spec.replicated_jobs[0].group_name = Some("Group_A".to_owned());
+    let plan = Cluster::new(js).reconcile();
+    assert_eq!(plan.finished, None);
+    assert_eq!(plan.create_jobs.len(), 1);
+    let [told] = &plan.complaints[..] else {
+        panic!("{:?}", plan.complaints)
+    };
+    assert_eq!(told.reason, "InvalidJobSet");
+    for field in [
+        "spec.replicatedJobs[0].groupName",
+        "spec.successPolicy.targetReplicatedJobs",
+    ] {
+        assert!(told.message.contains(field), "{}", told.message);
+    }
+}
+
+#[test]
+fn what_could_never_come_to_an_end_fails_at_once() {
+    let policy = SuccessPolicy {
+        target_replicated_jobs: vec!["nobody".to_owned()],
+        ..SuccessPolicy::default()
+    };
+    let mut nobodys = jobset([replicated_job("a", 1)]);
+    nobodys.spec.success_policy = Some(policy);
+    let named_badly = jobset([replicated_job("a", 1)]).rule(rule("oom-kill", Action::FailJobSet));
+    let mut without_hosts = jobset([replicated_job("a", 1)]);
+    without_hosts.metadata.name = Some("train.v1".to_owned());
+    without_hosts
+        .spec
+        .network
+        .get_or_insert_default()
+        .enable_dns_hostnames = Some(false);
+    for (js, field) in [
+        (nobodys, "spec.successPolicy.targetReplicatedJobs"),
+        (named_badly, "spec.failurePolicy.rules[0].name"),
+        (without_hosts, "spec.replicatedJobs[0].name"),
+    ] {
+        let plan = Cluster::new(js).reconcile();
+        assert_eq!(plan.finished, Some(TerminalState::Failed), "{field}");
+        assert!(plan.events[0].message.contains(field), "{:?}", plan.events);
+    }
+}
+
+#[test]
+fn a_jobset_that_has_run_is_not_judged_anew_while_it_has_no_jobs() {
+    let mut js = jobset([
+        replicated_job("a", 1),
+        replicated_job("b", 1).depends_on("b", "Ready"),
+    ]);
+    js.status.get_or_insert_default().restarts = 1;
+    assert_eq!(plan(&observe(&js, [])).finished, None);
 }
 
 #[test]

@@ -53,18 +53,20 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             ),
         ));
     }
+    let mut harmless = Vec::new();
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         // An object that was never defaulted has no name here, and gets none: its rules are told apart by position.
         if !rule.name.is_empty() {
+            // It becomes the reason of a condition, which the API server would refuse.
             name(index, &rule.name, violations);
             by_name.entry(&rule.name).or_default().push(index);
         }
-        targets(jobset, index, rule, violations);
+        targets(jobset, index, rule, &mut harmless);
     }
     for (name, indices) in by_name.iter().filter(|(_, indices)| indices.len() > 1) {
         let indices: Vec<String> = indices.iter().map(usize::to_string).collect();
-        violations.push(Violation::internal(
+        harmless.push(Violation::internal(
             "spec.failurePolicy.rules",
             format!(
                 "rule names are not unique, rules with indices [{}] all have the same name '{name}'",
@@ -72,6 +74,8 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             ),
         ));
     }
+    // What is not there matches nothing.
+    violations.extend(harmless.into_iter().map(|violation| violation.harmless_if(true)));
 }
 
 fn name(index: usize, name: &str, violations: &mut Vec<Violation>) {

@@ -90,7 +90,7 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
 }
 
 /// Name of a failure policy rule.
-pub(super) fn is_rule_name(value: &str) -> bool {
+pub(crate) fn is_rule_name(value: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| pattern("^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"));
     matches(&PATTERN, value)

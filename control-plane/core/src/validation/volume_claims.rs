@@ -82,7 +82,8 @@ fn volumes(jobset: &JobSet, name: &str, violations: &mut Vec<Violation>) {
             format!(
                 "replicatedJob containers don't have a matching volumeMount: {name} from VolumeClaimPolicies"
             ),
-        ));
+        )
+        .harmless_if(true));
     }
 }
 

@@ -64,7 +64,7 @@ fn any_jobset() -> impl Strategy<Value = JobSet> {
             js
         };
         js.with(|js| {
-            js.spec.success_policy = any.then(|| lockstep_api::SuccessPolicy {
+            js.spec.success_policy = any.then(|| SuccessPolicy {
                 operator: "Any".into(),
                 target_replicated_jobs: vec!["c".to_owned()],
             });
