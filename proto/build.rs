@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // No generated `connect`: it would clash with the method of that name, and the channel is made by its user anyway.
     tonic_prost_build::configure()
         .build_transport(false)
+        .codec_path("crate::bounded::BoundedCodec")
         .compile_fds(node)?;
     let platform = protox::compile(["lockstep/platform/v1/platform.proto"], ["."])?;
     // Served to those who ask what the API has, comments included.

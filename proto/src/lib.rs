@@ -1,6 +1,6 @@
 //! Wire types: Lockstep's own protocols and the vendored CRI and NRI interfaces.
 //!
-//! Generated code only. Everything here stops at a `convert` module of the crate that uses it.
+//! Generated code, but for the codec that bounds what comes from node daemons. Everything here stops at a `convert` module of the crate that uses it.
 
 #![allow(
     missing_docs,
@@ -24,6 +24,9 @@ pub const AGENT_PROTOCOL: u32 = 1;
 
 /// Largest frame on the agent link, in bytes.
 pub const AGENT_MAX_FRAME: usize = 64 * 1024;
+
+#[cfg(feature = "grpc")]
+pub mod bounded;
 
 /// `lockstep.agent.v1`: pod agent and node daemon.
 pub mod agent {

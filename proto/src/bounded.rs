@@ -1,0 +1,135 @@
+//! Messages of which no more are made than were meant.
+//!
+//! An entry of a list may be two bytes on the wire and hundreds in memory: a limit on the bytes alone would let a peer take a hundred times as
+//! much. So what a message holds is counted before anything is made of it.
+
+use std::marker::PhantomData;
+
+use bytes::Buf;
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
+use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+
+/// Fields that the parts of a message have at most, all together: more than workers of a node are kept, and than groups one has.
+pub const MOST_FIELDS: usize = 16 * 1024;
+
+/// Protobuf messages with at most [`MOST_FIELDS`].
+pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for BoundedCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> Codec for BoundedCodec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = BoundedDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(BufferSettings::default())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        BoundedDecoder(ProstCodec::<T, U>::raw_decoder(BufferSettings::default()))
+    }
+}
+
+/// Reads them.
+pub struct BoundedDecoder<U>(ProstDecoder<U>);
+
+impl<U: Message + Default> Decoder for BoundedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // The whole message is in one piece.
+        if has_more(from.chunk(), MOST_FIELDS) {
+            let text = format!("the message has more than {MOST_FIELDS} entries");
+            return Err(Status::out_of_range(text));
+        }
+        self.0.decode(from)
+    }
+}
+
+/// Whether the parts of a message have more than `most` fields. One that breaks off has those before that: no more is made of it.
+fn has_more(message: &[u8], most: usize) -> bool {
+    let mut rest = message;
+    let mut fields = 0;
+    while let Some((part, after)) = next(rest) {
+        rest = after;
+        let mut part = part;
+        while let Some((_, after)) = next(part) {
+            part = after;
+            fields += 1;
+            if fields > most {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// What the first field holds, where that has a length, and what comes after it.
+fn next(mut rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (tag, wire_type) = decode_key(&mut rest).ok()?;
+    if wire_type == WireType::LengthDelimited {
+        let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+        // One that breaks off is read as far as it goes.
+        return Some(rest.split_at(length.min(rest.len())));
+    }
+    skip_field(wire_type, tag, &mut rest, DecodeContext::default()).ok()?;
+    Some((&[], rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::v1 as pb;
+
+    fn report(workers: usize) -> Vec<u8> {
+        let report = pb::Report {
+            workers: vec![pb::WorkerState::default(); workers],
+            ..pb::Report::default()
+        };
+        let kind = Some(pb::node_message::Kind::Report(report));
+        pb::NodeMessage { kind }.encode_to_vec()
+    }
+
+    #[test]
+    fn entries_are_counted_wherever_they_are() {
+        let nothing = [0x2a, 0];
+        // A field that nobody knows, a group of fields, and the same message once more.
+        let group = [0x7b, 0x08, 0x01, 0x7c];
+        for before in [&[][..], &nothing, &group, &report(4)] {
+            let message = [before, &report(10)].concat();
+            let counted = 10 + if before.len() > 4 { 4 } else { 0 };
+            assert!(!has_more(&message, counted), "{before:?}");
+            assert!(has_more(&message, counted - 1), "{before:?}");
+        }
+        // What breaks off holds what came before.
+        let whole = report(10);
+        assert!(has_more(&whole[..whole.len() - 1], 8));
+    }
+
+    #[test]
+    fn nonsense_ends() {
+        for nonsense in [
+            &[0xff][..],
+            &[0x0a],
+            &[0x0a, 0xff, 0xff],
+            &[0x07],
+            &[0x0a, 0x02, 0x7b, 0x00],
+        ] {
+            assert!(!has_more(nonsense, 2), "{nonsense:?}");
+        }
+    }
+}
