@@ -34,6 +34,7 @@ VALUES = {
         ("src/hub/nonsense.rs", "fn reason"),
         ("src/hub/registry/link.rs", "fn reason"),
         ("src/hub/rivals.rs", "fn reason"),
+        ("src/hub/unkept.rs", "fn reason"),
         ("src/tls/door.rs", "fn reason"),
     ],
     ("lockstep_reconciles", "result"): [("src/metrics.rs", "enum Outcome")],

@@ -6,6 +6,7 @@ use lockstep_core::restart::{
 use lockstep_proto::node::v1 as pb;
 
 use super::health::{Access, Health};
+use super::unkept::{self, Unkept};
 
 /// Longest words of a daemon that are kept, in bytes: more of them would be nonsense.
 const LONGEST: usize = 256;
@@ -44,15 +45,20 @@ pub(super) struct Reported {
     pub(super) revision: u64,
 }
 
-/// Reads one worker state. `None` where it lacks what identifies it: such a state could not be acted upon.
-pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Option<Reported> {
-    let incarnation = incarnation_from(state.incarnation.take()?)?;
+/// Reads one worker state.
+///
+/// # Errors
+/// Where it lacks what identifies it: such a state could not be acted upon; or has more than is kept.
+pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, Unkept> {
+    unkept::is_short(&state)?;
+    let incarnation = state.incarnation.take().and_then(incarnation_from);
+    let incarnation = incarnation.ok_or(Unkept::Incomplete)?;
     let exit = state.exit.map_or(Exit::default(), |exit| Exit {
         code: exit.code,
         signal: exit.signal,
     });
     let phase = match state.phase() {
-        pb::Phase::Unspecified => return None,
+        pb::Phase::Unspecified => return Err(Unkept::Incomplete),
         pb::Phase::Fresh => Phase::Fresh,
         pb::Phase::Starting => Phase::Starting,
         pb::Phase::Running => Phase::Running,
@@ -64,7 +70,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Option<Repo
         pb::Phase::Lost => Phase::Lost(exit),
     };
     if state.group_uid.is_empty() || state.job.is_empty() || state.container.is_empty() {
-        return None;
+        return Err(Unkept::Incomplete);
     }
     let heartbeat = match state.heartbeat() {
         pb::Heartbeat::Unspecified => Heartbeat::Well,
@@ -87,7 +93,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Option<Repo
         heartbeat,
         released_at: state.released_at.map(Generation),
     };
-    Some(Reported {
+    Ok(Reported {
         group: state.group_uid,
         incarnation,
         report,

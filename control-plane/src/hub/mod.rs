@@ -16,6 +16,7 @@ mod role;
 mod service;
 mod session;
 mod stream;
+mod unkept;
 
 pub use auth::{
     AuthError, Authenticator, ClusterKeys, ClusterReviewer, Credentials, Expected, Issuer, KeyError,

@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
-const REASONS: [&str; 38] = [
+const REASONS: [&str; 42] = [
     "silent",
     "ended",
     "no_hello",
@@ -48,6 +48,10 @@ const REASONS: [&str; 38] = [
     "other_worker",
     "impossible_generation",
     "impossible_counter",
+    "incomplete_worker",
+    "long_name",
+    "too_many_workers",
+    "other_group",
     "too_many_connections",
     "plain_text",
     "certificate",
@@ -146,6 +150,7 @@ mod tests {
             include_str!("auth/mod.rs"),
             include_str!("rivals.rs"),
             include_str!("registry/link.rs"),
+            include_str!("unkept.rs"),
             include_str!("../tls/door.rs"),
         ];
         let named: Vec<String> = files.into_iter().flat_map(of).collect();

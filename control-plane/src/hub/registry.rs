@@ -22,12 +22,11 @@ use super::convert::{self, GroupPolicy, Reported};
 use super::refusals::Refusals;
 use super::rivals::Rivals;
 use super::session::Outbox;
+use super::unkept::{Unkept, WORKERS_PER_NODE};
 use crate::metrics::Metrics;
 pub use link::{GroupLink, News, Unbelieved};
 use reports::{Reports, Taken};
 
-/// Reports of one node that are kept at most. A node runs some hundreds of pods; beyond this it is talking nonsense.
-const WORKERS_PER_NODE: usize = 4096;
 /// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -51,6 +50,7 @@ struct Node {
     protocol: u32,
     /// What its daemon has said of itself on that stream.
     said: daemons::Said,
+    /// Of which a group keeps a report, on whatever stream it has come.
     workers: BTreeMap<Incarnation, String>,
     /// Since when it has no session.
     left: Option<Instant>,
@@ -70,20 +70,18 @@ impl Node {
         left && self.session.is_none() && self.workers.is_empty()
     }
 
-    /// False: it has reported more workers than are kept.
-    fn remember(&mut self, reported: &Reported) -> bool {
-        if self.workers.len() >= WORKERS_PER_NODE && !self.workers.contains_key(&reported.incarnation) {
-            return false;
-        }
-        match self.workers.get_mut(&reported.incarnation) {
-            Some(group) if *group == reported.group => {}
-            Some(group) => group.clone_from(&reported.group),
+    /// The one group that keeps a report of each of its workers, and not more of them than it may have.
+    fn remember(&mut self, reported: &Reported) -> Result<(), Unkept> {
+        match self.workers.get(&reported.incarnation) {
+            Some(group) if *group == reported.group => Ok(()),
+            Some(_) => Err(Unkept::OtherGroup),
+            None if self.workers.len() >= WORKERS_PER_NODE => Err(Unkept::TooMany),
             None => {
                 let (incarnation, group) = (reported.incarnation.clone(), reported.group.clone());
                 self.workers.insert(incarnation, group);
+                Ok(())
             }
         }
-        true
     }
 }
 
@@ -230,6 +228,12 @@ impl Registry {
         });
     }
 
+    /// Groups that anything is kept of.
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Nodes that are connected now.
     #[must_use]
     pub fn connected(&self) -> usize {
@@ -258,8 +262,10 @@ impl Registry {
     pub fn sweep(&self, older_than: Duration) {
         let mut dropped = Vec::new();
         self.groups.retain(|_, state| {
+            // A node that is being listened to may hold it: what it says must not be lost with it.
+            let held = Arc::strong_count(state) > 1;
             let inner = state.lock();
-            let keep = inner.owner.is_some() || inner.unclaimed_since.elapsed() < older_than;
+            let keep = held || inner.owner.is_some() || inner.unclaimed_since.elapsed() < older_than;
             if !keep {
                 let keys = inner.reports.keys();
                 dropped.extend(keys.map(|(node, incarnation)| (node.to_owned(), incarnation.clone())));
@@ -318,9 +324,8 @@ impl Registry {
                 }
             }
             entry.protocol = protocol;
-            let known = std::mem::take(&mut entry.workers);
-            self.unlink(node, &known, Revisions::StartOver);
-            known.into_values().collect()
+            self.unlink(node, &entry.workers, Revisions::StartOver);
+            entry.workers.values().cloned().collect()
         };
         touched.extend(self.store(node, session, snapshot));
         for group in self.groups.iter() {
@@ -370,7 +375,11 @@ impl Registry {
         let now = Instant::now();
         let mut heard = None;
         let mut group: Option<(String, Arc<GroupState>)> = None;
-        for state in workers {
+        let refuse = |why: &Unkept| self.refusals.note(node, why.reason(), why);
+        if workers.len() > WORKERS_PER_NODE {
+            refuse(&Unkept::TooMany);
+        }
+        for state in workers.into_iter().take(WORKERS_PER_NODE) {
             // All of a node's workers have mostly heard of the same leader, and are mostly of one group.
             let epoch = Epoch(state.epoch);
             if heard.replace(epoch) != Some(epoch)
@@ -378,19 +387,15 @@ impl Registry {
             {
                 self.refusals.note(node, claim.reason(), &claim);
             }
-            let Some(reported) = convert::report_from(node, state) else {
-                tracing::warn!(node, "a worker state without identity or phase is ignored");
-                continue;
+            let reported = convert::report_from(node, state);
+            let reported = reported.and_then(|reported| entry.remember(&reported).map(|()| reported));
+            let reported = match reported {
+                Ok(reported) => reported,
+                Err(why) => {
+                    refuse(&why);
+                    continue;
+                }
             };
-            if !entry.remember(&reported) {
-                tracing::warn!(
-                    node,
-                    pod = reported.report.pod_name,
-                    limit = WORKERS_PER_NODE,
-                    "the node reports more workers than are kept"
-                );
-                continue;
-            }
             let (uid, state) = match &group {
                 Some((uid, state)) if *uid == reported.group => (uid, state),
                 _ => {

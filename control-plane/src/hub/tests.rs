@@ -27,6 +27,7 @@ use crate::tls;
 mod health;
 mod identity;
 mod lies;
+mod memory;
 mod recorded;
 mod replaced;
 
@@ -87,19 +88,19 @@ impl Hub {
         let ca = std::fs::read_to_string(dir.path().join("ca.crt")).unwrap();
         tls::from_dir(dir.path()).unwrap();
         assert_eq!(ca, std::fs::read_to_string(dir.path().join("ca.crt")).unwrap());
-        let registry = Registry::new(Epoch(7));
+        let refusals = Arc::<Refusals>::default();
+        let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let cluster = Cluster::new();
         let gate = Gate {
             authenticator: cluster.authenticator(),
-            refusals: Arc::default(),
+            refusals: Arc::clone(&refusals),
             strangers: STRANGERS,
         };
         let (authenticator, end) = (Arc::clone(&gate.authenticator), shutdown.clone());
         tokio::spawn(async move { authenticator.keep(end).await });
-        let refusals = Arc::clone(&gate.refusals);
         let role = Role::new(leader);
         let server = tokio::spawn(serve_on(
             listener,

@@ -63,8 +63,8 @@ proptest! {
         let states = of_bytes(&report(vec![sent.clone()]).encode_to_vec()).unwrap();
         prop_assert_eq!(states.len(), 1);
         let got = report_from("node", states[0].clone());
-        prop_assert_eq!(got.is_some(), complete(&sent));
-        let Some(Reported { group, incarnation, report, revision }) = got else {
+        prop_assert_eq!(got.is_ok(), complete(&sent));
+        let Ok(Reported { group, incarnation, report, revision }) = got else {
             return Ok(());
         };
         let ids = sent.incarnation.unwrap();
@@ -96,7 +96,7 @@ proptest! {
         for bytes in [&garbage, &damaged] {
             for state in of_bytes(bytes).unwrap_or_default() {
                 let whole = complete(&state);
-                prop_assert_eq!(report_from("node", state).is_some(), whole);
+                prop_assert_eq!(report_from("node", state).is_ok(), whole);
             }
         }
     }
