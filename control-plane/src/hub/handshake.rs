@@ -8,6 +8,7 @@ use thiserror::Error;
 use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
+use super::convert;
 use super::nonsense::Nonsense;
 
 /// How long a daemon may take to say hello.
@@ -73,7 +74,7 @@ where
     let version = hello.protocol_max.min(*NODE_PROTOCOL.end());
     if version < hello.protocol_min || !NODE_PROTOCOL.contains(&version) {
         return Err(HandshakeError::Version {
-            version: hello.daemon_version,
+            version: convert::words_from(hello.daemon_version),
             min: hello.protocol_min,
             max: hello.protocol_max,
         });

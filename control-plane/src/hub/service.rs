@@ -114,16 +114,16 @@ impl HubService {
             protocol,
             epoch: registry.epoch().0,
         });
+        let version = convert::words_from(hello.daemon_version);
         tracing::info!(
             node,
-            daemon = hello.daemon_version,
-            boot_id = hello.boot_id,
+            daemon = version,
+            boot_id = convert::words_from(hello.boot_id),
             workers = hello.snapshot.len(),
             protocol,
             "node connected"
         );
         let session = registry.connect(node, &outbox, protocol, hello.snapshot);
-        let version = convert::words_from(hello.daemon_version);
         registry.introduced(node, session, version, convert::health_from(hello.health));
         let span = tracing::info_span!("session", node, session);
         let stream = NodeStream {

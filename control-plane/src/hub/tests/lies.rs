@@ -154,6 +154,22 @@ async fn a_second_hello_ends_its_stream_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_says_much_of_itself_fills_no_log() {
+    let hub = Hub::start().await;
+    let wordy = pb::Hello {
+        protocol_min: 4,
+        protocol_max: 5,
+        daemon_version: "\n\u{1b}[2J".repeat(100) + &"x".repeat(1 << 20),
+        ..hello(vec![])
+    };
+    let refused = hub.connect("n1", wordy).await.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().len() < 512 && !refused.message().contains(char::is_control));
+    assert!(refused.message().contains("4 to 5"), "{refused}");
+    hub.has_refused("protocol", 1).await;
+}
+
+#[tokio::test]
 async fn a_message_of_an_unknown_kind_ends_its_stream() {
     let hub = Hub::start().await;
     let mut node = welcomed(&hub, "n1", 3).await;
