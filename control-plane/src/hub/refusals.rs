@@ -72,6 +72,9 @@ struct Labels {
 pub struct Refusals {
     counts: Family<Labels, Counter>,
     logged: Mutex<HashMap<(String, &'static str), Instant>>,
+    /// The reason of each line in the log.
+    #[cfg(test)]
+    lines: Mutex<Vec<&'static str>>,
 }
 
 impl Refusals {
@@ -94,10 +97,15 @@ impl Refusals {
 
     /// Somebody was refused: `who` is a node, where that is known for certain, or else the address of the peer.
     pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
-        self.counts.get_or_create(&Labels { reason }).inc();
         if self.is_news(who, reason) {
+            #[cfg(test)]
+            self.lines
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(reason);
             tracing::warn!(who, reason, %error, "a node daemon was refused");
         }
+        self.counts.get_or_create(&Labels { reason }).inc();
     }
 
     fn is_news(&self, who: &str, reason: &'static str) -> bool {
@@ -118,6 +126,13 @@ impl Refusals {
     #[cfg(test)]
     pub(crate) fn count(&self, reason: &'static str) -> u64 {
         self.counts.get_or_create(&Labels { reason }).get()
+    }
+
+    /// Lines in the log with this reason.
+    #[cfg(test)]
+    pub(crate) fn logged(&self, reason: &'static str) -> usize {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| **line == reason).count()
     }
 }
 

@@ -64,12 +64,22 @@ async fn strangers_are_refused_counted_and_disturb_nobody() {
     let good = welcomed(&hub, "n1", 3).await;
     good.is_served(&link, 1).await;
 
-    let mut of_another = hub.cluster.claims("n1");
-    of_another["sub"] = json!("system:serviceaccount:default:default");
-    let of_another = format!("Bearer {}", hub.cluster.sign(&of_another));
+    let says = |claim: &str, value: serde_json::Value| {
+        let mut claims = hub.cluster.claims("n1");
+        claims[claim] = value;
+        format!("Bearer {}", hub.cluster.sign(&claims))
+    };
+    let of_another = says("sub", json!("system:serviceaccount:default:default"));
+    let expired = says("exp", json!(get_current_timestamp() - 60));
+    let for_another = says("aud", json!(["https://kubernetes.default.svc"]));
+    // What one token says, with the signature of another.
+    let (said, signed) = (hub.cluster.token("n2"), hub.cluster.token("n1"));
+    let (said, _) = said.rsplit_once('.').unwrap();
+    let (_, signature) = signed.rsplit_once('.').unwrap();
+    let forged = format!("Bearer {said}.{signature}");
     let long = format!("Bearer {}", "x".repeat(9000));
     type Headers<'a> = &'a [(&'static str, &'a str)];
-    let strangers: [(Headers<'_>, &str, &str); 5] = [
+    let strangers: [(Headers<'_>, &'static str, &str); 8] = [
         (&[], "no_token", "no bearer token"),
         (&[("lockstep-node", "n1")], "no_token", "no bearer token"),
         (
@@ -78,14 +88,20 @@ async fn strangers_are_refused_counted_and_disturb_nobody() {
             "not a ServiceAccount token",
         ),
         (&[("authorization", &of_another)], "subject", "default:default"),
+        (&[("authorization", &expired)], "expired", "expired"),
+        (&[("authorization", &for_another)], "audience", "lockstep-hub"),
+        (&[("authorization", &forged)], "signature", "signature"),
         (&[("authorization", &long)], "token_too_long", "too long"),
     ];
     for (headers, reason, text) in strangers {
-        let before = hub.refusals.count(reason);
-        let refused = hub.connect_as(headers, hello(vec![])).await.err().unwrap();
-        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
-        assert!(refused.message().contains(text), "{refused}");
-        assert_eq!(hub.refusals.count(reason), before + 1);
+        for _ in 0..2 {
+            let before = hub.refusals.count(reason);
+            let refused = hub.connect_as(headers, hello(vec![])).await.err().unwrap();
+            assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+            assert!(refused.message().contains(text), "{refused}");
+            assert_eq!(hub.refusals.count(reason), before + 1, "{reason}");
+            assert_eq!(hub.refusals.logged(reason), 1, "{reason}");
+        }
     }
     assert_eq!(hub.registry.connected(), 1);
     good.is_served(&link, 2).await;
