@@ -1,40 +1,114 @@
-//! How fast a node may talk.
+//! How fast a node may talk, on however many streams.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
+
+/// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
+const MESSAGES: (u32, u32) = (200, 400);
+/// Messages that a Hello counts for, with which every group is looked at: twenty at once, and ten in a second. A daemon says one.
+pub(super) const HELLO: u32 = 20;
+/// Nodes whose pace is kept before those that need not be are looked for.
+const KEPT: usize = 1024;
 
 /// Spaces what comes too fast, and loses nothing: so many per second in the long run, and a burst of some (GCRA, ITU-T I.371).
 pub(super) struct Pace {
     every: Duration,
     burst: Duration,
     /// When the next one would come if all came evenly.
-    even: Instant,
+    even: Mutex<Instant>,
 }
 
 impl Pace {
-    pub(super) fn new(per_second: u32, burst: u32) -> Self {
+    fn new(per_second: u32, burst: u32) -> Self {
         let every = Duration::from_secs(1) / per_second;
         Self {
             every,
             burst: every * burst,
-            even: Instant::now(),
+            even: Mutex::new(Instant::now()),
         }
     }
 
     /// Resolves once the next one may come. Cancel-safe.
     pub(super) async fn ready(&self) {
-        // Nearly always it may come at once: then no timer is made.
-        if let Some(at) = self.even.checked_sub(self.burst)
-            && at > Instant::now()
-        {
+        // Nearly always it may come at once: then no timer is made. Another stream may be faster.
+        loop {
+            let Some(at) = self.later(*self.even()) else {
+                return;
+            };
             sleep_until(at).await;
         }
     }
 
     /// One has come.
-    pub(super) fn took(&mut self) {
-        self.even = self.even.max(Instant::now()) + self.every;
+    pub(super) fn took(&self) {
+        self.count(&mut self.even(), 1);
+    }
+
+    /// Resolves once something may come that counts for so many, and counts it. Cancel-safe.
+    pub(super) async fn take(&self, many: u32) {
+        loop {
+            let at = {
+                let mut even = self.even();
+                let Some(at) = self.later(*even) else {
+                    return self.count(&mut even, many);
+                };
+                at
+            };
+            sleep_until(at).await;
+        }
+    }
+
+    /// When the next one may come, where that is not now.
+    fn later(&self, even: Instant) -> Option<Instant> {
+        even.checked_sub(self.burst).filter(|at| *at > Instant::now())
+    }
+
+    fn count(&self, even: &mut Instant, many: u32) {
+        *even = (*even).max(Instant::now()) + self.every * many;
+    }
+
+    /// Whether it is like one of somebody who has never said anything.
+    fn is_fresh(&self) -> bool {
+        *self.even() <= Instant::now()
+    }
+
+    fn even(&self) -> MutexGuard<'_, Instant> {
+        // Nothing that holds this lock can leave it half-changed.
+        self.even.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pace of each node: a new stream goes on with that of the one before.
+#[derive(Default)]
+pub(super) struct Paces(Mutex<Nodes>);
+
+#[derive(Default)]
+struct Nodes {
+    paces: HashMap<String, Arc<Pace>>,
+    /// At so many of them those that need not be kept are dropped.
+    full: usize,
+}
+
+impl Paces {
+    /// That of this node.
+    pub(super) fn of(&self, node: &str) -> Arc<Pace> {
+        // Nothing that holds this lock can leave it half-changed.
+        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pace) = nodes.paces.get(node) {
+            return Arc::clone(pace);
+        }
+        if nodes.paces.len() >= nodes.full.max(KEPT) {
+            nodes
+                .paces
+                .retain(|_, pace| Arc::strong_count(pace) > 1 || !pace.is_fresh());
+            nodes.full = 2 * nodes.paces.len();
+        }
+        let pace = Arc::new(Pace::new(MESSAGES.0, MESSAGES.1));
+        nodes.paces.insert(node.to_owned(), Arc::clone(&pace));
+        pace
     }
 }
 
@@ -44,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_the_rest_is_spaced() {
-        let mut pace = Pace::new(100, 50);
+        let pace = Pace::new(100, 50);
         let began = Instant::now();
         let mut passed = Vec::new();
         for _ in 0..251 {
@@ -62,5 +136,48 @@ mod tests {
             pace.took();
         }
         assert_eq!(again.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_stream_of_a_node_has_no_burst_of_its_own_and_another_node_has() {
+        let paces = Paces::default();
+        let began = Instant::now();
+        for _ in 0..401 {
+            let pace = paces.of("n1");
+            pace.ready().await;
+            pace.took();
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        paces.of("n1").take(HELLO).await;
+        let waited = began.elapsed();
+        assert!(waited >= Duration::from_millis(4), "{waited:?}");
+        paces.of("n1").ready().await;
+        let waited = began.elapsed() - waited;
+        assert!((99..=101).contains(&waited.as_millis()), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_nodes_come_at_once_and_none_waits() {
+        let paces = Paces::default();
+        let began = Instant::now();
+        for node in 0..10_000 {
+            paces.of(&node.to_string()).take(HELLO).await;
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        // Whoever is quiet is forgotten, and nothing by that; whoever is not is kept.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let busy = paces.of("busy");
+        for _ in 0..1000 {
+            busy.took();
+        }
+        drop(busy);
+        for node in 0..10_000 {
+            paces.of(&format!("other-{node}"));
+        }
+        let kept = paces.0.lock().unwrap().paces.len();
+        assert!(kept < 12_000, "{kept}");
+        let waiting = Instant::now();
+        paces.of("busy").take(HELLO).await;
+        assert!(waiting.elapsed() > Duration::from_secs(2));
     }
 }

@@ -23,6 +23,7 @@ use tracing::Instrument;
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::convert;
 use super::handshake;
+use super::pace::{HELLO, Pace, Paces};
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::{Outbox, Outgoing};
@@ -45,6 +46,7 @@ pub struct Gate {
 pub struct HubService {
     role: Arc<Role>,
     gate: Gate,
+    paces: Paces,
     /// How long a stream goes on after its token has expired.
     grace: Duration,
     /// Nobody is kept waiting after that.
@@ -81,6 +83,9 @@ impl NodeHub for HubService {
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
+        // Before it is read, and not only where this replica leads. The connection's patience ends the wait.
+        let pace = self.paces.of(&credentials.node);
+        let _ = self.shutdown.run_until_cancelled(pace.take(HELLO)).await;
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
@@ -88,7 +93,7 @@ impl NodeHub for HubService {
         let _ = self.shutdown.run_until_cancelled(self.role.settled(latest)).await;
         let accepted = self
             .role
-            .within(|term| self.accept(term, credentials, (hello, protocol), inbound, stay));
+            .within(|term| self.accept(term, credentials, pace, (hello, protocol), inbound, stay));
         let messages = accepted.unwrap_or_else(|address| {
             let kind = hub_message::Kind::NotLeader(pb::NotLeader { address });
             let message = pb::HubMessage { kind: Some(kind) };
@@ -104,6 +109,7 @@ impl HubService {
         &self,
         term: &Term,
         credentials: Credentials,
+        pace: Arc<Pace>,
         (hello, protocol): (pb::Hello, u32),
         inbound: Streaming<pb::NodeMessage>,
         stay: Option<Stay>,
@@ -134,6 +140,7 @@ impl HubService {
             credentials,
             grace: self.grace,
             protocol,
+            pace,
         };
         let stream = stream.run(session, inbound, term.end.clone());
         let stream = async move {
@@ -222,6 +229,7 @@ pub(super) async fn serve_on(
     let service = HubService {
         role,
         gate,
+        paces: Paces::default(),
         grace,
         shutdown: shutdown.clone(),
     };

@@ -35,9 +35,6 @@ use super::session::Outbox;
 /// How long before its token expires a daemon that sends no new ones is asked to connect again.
 const BEFORE: Duration = Duration::from_secs(60);
 
-/// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
-const MESSAGES: (u32, u32) = (200, 400);
-
 /// A stream whose daemon is known.
 pub(super) struct NodeStream {
     pub(super) registry: Arc<Registry>,
@@ -47,6 +44,8 @@ pub(super) struct NodeStream {
     pub(super) credentials: Credentials,
     pub(super) grace: Duration,
     pub(super) protocol: u32,
+    /// The node's, whichever stream it has.
+    pub(super) pace: Arc<Pace>,
 }
 
 /// Why a stream has ended.
@@ -92,7 +91,7 @@ impl NodeStream {
     {
         let mut drain_at = self.drain_at();
         let outbox = Arc::clone(&self.outbox);
-        let mut pace = Pace::new(MESSAGES.0, MESSAGES.1);
+        let pace = Arc::clone(&self.pace);
         // Made once, not for every message.
         let mut over = pin!(sleep_until(self.credentials.expires() + self.grace));
         let mut replaced = pin!(outbox.closed());

@@ -162,6 +162,24 @@ async fn a_second_hello_ends_its_stream_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_node_that_says_hello_again_and_again_is_slowed_and_no_other() {
+    let hub = Hub::start().await;
+    let link = hub.registry.claim(UID);
+    let other = welcomed(&hub, "n1", 3).await;
+    let began = Instant::now();
+    for _ in 0..35 {
+        welcomed(&hub, "n2", 3).await;
+    }
+    // Twenty at once, and ten in a second.
+    assert!(began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
+    // One of its streams stands, and it is still listened to.
+    let again = welcomed(&hub, "n2", 3).await;
+    assert_eq!(hub.registry.connected(), 2);
+    other.is_served(&link, 1).await;
+    drop(again);
+}
+
+#[tokio::test]
 async fn a_daemon_that_says_much_of_itself_fills_no_log() {
     let hub = Hub::start().await;
     let wordy = pb::Hello {
