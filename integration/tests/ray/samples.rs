@@ -73,7 +73,11 @@ const SHAPES: [Shape; 8] = [
         file: "sidecar",
         object: ("RayCluster", "sidecar"),
         parts: &[("head", 1)],
-        says: &["fluent-bit.conf", "metadata.labels['ray.io/cluster']"],
+        says: &[
+            "fluent-bit.conf",
+            "metadata.labels['ray.io/cluster']",
+            "\"lockstep.dev/supervise\":\"ray-head\"",
+        ],
     },
     Shape {
         file: "labels",

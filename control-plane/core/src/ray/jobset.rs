@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::{JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use lockstep_api::annotations::{SUPERVISE, SUPERVISE_NONE};
 use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::{GROUP, RayCluster, VERSION, WorkerGroupSpec, keys};
 use lockstep_api::{
@@ -47,6 +48,9 @@ pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
         .filter(|(key, _)| FORWARDED.iter().any(|prefix| key.starts_with(prefix)))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
+    if let Some(nodes) = nodes(&jobs) {
+        annotations.entry(SUPERVISE.to_owned()).or_insert(nodes);
+    }
     annotations.insert(keys::TEMPLATE_DIGEST.to_owned(), digest(&jobs));
     JobSet {
         metadata: ObjectMeta {
@@ -74,6 +78,23 @@ pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
         },
         status: None,
     }
+}
+
+/// The containers that are nodes of Ray, by name: what becomes of those beside them is no reason to restart Ray. `None`: they cannot be listed, and
+/// all containers are workers.
+fn nodes(jobs: &[ReplicatedJob]) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for job in jobs {
+        let pod = job.template.spec.as_ref()?.template.spec.as_ref()?;
+        let name = pod.containers.first()?.name.as_str();
+        if name.is_empty() || name == SUPERVISE_NONE {
+            return None;
+        }
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Some(names.join(","))
 }
 
 /// The gang with the names of replicatedJobs, without those that have no pods now.

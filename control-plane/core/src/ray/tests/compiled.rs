@@ -1,6 +1,7 @@
 //! What a cluster becomes.
 
-use lockstep_api::{DependsOnStatus, RestartStrategy, ray::keys};
+use lockstep_api::annotations::SUPERVISE;
+use lockstep_api::{DependsOnStatus, InPlaceKind, RestartStrategy, ray::keys};
 
 use super::*;
 use crate::{features::Features, in_place, validation};
@@ -12,6 +13,55 @@ fn the_jobset_is_valid_and_restarts_by_process() {
     assert_eq!(jobset.restart_strategy(), RestartStrategy::InPlaceRestart);
     let group = in_place::group(&jobset, &in_place::Agents::ByNode).unwrap();
     assert_eq!(group.reasons, [""; 0]);
+}
+
+/// Pod templates as they may be: each with a container beside Ray's, that has a probe and hooks.
+fn with_sidecars() -> RayCluster {
+    let beside = json!({
+        "name": "shipper", "image": "fluent/fluent-bit:3.2.2",
+        "livenessProbe": {"tcpSocket": {"port": 1}}, "startupProbe": {"tcpSocket": {"port": 1}},
+        "lifecycle": {"postStart": {"exec": {"command": ["true"]}}},
+    });
+    let pod = |ray: &str| json!({"spec": {"containers": [{"name": ray, "image": "ray"}, beside]}});
+    cluster(json!({
+        "headGroupSpec": {"template": pod("ray-head")},
+        "workerGroupSpecs": [
+            {"groupName": "small", "replicas": 2, "template": pod("ray-worker")},
+            {"groupName": "large", "replicas": 1, "template": pod("ray-worker")},
+        ],
+    }))
+}
+
+#[test]
+fn what_runs_beside_ray_is_no_worker_and_its_probes_keep_nobody_from_restarts_by_process() {
+    let jobset = compile(&with_sidecars());
+    assert_eq!(jobset.annotation(SUPERVISE), Some("ray-head,ray-worker"));
+    assert_eq!(validation::validate(&jobset, &Features::default()), []);
+    let group = in_place::group(&jobset, &in_place::Agents::ByNode).unwrap();
+    assert_eq!((group.kind, group.reasons), (InPlaceKind::Supervised, vec![]));
+    for (job, workers) in [
+        ("head", ["ray-head"]),
+        ("small", ["ray-worker"]),
+        ("large", ["ray-worker"]),
+    ] {
+        assert_eq!(in_place::workers(&jobset, &pod_template(&jobset, job)), workers);
+    }
+}
+
+#[test]
+fn who_says_which_containers_are_workers_is_right() {
+    for stated in ["ray-head,shipper", "none"] {
+        let mut own = with_sidecars();
+        own.metadata.annotations = Some([(SUPERVISE.to_owned(), stated.to_owned())].into());
+        assert_eq!(compile(&own).annotation(SUPERVISE), Some(stated));
+    }
+    // A name that would say something else is not listed.
+    let mut own = with_sidecars();
+    let pod = own.spec.head_group_spec.template.spec.as_mut().unwrap();
+    pod.containers[0].name = "none".to_owned();
+    let jobset = compile(&own);
+    assert_eq!(jobset.annotation(SUPERVISE), None);
+    assert_eq!(validation::validate(&jobset, &Features::default()), []);
 }
 
 #[test]

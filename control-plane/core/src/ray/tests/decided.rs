@@ -1,5 +1,6 @@
 //! What is done about a cluster, and what its status says.
 
+use lockstep_api::annotations::SUPERVISE;
 use lockstep_api::ray::{CONTROLLER_NAME, conditions};
 
 use super::*;
@@ -134,6 +135,19 @@ fn other_changes_wait_for_a_suspension_and_say_so() {
     world.settle();
     assert!(!world.is_true(conditions::CHANGES_PENDING));
     assert!(command(world.jobset.as_ref().unwrap(), "head").contains("--num-cpus=9"));
+}
+
+#[test]
+fn a_jobset_from_before_its_workers_were_listed_runs_on_as_it_is() {
+    let mut world = running();
+    let annotations = world.jobset.as_mut().unwrap().metadata.annotations.as_mut();
+    assert!(annotations.unwrap().remove(SUPERVISE).is_some());
+    assert_eq!(world.plan(), ClusterPlan::default());
+    // It stays as it is when it is scaled too: what runs has been made by it.
+    world.cluster.spec.worker_group_specs[0].replicas = Some(3);
+    world.settle();
+    assert_eq!(world.jobset.as_ref().unwrap().annotation(SUPERVISE), None);
+    assert!(!world.is_true(conditions::CHANGES_PENDING));
 }
 
 #[test]
