@@ -6,11 +6,12 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Client;
-use kube::api::Api;
+use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::JobSet;
-use lockstep_api::ray::{HeadInfo, RayCluster};
+use lockstep_api::ray::{HeadInfo, RayCluster, keys};
+use lockstep_core::observed::is_controlled_by;
 use lockstep_core::ray::cluster::{ClusterPlan, ObservedCluster, plan};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
@@ -23,9 +24,6 @@ use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
 
-/// The shortest name of a JobSet that may be a shortened one.
-const SHORTENED: usize = 30;
-
 type Key = ObjectRef<RayCluster>;
 
 /// Looks at RayClusters and acts.
@@ -36,6 +34,20 @@ pub(super) struct Reconciler {
     pub(super) services: Store<Service>,
     pub(super) kuberay: Arc<KubeRay>,
     pub(super) ledger: Ledger<RayCluster>,
+}
+
+/// The JobSet of a cluster: the one that was made for it, whatever it would be called now, else the one that has the name to take.
+pub(super) fn jobset_of(stores: &Stores, cluster: &RayCluster) -> (ObjectRef<JobSet>, Option<JobSet>) {
+    let key = |name: &str| ObjectRef::new(name).within(cluster.ns());
+    let own = names::jobsets(cluster.name()).iter().find_map(|name| {
+        let jobset = stores.jobset(&key(name))?;
+        is_controlled_by(&jobset.metadata, cluster.uid_str()).then(|| (key(name), Some(jobset)))
+    });
+    own.unwrap_or_else(|| {
+        let key = key(&names::jobset(cluster.name(), &cluster.spec));
+        let jobset = stores.jobset(&key);
+        (key, jobset)
+    })
 }
 
 impl Reconciler {
@@ -62,26 +74,23 @@ impl Reconciler {
         if self.clusters.get(&key).is_some() {
             return Some(key);
         }
-        let shortened = |cluster: &Arc<RayCluster>| {
+        let start = names::unshortened(&jobset.name)?;
+        let shortened = |cluster: &&Arc<RayCluster>| {
             cluster.metadata.namespace == jobset.namespace
-                && names::jobset(cluster.name(), &cluster.spec) == jobset.name
+                && cluster.name().starts_with(start)
+                && names::jobsets(cluster.name()).contains(&jobset.name)
         };
-        let clusters = if jobset.name.len() < SHORTENED {
-            Vec::new()
-        } else {
-            self.clusters.state()
-        };
+        let clusters = self.clusters.state();
         clusters
             .iter()
-            .find(|cluster| shortened(cluster))
+            .find(shortened)
             .map(|cluster| ObjectRef::from_obj(&**cluster))
     }
 
     async fn observe(&self, cluster: &Arc<RayCluster>) -> Result<ObservedCluster, RayError> {
         let namespace = cluster.ns();
-        let jobset = ObjectRef::new(&names::jobset(cluster.name(), &cluster.spec)).within(namespace);
+        let (jobset, seen) = jobset_of(&self.stores, cluster);
         let service = ObjectRef::new(&names::head_service(cluster.name())).within(namespace);
-        let seen = self.stores.jobset(&jobset).map(Arc::new);
         // Asked only while it matters.
         let open = seen.is_none() && !cluster.is_claimed() && cluster.managed_by_another().is_none();
         let jobs = self.stores.jobs_of(&jobset);
@@ -92,10 +101,19 @@ impl Reconciler {
             service: self.services.get(&service),
             head,
             head_pod,
-            jobset: seen,
+            jobset: seen.map(Arc::new),
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             now: jiff::Timestamp::now(),
         })
+    }
+
+    /// The JobSet that was made for a cluster, as the API server has it.
+    async fn made_before(&self, cluster: &RayCluster) -> Result<Option<JobSet>, RayError> {
+        let of_cluster = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, cluster.name()));
+        let api: Api<JobSet> = Api::namespaced(self.client.clone(), cluster.ns());
+        let found = api.list(&of_cluster).await.map_err(RayError::of("JobSets"))?;
+        let mut found = found.items.into_iter();
+        Ok(found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str())))
     }
 
     /// Name and address of the head's pod; and all of it while it is not ready, to say why.
@@ -185,6 +203,13 @@ impl Reconcile for Reconciler {
             let name = names::head_service(cluster.name());
             observed.service = apply::get(&self.client, cluster.ns(), &name).await?;
             decided = plan(&observed);
+        }
+        if decided.create_jobset.is_some() && names::jobsets(cluster.name()).len() > 1 {
+            // One of another name would be no conflict, and the watch may be behind.
+            if let Some(jobset) = self.made_before(cluster).await? {
+                observed.jobset = Some(Arc::new(jobset));
+                decided = plan(&observed);
+            }
         }
         let (after, left_alone) = (decided.requeue_after, decided.notice.is_some());
         self.apply(cluster, decided).await?;

@@ -11,11 +11,11 @@ use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, Ray
 use lockstep_core::ray::job::{
     JobPlan, ObservedJob, Ray, Recalled, head_failures, is_begun, plan, question, recall,
 };
-use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError};
+use super::cluster::jobset_of;
 use super::dashboard::Dashboards;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
@@ -67,11 +67,8 @@ impl Reconciler {
                 submitter = apply::get(&self.client, namespace, job.name()).await?;
             }
         }
-        let key = cluster.as_ref().map(|cluster| {
-            let name = names::jobset(cluster.name(), &cluster.spec);
-            ObjectRef::new(&name).within(namespace)
-        });
-        let jobset = key.as_ref().and_then(|key| self.stores.jobset(key));
+        let jobset = cluster.as_ref().map(|cluster| jobset_of(&self.stores, cluster));
+        let (key, jobset) = jobset.map_or((None, None), |(key, jobset)| (Some(key), jobset));
         let head_failures = match (&key, &jobset) {
             (Some(key), Some(jobset)) if head_counts(job) => {
                 let pods = self.stores.pods_of(key);

@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_cluster_that_cannot_be_read_stops_no_other),
         case!(the_example_applies),
         case!(the_longest_name_runs),
+        case!(a_group_with_a_longer_name_makes_no_second_jobset),
         case!(the_webhook_for_jobsets_lets_workers_come_and_go),
         case!(a_control_plane_that_is_killed_makes_one_jobset alone),
         case!(where_kuberay_runs_clusters_are_left_to_it alone),
@@ -332,6 +333,35 @@ async fn the_longest_name_runs(scene: Scene) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+async fn a_group_with_a_longer_name_makes_no_second_jobset(scene: Scene) -> Result<()> {
+    let mut long = cluster(1, json!({}));
+    let name = "c".repeat(40);
+    long["metadata"]["name"] = json!(name);
+    scene.create_cluster(long.clone()).await?;
+    scene.ray_pods_run("head", 1).await?;
+    scene.ray_pods_run("worker", 1).await?;
+    // Made now, its JobSet would have another name.
+    let mut group = long["spec"]["workerGroupSpecs"][0].clone();
+    group["groupName"] = json!("of-twenty-characters");
+    let mut groups = vec![long["spec"]["workerGroupSpecs"][0].clone(), group];
+    groups[0]["replicas"] = json!(2);
+    let patch = json!({"spec": {"workerGroupSpecs": groups}});
+    scene.merge::<RayCluster>(&name, patch).await?;
+    // What it becomes is decided in one step: what it would make is there once it has scaled, and has said what waits.
+    scene.ray_pods_run("worker", 2).await?;
+    eventually("what waits is said", PATIENCE, async || {
+        let found = scene.api::<RayCluster>().get(&name).await?;
+        let status = found.status.unwrap_or_default();
+        ensure!(status.is_true(conditions::CHANGES_PENDING), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    let jobsets = scene.api::<JobSet>().list(&ListParams::default()).await?.items;
+    let names: Vec<String> = jobsets.iter().map(ResourceExt::name_any).collect();
+    ensure!(names == [name], "{names:?}");
+    Ok(())
 }
 
 async fn the_webhook_for_jobsets_lets_workers_come_and_go(scene: Scene) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Names of what a RayCluster is made of. Long ones are shortened, so that names that KubeRay takes make host names of pods.
 
+use std::collections::BTreeSet;
+
 use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::RayClusterSpec;
 
@@ -33,12 +35,32 @@ pub fn replicated_job(group: &str) -> String {
     }
 }
 
-/// Name of a cluster's JobSet: the cluster's own where the names of its pods leave room for it.
+/// Name of the JobSet to make for a cluster: the cluster's own where the names of its pods leave room for it.
 #[must_use]
 pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     let groups = spec.worker_group_specs.iter();
     let longest = groups.map(|group| replicated_job(&group.group_name).len()).max();
-    let room = LONGEST_HOSTNAME - INDEXES - 1 - longest.unwrap_or(0).max(HEAD.len());
+    beside(cluster, longest.unwrap_or(0).max(HEAD.len()))
+}
+
+/// All names that the JobSet of a cluster may have: it keeps its name when groups with longer names, or shorter ones, come to the cluster.
+#[must_use]
+pub fn jobsets(cluster: &str) -> BTreeSet<String> {
+    let lengths = HEAD.len()..=LONGEST_GROUP;
+    lengths.map(|longest| beside(cluster, longest)).collect()
+}
+
+/// How the name of the cluster begins whose JobSet may have this name, where that is not its own.
+#[must_use]
+pub fn unshortened(jobset: &str) -> Option<&str> {
+    let (start, end) = jobset.rsplit_once('-')?;
+    let is_digest = end.len() == DIGITS && end.chars().all(|c| c.is_ascii_hexdigit());
+    is_digest.then_some(start)
+}
+
+/// Name of a cluster's JobSet beside a replicatedJob with a name of this length.
+fn beside(cluster: &str, longest: usize) -> String {
+    let room = LONGEST_HOSTNAME - INDEXES - 1 - longest;
     if cluster.len() <= room {
         return cluster.to_owned();
     }

@@ -335,6 +335,28 @@ fn the_longest_names_make_valid_jobsets() {
 }
 
 #[test]
+fn a_jobset_is_found_by_its_name_whatever_groups_come_later() {
+    use crate::ray::names::{jobset, jobsets, unshortened};
+    for (length, names) in [(2, 1), (28, 1), (40, 13), (53, 17)] {
+        let name = "c".repeat(length);
+        let all = jobsets(&name);
+        assert_eq!(all.len(), names, "{all:?}");
+        let mut grown = cluster(json!({})).spec;
+        for group in ["s", "a-longer-one", "A_NAME_THAT_IS_DIGESTED", "of-twenty-characters"] {
+            grown.worker_group_specs[0].group_name = group.to_owned();
+            let made = jobset(&name, &grown);
+            assert!(all.contains(&made), "{made}");
+            let start = unshortened(&made);
+            assert!(
+                made == name || start.is_some_and(|start| name.starts_with(start)),
+                "{made}"
+            );
+        }
+    }
+    assert_eq!(["c-abcde", "abcdef01", "c-workers0"].map(unshortened), [None; 3]);
+}
+
+#[test]
 fn a_gang_names_groups_and_leaves_out_those_without_pods() {
     let gang = json!({"replicatedJobs": [{"name": "small", "minAvailable": 1}]});
     let gang_of = |replicas: i32| {
