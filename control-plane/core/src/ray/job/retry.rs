@@ -58,7 +58,8 @@ impl Draft<'_> {
                 let is_anew = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
                 job.is_none() && (!session.is_empty() || is_anew())
             }
-            Ray::Reached { session, .. } => session != before,
+            // Nor is one that knows it another one, whatever it calls itself.
+            Ray::Reached { session, job } => session != before && job.is_none(),
             Ray::Unasked | Ray::Unreachable | Ray::Denied(_) | Ray::Refused(_) | Ray::Failing(_) => false,
         };
         if is_another && self.is_ready(cluster) {

@@ -37,6 +37,21 @@ fn kuberay_5211_attempts_never_overlap() {
 }
 
 #[test]
+fn kuberay_5211_a_ray_that_still_runs_the_attempt_before_is_started_anew() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    stage.ray = Ray::Unreachable;
+    stage.settle().wait(301);
+    assert_eq!(stage.phase(), Phase::Retrying);
+    let asked = stage.restarts.clone();
+    // It is back under another name, with the job.
+    stage.session("s1").says("RUNNING");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
+    assert_eq!((asked.len(), &stage.restarts), (1, &asked));
+    stage.session("s2");
+    assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Running, 2));
+}
+
+#[test]
 fn a_retry_on_a_new_cluster_waits_for_the_old_one_to_be_gone() {
     let mut stage = running(json!({"backoffLimit": 1, "retryPolicy": "NewCluster"}));
     stage.ray = Ray::Reached {
