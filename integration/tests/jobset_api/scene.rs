@@ -215,26 +215,30 @@ impl Scene {
     pub(crate) async fn pods_become(&self, job: &str, phase: &str) -> Result<()> {
         let ready = if phase == "Running" { "True" } else { "False" };
         let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
-        self.pods_show(job, &status).await
+        self.pods_show(job, |_| status.clone()).await
     }
 
-    /// Plays kubelet: the worker of every pod of the Job has ended with this code.
+    /// Plays kubelet: the first container of every pod of the Job has ended with this code.
     pub(crate) async fn pods_exit(&self, job: &str, code: i32) -> Result<()> {
-        let status = json!({
-            "phase": "Failed",
-            "conditions": [{"type": "Ready", "status": "False"}],
-            "containerStatuses": [{
-                "name": "worker", "image": "none", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"terminated": {"exitCode": code}},
-            }],
-        });
-        self.pods_show(job, &status).await
+        let ended = |pod: &Pod| {
+            let name = pod.spec.as_ref().map(|spec| &spec.containers[0].name);
+            json!({
+                "phase": "Failed",
+                "conditions": [{"type": "Ready", "status": "False"}],
+                "containerStatuses": [{
+                    "name": name, "image": "none", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"terminated": {"exitCode": code}},
+                }],
+            })
+        };
+        self.pods_show(job, ended).await
     }
 
-    async fn pods_show(&self, job: &str, status: &Value) -> Result<()> {
+    /// Plays kubelet: the status of every pod of the Job.
+    async fn pods_show(&self, job: &str, status: impl Fn(&Pod) -> Value) -> Result<()> {
         let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
         eventually(
-            &format!("the pods of {job} show {status}"),
+            &format!("the pods of {job} show their status"),
             PATIENCE,
             async || {
                 let pods = self.api::<Pod>().list(&of_job).await?.items;
@@ -245,7 +249,7 @@ impl Scene {
                 ensure!(!pods.is_empty(), "no pod yet");
                 for pod in pods {
                     let api = self.api::<Pod>();
-                    let status = Patch::Merge(json!({"status": status}));
+                    let status = Patch::Merge(json!({"status": status(&pod)}));
                     api.patch_status(&pod.name_any(), &PatchParams::default(), &status)
                         .await?;
                 }

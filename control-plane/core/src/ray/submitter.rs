@@ -129,6 +129,7 @@ pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
         .as_ref()
         .map_or(0, |start| now.duration_since(start.0).as_secs());
     let config = spec.submitter_config.as_ref();
+    let template = template(job, status);
     Job {
         metadata: ObjectMeta {
             name: job.metadata.name.clone(),
@@ -150,16 +151,19 @@ pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
                     .max(0)
                     .saturating_add(GRACE_SECONDS)
             }),
-            pod_failure_policy: Some(failure_policy()),
-            template: template(job, status),
+            pod_failure_policy: Some(failure_policy(&template)),
+            template,
             ..JobSpec::default()
         }),
         status: None,
     }
 }
 
-/// A job that has failed is not submitted again, and a pod that is disrupted is no failure.
-fn failure_policy() -> PodFailurePolicy {
+/// A job that has failed is not submitted again, and a pod that is disrupted is no failure. What containers beside the one that submits end with
+/// says nothing about the job.
+fn failure_policy(template: &PodTemplateSpec) -> PodFailurePolicy {
+    let pod = template.spec.as_ref();
+    let submits = pod.and_then(|pod| pod.containers.first());
     PodFailurePolicy {
         rules: vec![
             PodFailurePolicyRule {
@@ -173,7 +177,7 @@ fn failure_policy() -> PodFailurePolicy {
             PodFailurePolicyRule {
                 action: "FailJob".to_owned(),
                 on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
-                    container_name: None,
+                    container_name: submits.map(|container| container.name.clone()),
                     operator: "In".to_owned(),
                     values: vec![JOB_FAILED],
                 }),

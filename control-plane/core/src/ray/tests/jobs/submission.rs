@@ -199,6 +199,21 @@ fn the_submitter_has_what_the_job_asks_for() {
     );
 }
 
+#[test]
+fn only_the_container_that_submits_tells_that_the_job_has_failed() {
+    let beside = json!({"spec": {"containers": [{"name": "submits", "image": "ray"}, {"name": "proxy", "image": "proxy"}]}});
+    for (template, named) in [(Value::Null, "ray-job-submitter"), (beside, "submits")] {
+        let stage = submitted(json!({"submitterPodTemplate": template}));
+        let job = stage.submitter.unwrap().spec.unwrap();
+        let rules = job.pod_failure_policy.unwrap().rules;
+        let failing = rules.iter().find_map(|rule| rule.on_exit_codes.as_ref()).unwrap();
+        assert_eq!(
+            (failing.container_name.as_deref(), failing.values.as_slice()),
+            (Some(named), [1].as_slice())
+        );
+    }
+}
+
 /// One whose head is ready, and whose job is to be submitted over HTTP.
 fn over_http(limit: i64) -> Stage {
     let mut stage = Stage::new(json!({"submissionMode": "HTTPMode", "activeDeadlineSeconds": limit}));
