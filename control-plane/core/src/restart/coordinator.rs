@@ -227,12 +227,13 @@ impl Coordinator {
         self.hear_request(observed, &view, now, &mut out);
         self.hear_alone_request(observed, &view, now, &mut out);
         self.tend_alone(observed, &view, now, &mut out);
+        self.begin_with_pod_mates(observed, &view, now, &mut out);
         self.take_seats(observed, &view);
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
         out.replace = self.may_replace(&view, now);
-        out.condemned = self.escalation.condemned();
+        out.condemned = self.condemned(&view);
         let look_again = self.look_for_blockage(observed, &view, now, &mut out);
         out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
         out.awaited = self.awaited(&view);

@@ -124,9 +124,9 @@ impl Coordinator {
         self.stages_are_there(observed, view)
             && !self.runs_before_its_gang(observed)
             && !view.slots.values().any(unseen)
-            && self.barrier(view).all(|(identity, slot)| {
-                slot.parked_at(self.generation) && !self.escalation.condemns(identity)
-            })
+            && self
+                .barrier(view)
+                .all(|(_, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(slot))
     }
 
     /// Whether a worker still runs, on its way out since the JobSet was suspended, whose gang has yet to come together again: it is not expected, but nobody

@@ -16,8 +16,8 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::View;
 use super::super::{
-    Alone, Announcement, Cause, Durable, Generation, Identity, Incarnation, Observed, Output, Phase, Reason,
-    Report, Rung, Scope, Timeline, UnixNanos,
+    Alone, Announcement, Cause, Condemned, Durable, Generation, Identity, Incarnation, Observed, Output,
+    Phase, Reason, Report, Rung, Scope, Timeline, UnixNanos,
 };
 use super::Coordinator;
 use super::backoff::Backoff;
@@ -44,8 +44,10 @@ struct UnderWay {
     generation: Generation,
     /// Durable under this leader's epoch.
     durable: bool,
-    /// This leader has begun it because it was asked for: it counts for nothing.
+    /// This leader has begun it because it was asked for.
     asked: bool,
+    /// This leader has counted it.
+    counted: bool,
     /// An incarnation holds the seat for this generation.
     released: bool,
     /// Since it was released, and in sight: when it should be up. While nobody expects the worker: until when it may come back.
@@ -68,6 +70,7 @@ impl UnderWay {
             generation,
             durable: false,
             asked: false,
+            counted: false,
             released: false,
             deadline: None,
             begun: None,
@@ -205,7 +208,7 @@ impl Apart {
 
     /// Those that count and are not durable yet.
     fn not_durable(&self, durable: &Durable) -> usize {
-        let later = |restart: &&UnderWay| restart.generation > durable.latest && !restart.asked;
+        let later = |restart: &&UnderWay| restart.generation > durable.latest && restart.counted;
         self.under_way.values().filter(later).count()
     }
 }
@@ -319,7 +322,7 @@ impl Coordinator {
             {
                 match report.phase {
                     // Its pod goes all the same, and that belongs to this restart.
-                    _ if self.escalation.condemns(identity) => {}
+                    _ if self.escalation.condemns(slot) => {}
                     Phase::Running => {
                         out.announcements.extend(restart.restarted(incarnation, report));
                         return false;
@@ -366,10 +369,58 @@ impl Coordinator {
         let backoff = backoffs.or_insert_with(|| of_group.of_one());
         backoff.failed(&cause, observed.policy.max_backoff_ms, now);
         self.escalate(&cause, observed, view, now, out);
-        self.begin_alone(identity, cause, now, out);
+        self.begin_alone(identity.clone(), cause, now, out);
+        if let Some(restart) = self.apart.under_way.get_mut(&identity) {
+            restart.counted = true;
+        }
     }
 
-    /// Begins a restart of this worker alone, with the next number.
+    /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted.
+    pub(super) fn begin_with_pod_mates(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        if !self.may_release(observed) {
+            return;
+        }
+        let of_one = |condemned: &&Condemned| self.apart.concerns(&condemned.identity);
+        let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
+        for condemned in condemned {
+            for (identity, slot) in view.slots.of_pod(&condemned.identity) {
+                if !slot.counts() || self.apart.concerns(identity) {
+                    continue;
+                }
+                let cause = Cause {
+                    identity: Some(identity.clone()),
+                    pod: condemned.pod.clone(),
+                    node: condemned.node.clone(),
+                    ..Self::cause_of(Reason::PodLost)
+                };
+                self.begin_alone(identity.clone(), cause, now, out);
+            }
+        }
+    }
+
+    /// The pods that are to be deleted, once it is durable whose restart that belongs to.
+    pub(super) fn condemned(&self, view: &View<'_>) -> Vec<Condemned> {
+        let is_written = |identity: &Identity| {
+            let restart = self.apart.under_way.get(identity);
+            restart.is_none_or(|restart| restart.durable)
+        };
+        let condemned = self.escalation.condemned();
+        condemned
+            .filter(|condemned| {
+                let mut workers = view.slots.of_pod(&condemned.identity);
+                workers.all(|(identity, _)| is_written(identity))
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Begins a restart of this worker alone, with the next number. It is not counted.
     pub(super) fn begin_alone(&mut self, identity: Identity, cause: Cause, now: UnixNanos, out: &mut Output) {
         let generation = self.apart.latest.max(self.generation).next();
         self.apart.latest = generation;
@@ -430,7 +481,7 @@ impl Coordinator {
                 continue;
             };
             let deadline = now.plus_millis(observed.policy.timeout_ms);
-            if self.escalation.condemns(identity) {
+            if self.escalation.condemns(slot) {
                 restart.unseat();
             } else if !restart.released {
                 let backoff = self.apart.backoffs.entry(identity.clone()).or_default();

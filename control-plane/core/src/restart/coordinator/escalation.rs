@@ -14,7 +14,8 @@ use super::super::{Cause, Condemned, EscalateAfter, Identity, Reason, UnixNanos}
 #[derive(Debug, Clone, Default)]
 pub(super) struct Escalation {
     failures: BTreeMap<Identity, VecDeque<UnixNanos>>,
-    condemned: BTreeMap<Identity, Condemned>,
+    /// By UID of the pod: all of its workers go with it.
+    condemned: BTreeMap<String, Condemned>,
 }
 
 impl Escalation {
@@ -51,27 +52,28 @@ impl Escalation {
             pod: pod.name.clone(),
             node: pod.node.clone().unwrap_or_default(),
         };
-        self.condemned.insert(identity.clone(), condemned.clone());
+        self.condemned.insert(pod.uid.clone(), condemned.clone());
         Some(condemned)
     }
 
     /// Pods that are gone need not be deleted any more, and workers that are not expected any more are not counted.
     pub(super) fn tidy(&mut self, slots: &Slots<'_>) {
         self.failures.retain(|identity, _| slots.contains_key(identity));
-        self.condemned.retain(|identity, condemned| {
+        self.condemned.retain(|pod_uid, condemned| {
             slots
-                .get(identity)
-                .is_some_and(|slot| slot.worker.pods.iter().any(|pod| pod.uid == condemned.pod_uid))
+                .get(&condemned.identity)
+                .is_some_and(|slot| slot.worker.pods.iter().any(|pod| pod.uid == *pod_uid))
         });
     }
 
-    /// Whether the worker's pod is to go: it is not released there.
-    pub(super) fn condemns(&self, identity: &Identity) -> bool {
-        self.condemned.contains_key(identity)
+    /// Whether a pod of this worker is to go: it is not released there.
+    pub(super) fn condemns(&self, slot: &Slot<'_>) -> bool {
+        let pods = &slot.worker.pods;
+        !self.condemned.is_empty() && pods.iter().any(|pod| self.condemned.contains_key(&pod.uid))
     }
 
     /// The pods that are to be deleted.
-    pub(super) fn condemned(&self) -> Vec<Condemned> {
-        self.condemned.values().cloned().collect()
+    pub(super) fn condemned(&self) -> impl Iterator<Item = &Condemned> {
+        self.condemned.values()
     }
 }

@@ -1,5 +1,6 @@
 //! Workers that are restarted alone: nobody else is touched, and each failure counts once, whoever leads.
 
+mod pod_mates;
 mod takeover;
 
 use super::world::{World, id};

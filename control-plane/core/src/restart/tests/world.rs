@@ -1,6 +1,6 @@
 //! A tiny world for the coordinator: pods, agents that obey, and an API server that confirms writes when told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::restart::{
     Alone, Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation,
@@ -153,7 +153,9 @@ impl World {
             .reports
             .iter()
             .filter(|(incarnation, report)| {
-                incarnation.pod_uid == *pod && !matches!(report.phase, Phase::Lost(_))
+                incarnation.pod_uid == *pod
+                    && report.identity == id(index)
+                    && !matches!(report.phase, Phase::Lost(_))
             })
             .max_by_key(|(_, report)| report.since)
             .map(|(incarnation, report)| (incarnation.clone(), report.clone()))
@@ -227,7 +229,7 @@ impl World {
                 .map(|worker| worker.pods.len())
                 .sum();
             self.observed.old_pods = live;
-            for index in 0..u32::try_from(self.observed.workers.len()).unwrap() {
+            for index in self.indexes() {
                 self.lose_pod(index);
             }
         }
@@ -241,7 +243,6 @@ impl World {
             return;
         };
         for (incarnation, report) in self.observed.reports.clone() {
-            let index = report.identity.index;
             let target = desired.alone.get(&incarnation).copied().unwrap_or(Alone {
                 generation: desired.generation,
                 release: desired.release,
@@ -274,7 +275,15 @@ impl World {
                 );
                 *self.starts.entry(incarnation.clone()).or_default() += 1;
             }
-            self.report(&incarnation, index, phase, generation);
+            self.tick(1);
+            let report = Report {
+                phase,
+                generation,
+                since: self.now,
+                heartbeat: Heartbeat::Well,
+                ..report
+            };
+            self.observed.reports.insert(incarnation, report);
         }
     }
 
@@ -299,11 +308,16 @@ impl World {
                 self.lose_pod(condemned.identity.index);
             }
         }
-        for index in 0..u32::try_from(self.observed.workers.len()).unwrap() {
+        for index in self.indexes() {
             if self.replace && self.observed.workers[&id(index)].pods.is_empty() {
                 self.pod(index);
             }
         }
+    }
+
+    fn indexes(&self) -> BTreeSet<u32> {
+        let workers = self.observed.workers.keys();
+        workers.map(|identity| identity.index).collect()
     }
 
     pub(super) fn restarts(&self) -> usize {

@@ -54,6 +54,22 @@ impl<'a> Slots<'a> {
         self.entries.get_mut(at).map(|(_, slot)| slot)
     }
 
+    /// The workers that share the pod of this one.
+    pub(in super::super) fn of_pod(
+        &self,
+        identity: &Identity,
+    ) -> impl Iterator<Item = (&'a Identity, &Slot<'a>)> {
+        let place = (identity.job.clone(), identity.index);
+        let before = (&*identity.job, identity.index);
+        let from = self
+            .entries
+            .partition_point(|(found, _)| (&*found.job, found.index) < before);
+        let entries = self.entries.get(from..).unwrap_or_default().iter();
+        entries
+            .take_while(move |(found, _)| found.job == place.0 && found.index == place.1)
+            .map(|(identity, slot)| (*identity, slot))
+    }
+
     pub(in super::super) fn contains_key(&self, identity: &Identity) -> bool {
         self.position(identity).is_some()
     }
