@@ -135,7 +135,7 @@ fn worker(identity: &Identity, expected: &Worker, newest: Option<(&Incarnation, 
         .map(|(_, report)| report);
     let pod = expected.pods.first();
     let phase = match report {
-        _ if expected.completed => pb::WorkerPhase::Done,
+        _ if expected.completed || expected.failed => pb::WorkerPhase::Done,
         None => pb::WorkerPhase::Pending,
         Some(report) => worker_phase(report),
     };

@@ -1,6 +1,7 @@
 //! From API objects to what the coordinator decides on: which workers should be there, and which pods are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,11 +167,8 @@ fn stage(
         let name: Arc<str> = name.as_str().into();
         let ending =
             job.is_some_and(|job| has_condition(job, "FailureTarget") || has_condition(job, "Failed"));
-        let status = job.and_then(|job| job.status.as_ref());
-        let completed = status.and_then(|status| status.completed_indexes.as_deref());
-        // Given up for good, by `backoffLimitPerIndex` or FailIndex: the others go on without it.
-        let failed = status.and_then(|status| status.failed_indexes.as_deref());
-        let over: Vec<_> = completed.into_iter().chain(failed).flat_map(indexes).collect();
+        let completed = job.map(|job| completed_indexes(job)).unwrap_or_default();
+        let failed = job.map(|job| failed_indexes(job)).unwrap_or_default();
         // By its own successPolicy it may be so before all of its pods are.
         let succeeded =
             job.is_some_and(|job| has_condition(job, "SuccessCriteriaMet") || has_condition(job, "Complete"));
@@ -185,7 +183,8 @@ fn stage(
         };
         for index in 0..u32::try_from(width).unwrap_or(0) {
             let seat = job_index * i64::from(width) + i64::from(index);
-            let done = succeeded || over.iter().any(|range| range.contains(&index));
+            let completed = succeeded || completed.iter().any(|range| range.contains(&index));
+            let failed = failed.iter().any(|range| range.contains(&index));
             for container in &containers {
                 let identity = Identity {
                     job: Arc::clone(&name),
@@ -195,7 +194,8 @@ fn stage(
                 let worker = Worker {
                     stage: replicated.name.clone(),
                     pods: Vec::new(),
-                    completed: done,
+                    completed,
+                    failed,
                     ending,
                     ends_early: spec.success_policy.is_some(),
                     ends_at,
@@ -330,8 +330,22 @@ pub(crate) fn has_condition(job: &Job, type_: &str) -> bool {
         .any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
+/// The indexes whose work is done.
+pub(crate) fn completed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
+    let status = job.status.as_ref();
+    let text = status.and_then(|status| status.completed_indexes.as_deref());
+    text.map(indexes).unwrap_or_default()
+}
+
+/// The indexes that were given up for good, by `backoffLimitPerIndex` or FailIndex.
+pub(crate) fn failed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
+    let status = job.status.as_ref();
+    let text = status.and_then(|status| status.failed_indexes.as_deref());
+    text.map(indexes).unwrap_or_default()
+}
+
 /// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. What is malformed counts as not there.
-pub(crate) fn indexes(text: &str) -> Vec<std::ops::RangeInclusive<u32>> {
+pub(crate) fn indexes(text: &str) -> Vec<RangeInclusive<u32>> {
     text.split(',')
         .filter_map(|part| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -45,8 +45,10 @@ pub struct Worker {
     pub stage: String,
     /// Live (not terminal) pods of this index, normally one.
     pub pods: Vec<PodFact>,
-    /// Whether the Job counts this index as completed, or as failed for good.
+    /// Whether the Job counts this index as completed.
     pub completed: bool,
+    /// Whether the Job counts this index as failed for good: the others go on without it.
+    pub failed: bool,
     /// Whether the Job has failed, or its controller is about to fail it and ends its pods.
     pub ending: bool,
     /// Whether the Job may succeed before all of its workers have: its pods are then ended.

@@ -63,7 +63,7 @@ impl<'a> View<'a> {
                     current: None,
                     ended: None,
                     failed_without_agent: None,
-                    done: worker.completed || done_in.is_some(),
+                    done: worker.completed || worker.failed || done_in.is_some(),
                     done_in,
                     finished: observed.finished_stages.contains(&worker.stage),
                     absent: worker.extra && !has_joined(identity),

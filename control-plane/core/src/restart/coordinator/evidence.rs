@@ -86,7 +86,9 @@ impl Coordinator {
             return None;
         }
         let mut slots = view.slots.iter();
-        let early = |(of, slot): (&Identity, &Slot<'_>)| of.job == identity.job && slot.done;
+        // What has failed for good lets no Job succeed.
+        let early =
+            |(of, slot): (&Identity, &Slot<'_>)| of.job == identity.job && slot.done && !slot.worker.failed;
         if slot.worker.ends_early && slots.any(early) {
             return Some(JOB_SAYS_WITHIN_MS);
         }

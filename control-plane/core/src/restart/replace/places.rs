@@ -10,7 +10,7 @@ use super::{Occupancy, Place};
 use crate::children::label;
 use crate::jobset::IN_PLACE_BACKOFF_LIMIT;
 use crate::pod::PodSummary;
-use crate::restart::gather::{attempt, has_condition, indexes};
+use crate::restart::gather::{attempt, completed_indexes, has_condition};
 
 /// Value of `managedBy` that means the same as none.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
@@ -68,11 +68,7 @@ pub fn is_open(job: &Job, index: u32) -> bool {
     let ending = ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"]
         .into_iter()
         .any(|type_| has_condition(job, type_));
-    let completed = || {
-        let status = job.status.as_ref();
-        let completed = status.and_then(|status| status.completed_indexes.as_deref());
-        completed.is_some_and(|text| indexes(text).iter().any(|range| range.contains(&index)))
-    };
+    let completed = || completed_indexes(job).iter().any(|range| range.contains(&index));
     in_range
         && spec.completion_mode.as_deref() == Some("Indexed")
         && spec.parallelism == spec.completions

@@ -77,6 +77,30 @@ fn a_job_that_succeeds_before_all_of_its_workers_have_ends_them_without_a_restar
 }
 
 #[test]
+fn an_index_that_has_failed_for_good_lets_no_loss_wait() {
+    let mut world = World::running(3, 1);
+    for worker in world.observed.workers.values_mut() {
+        worker.ends_early = true;
+    }
+    let given_up = world.observed.workers.get_mut(&id(0)).unwrap();
+    given_up.failed = true;
+    given_up.pods.clear();
+    world.settle();
+    assert_eq!(world.restarts(), 0, "the others go on without it");
+    let (incarnation, report) = world.current(1);
+    let ended = Exit {
+        code: 143,
+        signal: 15,
+    };
+    world.report(&incarnation, 1, Phase::Lost(ended), report.generation);
+    world.step();
+    assert_eq!(
+        world.observed.durable.counter, 1,
+        "it has not ended because the Job has succeeded"
+    );
+}
+
+#[test]
 fn a_job_whose_time_is_over_ends_its_workers_without_a_restart() {
     let mut world = World::running(3, 3);
     let now = world.now;

@@ -154,8 +154,9 @@ fn an_index_that_has_failed_for_good_is_waited_for_no_more() {
     let said = json!({"completedIndexes": "0", "failedIndexes": "2,3"});
     job.status = Some(serde_json::from_value(said).unwrap());
     let workers = gather(&js, &[Arc::new(job)], [], 0).workers;
-    let over: Vec<bool> = workers.values().map(|worker| worker.completed).collect();
-    assert_eq!(over, [true, false, true, true]);
+    let over = workers.values().map(|worker| (worker.completed, worker.failed));
+    let expected = [(true, false), (false, false), (false, true), (false, true)];
+    assert_eq!(over.collect::<Vec<_>>(), expected);
 }
 
 #[test]
