@@ -9,7 +9,7 @@ use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
 use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
 use crate::children::{job_index, label};
-use crate::restart::{has_condition, indexes};
+use crate::restart::{completed_indexes, failed_indexes, has_condition};
 use crate::status::is_suspended;
 
 /// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
@@ -165,12 +165,15 @@ pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
 
 /// Whether a Job has no work any more for one of its seats.
 fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
-    let status = job.status.as_ref();
     if indexed {
-        let completed = status.and_then(|status| status.completed_indexes.as_deref());
-        return completed.is_some_and(|text| indexes(text).iter().any(|range| range.contains(&seat)));
+        let over = [completed_indexes(job), failed_indexes(job)];
+        return over.iter().flatten().any(|range| range.contains(&seat));
     }
-    let succeeded = status.and_then(|status| status.succeeded).unwrap_or(0);
+    let succeeded = job
+        .status
+        .as_ref()
+        .and_then(|status| status.succeeded)
+        .unwrap_or(0);
     let completions = job.spec.as_ref().and_then(|spec| spec.completions);
     // The Job runs no more pods than it has work left.
     let left = completions.map_or(parallelism, |completions| {

@@ -2,6 +2,7 @@ mod complaints;
 mod fit;
 mod histories;
 mod leaving;
+mod members;
 mod model;
 mod order;
 mod queue;

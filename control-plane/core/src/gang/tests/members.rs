@@ -1,0 +1,23 @@
+//! Which seats of a gang have no work any more.
+
+use serde_json::json;
+
+use crate::features::Features;
+use crate::gang::members::part;
+use crate::in_place::Agents;
+use crate::jobset::Jobs;
+use crate::testing::{JobSetBuild as _, jobset, replicated_job};
+
+#[test]
+fn neither_what_is_completed_nor_what_has_failed_for_good_is_waited_for() {
+    let js = jobset([replicated_job("w", 1)]).with(|js| {
+        let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        job.completion_mode = Some("Indexed".to_owned());
+        (job.completions, job.parallelism) = (Some(4), Some(4));
+    });
+    let workers = &js.spec.replicated_jobs[0];
+    let mut job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(workers, 0);
+    let said = json!({"completedIndexes": "0", "failedIndexes": "2,3"});
+    job.status = Some(serde_json::from_value(said).unwrap());
+    assert_eq!(part(&js, workers, &[&job], 4).done, [0, 2, 3].into());
+}
