@@ -27,8 +27,8 @@ use crate::worker::types::WorkerState;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
-/// States in a Hello, in bytes: a hub takes messages of 4 MiB.
-const MAX_HELLO: usize = 3 << 20;
+/// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and so many states of one.
+const MAX_HELLO: (usize, usize) = (3 << 20, 4096);
 /// What a state takes in a message beside its own bytes, at most.
 const FRAME: usize = 8;
 /// After a Drain, wait at most this long before going: many nodes are told at once.
@@ -352,8 +352,8 @@ fn fitting(workers: Vec<WorkerState>) -> (Vec<wire::WorkerState>, Vec<wire::Work
         state.detail.clear();
     }
     states.sort_by_key(|state| matches!(state.phase(), wire::Phase::Lost | wire::Phase::Done));
-    let mut room = MAX_HELLO;
-    let fits = states.iter().take_while(|state| {
+    let mut room = MAX_HELLO.0;
+    let fits = states.iter().take(MAX_HELLO.1).take_while(|state| {
         let left = room.checked_sub(state.encoded_len() + FRAME);
         room = left.unwrap_or(0);
         left.is_some()
