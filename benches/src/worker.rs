@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use lockstep_node_daemon::worker::driver::{Closed, Handle, unix_nanos};
+use lockstep_node_daemon::worker::driver::{Closed, Handle, NotLinked, unix_nanos};
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::{
     AgentPhase, AgentState, ContainerId, Exit, Heartbeat, LinkId, PodUid, Target,
@@ -53,7 +53,7 @@ impl Worker {
         seat: Seat,
         tally: Arc<Tally>,
         failure: Arc<Notify>,
-    ) -> Result<Self, Closed> {
+    ) -> Result<Self, NotLinked> {
         let id = seat.container;
         let link = LinkId(1);
         let registered = Input::Registered {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tracing::{debug, info, warn};
@@ -19,9 +20,9 @@ use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{PeerCheck, PeerError};
 use super::refusals::Refusals;
 use crate::pace::Pace;
-use crate::worker::driver::{Closed, Handle};
+use crate::worker::driver::{Closed, Handle, NotLinked};
 use crate::worker::facts::Input;
-use crate::worker::types::{ContainerId, LinkId, PodUid};
+use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
 
 /// Time for an agent to register, and to take a target.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,6 +51,9 @@ pub enum LinkError {
     /// Not the agent of that container.
     #[error(transparent)]
     Peer(#[from] PeerError),
+    /// Its container is another pod's, or the daemon is going down.
+    #[error(transparent)]
+    NotLinked(#[from] NotLinked),
     /// The daemon is going down.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -95,7 +99,11 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
         link,
         pid,
     };
-    match exchange(&mut frames, registered, &container, link, &context.workers).await {
+    let targets = match context.workers.linked(registered, link).await {
+        Ok(targets) => targets,
+        Err(error) => return refusals.note(&pod, &LinkError::from(error)),
+    };
+    match exchange(&mut frames, targets, &container, link, &context.workers).await {
         Ok(()) => info!(%pod, %container, "agent disconnected"),
         Err(error) => warn!(%pod, %container, %error, "agent disconnected"),
     }
@@ -146,12 +154,11 @@ async fn register(
 
 async fn exchange(
     frames: &mut Frames,
-    registered: Input,
+    mut targets: watch::Receiver<Option<Target>>,
     container: &ContainerId,
     link: LinkId,
     workers: &Handle,
 ) -> Result<(), LinkError> {
-    let mut targets = workers.linked(registered, link).await?;
     let mut pace = Pace::new(STATES.0, STATES.1);
     loop {
         tokio::select! {

@@ -1,7 +1,7 @@
 //! Who is at the other end of an agent's socket.
 //!
 //! The socket's directory is mounted into every container of its pod that is a worker, so the processes of the worker can reach it as well as
-//! the agent. The kernel says which process connected; `/proc` says which container it is in, and that it is the first process of the
+//! the agent. The kernel says which process connected; `/proc` says which container of which pod it is in, and that it is the first process of the
 //! container's pid namespace: the agent and nobody else. A process may make a pid namespace of its own there and be the
 //! first in that one, but it lies deeper.
 
@@ -25,8 +25,8 @@ pub enum PeerError {
         /// Why.
         source: io::Error,
     },
-    /// Its cgroup is not the container's.
-    #[error("process {pid} is not in container {container}")]
+    /// Its cgroup is not the container's, or none that kubelet has made.
+    #[error("process {pid} is not in container {container} of a pod")]
     OtherContainer {
         /// Host pid.
         pid: i32,
@@ -75,14 +75,16 @@ impl PeerCheck for ProcPeerCheck {
     fn check(&self, pid: Option<i32>, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError> {
         let pid = visible(pid)?;
         let cgroup = self.read(pid, "cgroup")?;
-        if !in_container(&cgroup, container) {
-            return Err(PeerError::OtherContainer {
-                pid,
-                container: container.clone(),
-            });
+        let other = || PeerError::OtherContainer {
+            pid,
+            container: container.clone(),
+        };
+        let (named, id) = place_of(&cgroup).ok_or_else(other)?;
+        if id != container.as_str() {
+            return Err(other());
         }
-        if let Some(other) = pod_of(&cgroup).filter(|named| *named != pod.as_str()) {
-            return Err(PeerError::OtherPod { pid, pod: other });
+        if named != pod.as_str() {
+            return Err(PeerError::OtherPod { pid, pod: named });
         }
         if !is_first_of_container(&self.read(pid, "status")?) {
             return Err(PeerError::NotInit(pid));
@@ -92,7 +94,9 @@ impl PeerCheck for ProcPeerCheck {
 
     fn container(&self, pid: Option<i32>) -> Result<ContainerId, PeerError> {
         let pid = visible(pid)?;
-        container_of(&self.read(pid, "cgroup")?).ok_or(PeerError::NoContainer(pid))
+        let cgroup = self.read(pid, "cgroup")?;
+        let (_, id) = place_of(&cgroup).ok_or(PeerError::NoContainer(pid))?;
+        Ok(id.into())
     }
 }
 
@@ -107,46 +111,40 @@ fn visible(pid: Option<i32>) -> Result<i32, PeerError> {
     pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)
 }
 
-/// The container that `/proc/<pid>/cgroup` names: containerd's ids are 64 hexadecimal digits.
-fn container_of(cgroup: &str) -> Option<ContainerId> {
-    let mut ids = cgroup.lines().flat_map(|line| line.split('/')).map(|part| {
-        let name = part.strip_suffix(".scope").unwrap_or(part);
-        name.rsplit_once('-').map_or(name, |(_, last)| last)
-    });
-    ids.rfind(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .map(ContainerId::from)
-}
-
-/// The pod that `/proc/<pid>/cgroup` names, where it does: kubelet's `pod<uid>`, or `kubepods-…-pod<uid>.slice` with underscores in the place of
-/// dashes with the systemd driver.
-fn pod_of(cgroup: &str) -> Option<String> {
-    let mut parts = cgroup.lines().flat_map(|line| line.split('/'));
-    parts.find_map(|part| {
-        let name = part.strip_suffix(".slice").unwrap_or(part);
-        let name = name
-            .rsplit_once('-')
-            .filter(|_| part != name)
-            .map_or(name, |(_, last)| last);
-        let uid = name.strip_prefix("pod")?.replace('_', "-");
-        let is_uid = uid.len() == 36 && uid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
-        is_uid.then_some(uid)
+/// The pod and the container that `/proc/<pid>/cgroup` names: kubelet's `pod<uid>`, or `kubepods-…-pod<uid>.slice` with underscores in the place of
+/// dashes with the systemd driver, and right below it the id, or `…-<id>.scope`. The first such pair counts: a container that may make cgroups makes them
+/// below its own, and calls them what it likes.
+fn place_of(cgroup: &str) -> Option<(String, &str)> {
+    // hierarchy:controllers:path
+    let paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.into_iter().find_map(|path| {
+        let below = path.split('/').skip(1);
+        let mut pairs = path.split('/').zip(below);
+        pairs.find_map(|(pod, container)| Some((pod_of(pod)?, id_of(container)?)))
     })
 }
 
-/// Whether `/proc/<pid>/cgroup` names the container: a path component that is its id, or ends in `-<id>.scope` with the systemd driver.
+/// The UID in the name of a pod's cgroup; of a static pod it is a hash.
+fn pod_of(part: &str) -> Option<String> {
+    let slice = part.strip_suffix(".slice");
+    let name = slice.map_or(part, |name| name.rsplit_once('-').map_or(name, |(_, last)| last));
+    let uid = name.strip_prefix("pod")?.replace('_', "-");
+    let is_uid = !uid.is_empty() && uid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    is_uid.then_some(uid)
+}
+
+/// The id in the name of a container's cgroup.
+fn id_of(part: &str) -> Option<&str> {
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    let id = name.rsplit_once('-').map_or(name, |(_, last)| last);
+    // A short or odd id would match by accident.
+    (id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(id)
+}
+
+/// Whether `/proc/<pid>/cgroup` names the container.
 #[must_use]
 pub fn in_container(cgroup: &str, container: &ContainerId) -> bool {
-    let id = container.as_str();
-    // A short or odd id would match by accident.
-    if id.len() < 12 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return false;
-    }
-    cgroup.lines().any(|line| {
-        line.split('/').any(|part| {
-            let name = part.strip_suffix(".scope").unwrap_or(part);
-            name == id || name.rsplit_once('-').is_some_and(|(_, last)| last == id)
-        })
-    })
+    place_of(cgroup).is_some_and(|(_, id)| id == container.as_str())
 }
 
 /// Whether `/proc/<pid>/status` is that of the first process of a container. It names the process in each pid namespace, from that of the `/proc`

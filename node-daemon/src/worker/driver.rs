@@ -41,7 +41,11 @@ pub trait Host: Send + 'static {
 enum Message {
     Fact(Input),
     Plain(plain::Input),
-    Linked(Input, LinkId, watch::Sender<Option<Target>>),
+    Linked(
+        Input,
+        LinkId,
+        oneshot::Sender<Option<watch::Receiver<Option<Target>>>>,
+    ),
     Snapshot(oneshot::Sender<Vec<WorkerState>>),
     Mark(oneshot::Sender<u64>),
 }
@@ -50,6 +54,17 @@ enum Message {
 #[derive(Debug, thiserror::Error)]
 #[error("the worker table is closed")]
 pub struct Closed;
+
+/// Why an agent's connection is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum NotLinked {
+    /// Its socket is of another pod than its container.
+    #[error("the container is another pod's than the socket")]
+    OtherPod,
+    /// There is no driver.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
 
 /// The way to the driver.
 #[derive(Clone)]
@@ -92,15 +107,15 @@ impl Handle {
     /// takes over, or the container is gone.
     ///
     /// # Errors
-    /// When the driver has stopped.
+    /// When the container is known to be another pod's, which changes nothing; and when the driver has stopped.
     pub async fn linked(
         &self,
         registered: Input,
         link: LinkId,
-    ) -> Result<watch::Receiver<Option<Target>>, Closed> {
-        let (sender, receiver) = watch::channel(None);
+    ) -> Result<watch::Receiver<Option<Target>>, NotLinked> {
+        let (sender, receiver) = oneshot::channel();
         self.send(Message::Linked(registered, link, sender)).await?;
-        Ok(receiver)
+        receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
     }
 
     /// All states as they are now. What waited to be reported is in it, and waits no more.
@@ -198,11 +213,14 @@ impl Driver {
                     self.apply(input, &host);
                 }
                 Message::Plain(input) => self.apply_plain(input),
-                Message::Linked(input, link, sender) => {
-                    if let Input::Registered { id, .. } = &input {
-                        self.links.insert(id.clone(), (link, sender));
+                Message::Linked(input, link, reply) => {
+                    let targets = self.link(&input, link);
+                    let is_linked = targets.is_some();
+                    // Whoever has given up says so, as any other that goes.
+                    drop(reply.send(targets));
+                    if is_linked {
+                        self.apply(input, &host);
                     }
-                    self.apply(input, &host);
                 }
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
@@ -214,6 +232,19 @@ impl Driver {
                 Message::Mark(reply) => drop(reply.send(self.table.mark())),
             }
         }
+    }
+
+    /// Takes the connection of an agent in the place of the one before, unless it comes from another pod's socket.
+    fn link(&mut self, input: &Input, link: LinkId) -> Option<watch::Receiver<Option<Target>>> {
+        let Input::Registered { id, pod, .. } = input else {
+            return None;
+        };
+        if self.table.is_of_another(id, pod) {
+            return None;
+        }
+        let (sender, receiver) = watch::channel(None);
+        self.links.insert(id.clone(), (link, sender));
+        Some(receiver)
     }
 
     fn apply(&mut self, input: Input, host: &impl Host) {

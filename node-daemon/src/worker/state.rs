@@ -356,6 +356,12 @@ impl Table {
         }
     }
 
+    /// Whether the container is known, and as one of another pod.
+    #[must_use]
+    pub fn is_of_another(&self, id: &ContainerId, pod: &PodUid) -> bool {
+        self.workers.get(id).is_some_and(|worker| worker.pod != *pod)
+    }
+
     fn registered(
         &mut self,
         pod: &PodUid,
@@ -365,6 +371,9 @@ impl Table {
         pid: i32,
         effects: &mut Effects,
     ) {
+        if self.is_of_another(id, pod) {
+            return;
+        }
         let tick = self.tick;
         let worker = self.worker(id, pod, name);
         worker.seen.get_or_insert(tick);

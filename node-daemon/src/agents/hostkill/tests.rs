@@ -28,7 +28,7 @@ impl FakeProc {
     }
 
     fn add(&self, pid: i32, started: Ticks) {
-        self.put(pid, &stat(pid, 'S', AGENT, started), &format!("0::/pod/{ID}\n"));
+        self.put(pid, &stat(pid, 'S', AGENT, started), &format!("0::/pod1/{ID}\n"));
     }
 
     fn put(&self, pid: i32, stat: &str, cgroup: &str) {

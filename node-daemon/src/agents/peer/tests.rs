@@ -62,7 +62,7 @@ fn other_containers_and_odd_ids_are_not() {
 #[test]
 fn the_agent_is_the_first_process_of_its_container() {
     let cgroup = format!("0::/kubepods/pod1/{ID}\n");
-    let (id, pod) = (ContainerId::from(ID), PodUid::from("p"));
+    let (id, pod) = (ContainerId::from(ID), PodUid::from("1"));
     let (_dir, check) = proc_with(77, &cgroup, "77\t1");
     assert_eq!(check.check(Some(77), &id, &pod).unwrap(), 77);
     // The last two are first in a pid namespace that they have made themselves; the one before is not in a container's.
@@ -106,5 +106,52 @@ fn the_agent_of_one_pod_does_not_speak_at_the_socket_of_another() {
         assert_eq!(check.check(Some(77), &id, &mine.into()).unwrap(), 77);
         let refused = check.check(Some(77), &id, &yours.into()).unwrap_err();
         assert!(refused.to_string().contains(mine), "{refused}");
+    }
+}
+
+#[test]
+fn the_pod_and_the_container_are_those_that_kubelet_has_named() {
+    let uid = "6f1a7a35-0b9e-4d0e-9f5e-0a6f5b1f2c3d";
+    let yours = "c0ffee00-0b9e-4d0e-9f5e-0a6f5b1f2c3d";
+    let theirs = ID.replace('0', "9");
+    let slice = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
+    for (path, believed) in [
+        (format!("/kubepods/pod{uid}/{ID}"), true),
+        (format!("/kubepods/burstable/pod{uid}/{ID}/nested"), true),
+        // With the systemd driver, of containerd and of CRI-O; guaranteed pods have no class.
+        (
+            format!("/kubepods.slice/kubepods-burstable.slice/{slice}/cri-containerd-{ID}.scope"),
+            true,
+        ),
+        (format!("/kubepods.slice/{slice}/crio-{ID}.scope/container"), true),
+        // Seen from another cgroup namespace, and of a node that is a container itself.
+        (format!("/../../pod{uid}/{ID}"), true),
+        (format!("/../{slice}/cri-containerd-{ID}.scope"), true),
+        (
+            format!("/docker/{theirs}/kubelet/kubepods/besteffort/pod{uid}/{ID}"),
+            true,
+        ),
+        // What a container that may make cgroups could call them.
+        (format!("/kubepods/pod{yours}/{theirs}/pod{uid}/{ID}"), false),
+        (format!("/kubepods/pod{yours}/{theirs}/{ID}"), false),
+        (format!("/kubepods/pod{uid}/{theirs}/{ID}"), false),
+        (format!("/kubepods/pod{yours}/{ID}"), false),
+        // No pod's at all.
+        (format!("/{ID}"), false),
+        (format!("/docker/{ID}"), false),
+        (format!("/system.slice/docker-{ID}.scope"), false),
+        (format!("/kubepods/pod/{ID}"), false),
+        (format!("/kubepods/podx{uid}/{ID}"), false),
+    ] {
+        // Version 2 alone, version 1, and both beside each other.
+        for cgroup in [
+            format!("0::{path}\n"),
+            format!("9:name=systemd:{path}\n8:cpu,cpuacct:{path}\n"),
+            format!("2:pids:/\n1:name=systemd:{path}\n0::/\n"),
+        ] {
+            let (_dir, check) = proc_with(77, &cgroup, "77\t1");
+            let checked = check.check(Some(77), &ID.into(), &uid.into());
+            assert_eq!(checked.is_ok(), believed, "{cgroup}: {checked:?}");
+        }
     }
 }

@@ -249,6 +249,39 @@ async fn who_is_not_the_agent_is_refused() {
 }
 
 #[tokio::test]
+async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_goes_on() {
+    let daemon = Daemon::start().with_pod().await;
+    daemon.add_pod("q").await;
+    let mut agent = Agent::registered(&daemon.socket(), "c").await;
+    agent.state(wire::Phase::Running, 1, 1).await;
+    daemon.reports().await;
+    let mut forged = Agent::registered(&daemon.socket_of("q"), "c").await;
+    // It may be closed already.
+    let state = wire::State {
+        phase: wire::Phase::Parked.into(),
+        generation: 9,
+        revision: 9,
+        ..wire::State::default()
+    };
+    let kind = Some(Kind::State(state));
+    drop(forged.frame(wire::AgentMessage { kind }.encode_to_vec()).await);
+    forged.closed().await;
+    // Neither what is said of the worker nor what it is told has changed hands.
+    daemon.desire(2).await;
+    assert_eq!(agent.target().await.generation, 2);
+    agent.state(wire::Phase::Parked, 2, 2).await;
+    let reported = daemon.reports().await.pop().unwrap();
+    assert_eq!(
+        (
+            reported.phase,
+            reported.generation,
+            reported.incarnation.pod.as_str()
+        ),
+        (Phase::Agent(AgentPhase::Parked), 2, "p")
+    );
+}
+
+#[tokio::test]
 async fn an_agent_that_does_not_know_its_container_is_told_by_its_process() {
     let daemon = Daemon::start().with_pod().await;
     let mut agent = Agent::registered(&daemon.socket(), "").await;

@@ -154,6 +154,24 @@ fn nothing_is_reported_before_the_agent_speaks() {
 }
 
 #[test]
+fn a_container_stays_its_pods_whoever_speaks_for_it() {
+    let mut table = with_worker(agent(AgentPhase::Running, 0, 1));
+    table.apply(Input::PodStarted(sandbox("q"), pod("q")), 10);
+    let before = table.snapshot();
+    assert!(table.is_of_another(&"c".into(), &"q".into()) && !table.is_of_another(&"c".into(), &"p".into()));
+    for input in [
+        registered("q", "c", 2),
+        state("c", 2, agent(AgentPhase::Done(exit(0)), 9, 9)),
+    ] {
+        assert_eq!(table.apply(input, 20), Effects::default());
+    }
+    assert_eq!(table.snapshot(), before);
+    // Its own one is listened to as before.
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Parked, 0, 2)), 30);
+    assert_eq!(phases(&effects), [Phase::Agent(AgentPhase::Parked)]);
+}
+
+#[test]
 fn an_agent_that_comes_before_its_pod_is_known_is_not_lost() {
     let mut table = Table::new(BASE);
     table.apply(Input::Desired(vec![desired(1, 3, true)]), 0);
