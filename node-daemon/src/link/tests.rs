@@ -146,8 +146,14 @@ struct Pki {
 
 impl Pki {
     fn new(name: &str) -> Self {
+        Self::until(name, 4096)
+    }
+
+    /// Whose authority is good until the beginning of this year.
+    fn until(name: &str, year: i32) -> Self {
         let ca_key = rcgen::KeyPair::generate().unwrap();
         let mut ca = rcgen::CertificateParams::default();
+        ca.not_after = rcgen::date_time_ymd(year, 1, 1);
         ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let ca_cert = ca.self_signed(&ca_key).unwrap();
         let issuer = rcgen::Issuer::new(ca, ca_key);
@@ -290,6 +296,32 @@ async fn the_health_of_the_runtime_is_in_the_hello_and_told_when_it_changes() {
         ToHub::Report(report) => assert_eq!((report.workers.len(), report.health), (1, None)),
         other => panic!("not a Report: {other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_hub_whose_authority_has_expired_hears_nothing_until_there_is_another() {
+    let (expired, good) = (Pki::until(NAME, 2020), Pki::new(NAME));
+    let mut hub = FakeHub::start(&good).await;
+    let daemon = Daemon::start(hub.url(), Some(&expired.ca)).await;
+    let ca_file = daemon.dir.path().join("ca.crt");
+    let known = Hub {
+        address: hub.url(),
+        ca_file: ca_file.clone(),
+        server_name: NAME.to_owned(),
+        token_file: daemon.dir.path().join("token"),
+        boot_id: "boot".to_owned(),
+    };
+    let refused = connect::channel(&known, &known.address).await.err().unwrap();
+    assert!(
+        matches!(&refused, SessionError::Expired(file) if *file == ca_file),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("have expired"), "{refused}");
+    assert!(hub.streams.try_recv().is_err(), "it was spoken to");
+    // The bundle of both, as there is one while the authority changes.
+    std::fs::write(&ca_file, format!("{}{}", expired.ca, good.ca)).unwrap();
+    hub.stream().await.welcome().await;
+    drop(daemon);
 }
 
 #[tokio::test]
