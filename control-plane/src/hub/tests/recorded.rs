@@ -63,6 +63,15 @@ async fn a_daemon_of_protocol_1() {
 }
 
 #[tokio::test]
+async fn a_daemon_of_protocol_2() {
+    plays(
+        2,
+        include_str!("../../../../proto/recorded/protocol-2-daemon.hex"),
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn a_daemon_of_protocol_3_that_numbers_no_tokens() {
     plays(
         3,

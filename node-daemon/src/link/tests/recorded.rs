@@ -63,6 +63,11 @@ async fn a_control_plane_of_protocol_1() {
 }
 
 #[tokio::test]
+async fn a_control_plane_of_protocol_2() {
+    plays(2, include_str!("../../../../proto/recorded/protocol-2-hub.hex")).await;
+}
+
+#[tokio::test]
 async fn a_control_plane_of_protocol_3_that_accepts_no_tokens_by_number() {
     plays(3, include_str!("../../../../proto/recorded/protocol-3-hub.hex")).await;
 }
