@@ -121,7 +121,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         Arc::clone(&board),
         stores.jobsets.clone(),
         client.clone(),
-        Arc::new(ClusterAuthorizer::new(client.clone())),
+        Arc::new(ClusterAuthorizer::new(client.clone(), &metrics)),
         settings.agents.clone(),
         settings.hub.address.map(|_| Arc::clone(&role)),
         shutdown.clone(),

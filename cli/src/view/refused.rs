@@ -40,7 +40,7 @@ pub(crate) fn words(status: &Status) -> String {
         "TOKEN_MISSING" | "TOKEN_UNKNOWN" => {
             format!("{message} (give another by --token or --service-account)")
         }
-        "TOO_MANY_WATCHES" | "TOO_MANY_DRY_RUNS" | "API_SERVER_UNAVAILABLE" => {
+        "TOO_MANY_WATCHES" | "TOO_MANY_DRY_RUNS" | "TOO_MANY_CALLERS" | "API_SERVER_UNAVAILABLE" => {
             match status.get_details_retry_info().and_then(|info| info.retry_delay) {
                 Some(delay) => format!("{message}; try again in {} s", delay.as_secs().max(1)),
                 None => message,

@@ -1,12 +1,22 @@
 //! Who may see groups, and who may restart them. Behind a trait, so that the service does not depend on how that is known.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
 use async_trait::async_trait;
+use prometheus_client::metrics::counter::Counter;
 use thiserror::Error;
-use tonic::Status;
+use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
+use tonic::{Request, Status};
 
 use super::refused::{Reason, Refused};
+use crate::metrics::Metrics;
 use crate::serve::{Access, Verdict, Wish};
+use crate::tls::Visit;
+
+/// Time between two lines in the log about callers that crowd.
+const QUIET: Duration = Duration::from_secs(3600);
 
 /// Why a request is not served.
 #[derive(Debug, Error)]
@@ -27,6 +37,9 @@ pub enum Refusal {
         /// Of which name and in which namespace, in words.
         place: String,
     },
+    /// Others of its address wait already for what the API server says.
+    #[error("too many calls from this address wait to be checked")]
+    TooMany,
     /// The API server could not be asked.
     #[error("the API server could not be asked who the caller is")]
     Unavailable,
@@ -42,22 +55,41 @@ impl Refusal {
             Self::Denied { user, .. } => refused(Reason::AccessDenied)
                 .with("user", user)
                 .with("verb", verb),
+            Self::TooMany => refused(Reason::TooManyCallers),
             Self::Unavailable => refused(Reason::ApiServerUnavailable),
         }
         .into()
     }
 }
 
+/// Who sends a request, as far as that is known before anybody was asked.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// What the request carries beside its message.
+    pub metadata: MetadataMap,
+    /// Where it comes from, as far as clients are told apart by that.
+    pub address: String,
+}
+
+impl Caller {
+    /// That of a request, and its message.
+    pub(super) fn of<T>(request: Request<T>) -> (Self, T) {
+        let (metadata, extensions, message) = request.into_parts();
+        let address = extensions.get::<Visit>().map(Visit::address).unwrap_or_default();
+        (Self { metadata, address }, message)
+    }
+}
+
 /// Says whether a request may be served.
 #[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether the sender of these metadata may `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
+    /// Whether this caller may `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
     ///
     /// # Errors
     /// [`Refusal`] where the request must not be served.
     async fn authorize(
         &self,
-        metadata: &MetadataMap,
+        caller: &Caller,
         verb: &'static str,
         namespace: &str,
         name: &str,
@@ -67,14 +99,24 @@ pub trait Authorizer: Send + Sync + 'static {
 /// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
 pub struct ClusterAuthorizer {
     access: Access,
+    crowds: Crowds,
 }
 
 impl ClusterAuthorizer {
-    /// One that asks through this client.
+    /// One that asks through this client, and counts whom it does not ask about.
     #[must_use]
-    pub fn new(client: kube::Client) -> Self {
+    pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
+        let crowds = Crowds::default();
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_platform_crowded_out",
+                "Calls of the platform API that were refused because too many of their address waited to be checked",
+                crowds.count.clone(),
+            );
+        });
         Self {
             access: Access::new(client),
+            crowds,
         }
     }
 }
@@ -83,12 +125,13 @@ impl ClusterAuthorizer {
 impl Authorizer for ClusterAuthorizer {
     async fn authorize(
         &self,
-        metadata: &MetadataMap,
+        caller: &Caller,
         verb: &'static str,
         namespace: &str,
         name: &str,
     ) -> Result<(), Refusal> {
-        let token = metadata
+        let token = caller
+            .metadata
             .get("authorization")
             .and_then(|value| value.to_str().ok())
             .and_then(bearer)
@@ -98,9 +141,13 @@ impl Authorizer for ClusterAuthorizer {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        match self.access.check(token, &wish).await {
+        match self.access.check(&caller.address, token, &wish).await {
             Ok(Verdict::Allowed) => Ok(()),
             Ok(Verdict::Unknown) => Err(Refusal::Unknown),
+            Ok(Verdict::TooMany) => {
+                self.crowds.note(&caller.address);
+                Err(Refusal::TooMany)
+            }
             Ok(Verdict::Denied(user)) => Err(Refusal::Denied {
                 user,
                 verb,
@@ -110,6 +157,29 @@ impl Authorizer for ClusterAuthorizer {
                 tracing::warn!(%error, "a caller of the platform API could not be checked");
                 Err(Refusal::Unavailable)
             }
+        }
+    }
+}
+
+/// Calls that were not even checked: counted each time, logged once an hour.
+#[derive(Default)]
+struct Crowds {
+    count: Counter,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Crowds {
+    /// One more from this address.
+    fn note(&self, address: &str) {
+        self.count.inc();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= QUIET) {
+            *logged = Some(Instant::now());
+            tracing::warn!(
+                address,
+                all = self.count.get(),
+                "too many calls of the platform API from one address wait to be checked: more are refused"
+            );
         }
     }
 }

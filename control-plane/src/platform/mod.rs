@@ -35,7 +35,7 @@ mod suspend;
 mod watching;
 mod written;
 
-pub use authorize::{Authorizer, ClusterAuthorizer};
+pub use authorize::{Authorizer, Caller, ClusterAuthorizer};
 pub use board::{Board, Post, Snapshot};
 pub use dry_run::Question;
 pub use page::{Replica, StatusPage, WhoLeads};

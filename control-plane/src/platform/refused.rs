@@ -49,11 +49,12 @@ pub(super) enum Reason {
     TooManyWatches,
     TooManyStreams,
     TooManyDryRuns,
+    TooManyCallers,
 }
 
 impl Reason {
     #[cfg(test)]
-    pub(super) const ALL: [Self; 21] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::TokenMissing,
         Self::TokenUnknown,
         Self::AccessDenied,
@@ -75,6 +76,7 @@ impl Reason {
         Self::TooManyWatches,
         Self::TooManyStreams,
         Self::TooManyDryRuns,
+        Self::TooManyCallers,
     ];
 
     /// As the details spell it.
@@ -101,6 +103,7 @@ impl Reason {
             Self::TooManyWatches => "TOO_MANY_WATCHES",
             Self::TooManyStreams => "TOO_MANY_STREAMS",
             Self::TooManyDryRuns => "TOO_MANY_DRY_RUNS",
+            Self::TooManyCallers => "TOO_MANY_CALLERS",
         }
     }
 
@@ -119,7 +122,9 @@ impl Reason {
             Self::NotLeading | Self::TakingOver | Self::ShuttingDown | Self::ApiServerUnavailable => {
                 Code::Unavailable
             }
-            Self::TooManyWatches | Self::TooManyStreams | Self::TooManyDryRuns => Code::ResourceExhausted,
+            Self::TooManyWatches | Self::TooManyStreams | Self::TooManyDryRuns | Self::TooManyCallers => {
+                Code::ResourceExhausted
+            }
         }
     }
 
@@ -127,7 +132,10 @@ impl Reason {
     pub(super) fn again_after(self) -> Option<Duration> {
         match self {
             Self::NotLeading | Self::TakingOver | Self::ShuttingDown => Some(SOON),
-            Self::ApiServerUnavailable | Self::RequestPending | Self::TooManyDryRuns => Some(LATER),
+            Self::ApiServerUnavailable
+            | Self::RequestPending
+            | Self::TooManyDryRuns
+            | Self::TooManyCallers => Some(LATER),
             Self::TooManyWatches | Self::TooManyStreams => Some(MUCH_LATER),
             _ => None,
         }

@@ -20,12 +20,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 
-use super::authorize::{self, Authorizer};
+use super::authorize::{self, Authorizer, Caller, Refusal};
 use super::board::{Board, Key, Snapshot};
 use super::deadline::Deadlines;
 use super::dry_run::Wish;
@@ -100,14 +99,16 @@ impl PlatformService {
 
     async fn may(
         &self,
-        metadata: &MetadataMap,
+        caller: &Caller,
         verb: &'static str,
         namespace: &str,
         name: &str,
     ) -> Result<(), Status> {
-        let allowed = self.authorizer.authorize(metadata, verb, namespace, name).await;
+        let allowed = self.authorizer.authorize(caller, verb, namespace, name).await;
         allowed.map_err(|error| {
-            tracing::info!(%error, verb, namespace, name, "a call of the platform API was refused");
+            if !matches!(error, Refusal::TooMany) {
+                tracing::info!(%error, verb, namespace, name, "a call of the platform API was refused");
+            }
             error.status(verb, namespace, name)
         })
     }
@@ -185,14 +186,14 @@ impl PlatformService {
     /// The group that this caller may restart, and the token of the request.
     async fn restartable(
         &self,
-        metadata: &MetadataMap,
+        caller: &Caller,
         (namespace, name): (String, String),
         token: String,
     ) -> Result<(Key, String, Arc<Snapshot>), Status> {
         self.leads()?;
         let key = fields::key(namespace, name)?;
         let token = fields::token(token)?;
-        self.may(metadata, "patch", &key.namespace, &key.name).await?;
+        self.may(caller, "patch", &key.namespace, &key.name).await?;
         let state = self.group(&key)?;
         Ok((key, token, state))
     }
@@ -200,13 +201,13 @@ impl PlatformService {
     /// The group some of whose workers this caller may restart, and the request.
     async fn restartable_alone(
         &self,
-        metadata: &MetadataMap,
+        caller: &Caller,
         group: (String, String),
         token: String,
         target: Option<pb::Target>,
     ) -> Result<(Key, AloneRequest, Arc<Snapshot>), Status> {
         let target = fields::target(target)?;
-        let (key, token, state) = self.restartable(metadata, group, token).await?;
+        let (key, token, state) = self.restartable(caller, group, token).await?;
         only::check(&target, &state.jobset, &state.observed)?;
         Ok((key, AloneRequest { target, token }, state))
     }
@@ -235,10 +236,10 @@ impl Platform for PlatformService {
         request: Request<pb::ListGroupsRequest>,
     ) -> Result<Response<pb::ListGroupsResponse>, Status> {
         self.leads()?;
-        let (metadata, _, list) = request.into_parts();
+        let (caller, list) = Caller::of(request);
         let filter = fields::filter(list.namespace, String::new())?;
         let after = fields::after(&list.page_token, &filter)?;
-        self.may(&metadata, "list", &filter.namespace, "").await?;
+        self.may(&caller, "list", &filter.namespace, "").await?;
         let (found, mut more) = self.board.list(&filter, after, fields::page_size(list.page_size));
         let mut answer = pb::ListGroupsResponse::default();
         let (mut size, count) = (0, found.len());
@@ -266,9 +267,9 @@ impl Platform for PlatformService {
         request: Request<pb::WatchGroupsRequest>,
     ) -> Result<Response<Self::WatchGroupsStream>, Status> {
         self.leads()?;
-        let (metadata, _, wish) = request.into_parts();
+        let (caller, wish) = Caller::of(request);
         let filter = fields::filter(wish.namespace, wish.name)?;
-        self.may(&metadata, "watch", &filter.namespace, &filter.name)
+        self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
         let permit = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
             let message = format!("more than {MAX_WATCHES} watches at once");
@@ -278,7 +279,7 @@ impl Platform for PlatformService {
         let watching = Watching::new(
             Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
             filter,
-            (metadata, Arc::clone(&self.authorizer)),
+            (caller, Arc::clone(&self.authorizer)),
             self.shutdown.clone(),
             permit,
         );
@@ -295,9 +296,9 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::RestartGroupRequest>,
     ) -> Result<Response<pb::RestartGroupResponse>, Status> {
-        let (metadata, _, asked) = request.into_parts();
+        let (caller, asked) = Caller::of(request);
         let group = (asked.namespace, asked.name);
-        let (key, token, state) = self.restartable(&metadata, group, asked.token).await?;
+        let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
         self.request(&key, &state, &token).await?;
         Ok(Response::new(pb::RestartGroupResponse {
             uid: state.jobset.uid_str().to_owned(),
@@ -311,9 +312,9 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::DryRunRestartRequest>,
     ) -> Result<Response<pb::DryRunRestartResponse>, Status> {
-        let (metadata, _, asked) = request.into_parts();
+        let (caller, asked) = Caller::of(request);
         let group = (asked.namespace, asked.name);
-        let (key, token, state) = self.restartable(&metadata, group, asked.token).await?;
+        let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
         Ok(Response::new(pb::DryRunRestartResponse {
             uid: state.jobset.uid_str().to_owned(),
             dry_run: Some(self.try_out(&key, Wish::All(token)).await?),
@@ -324,10 +325,10 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::RestartWorkersRequest>,
     ) -> Result<Response<pb::RestartWorkersResponse>, Status> {
-        let (metadata, _, asked) = request.into_parts();
+        let (caller, asked) = Caller::of(request);
         let group = (asked.namespace, asked.name);
         let (key, wish, state) = self
-            .restartable_alone(&metadata, group, asked.token, asked.only)
+            .restartable_alone(&caller, group, asked.token, asked.only)
             .await?;
         let uid = state.jobset.uid_str().to_owned();
         let is_handled = state.observed.durable.handled_alone.as_deref() == Some(&wish.to_string());
@@ -345,10 +346,10 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::DryRunRestartWorkersRequest>,
     ) -> Result<Response<pb::DryRunRestartWorkersResponse>, Status> {
-        let (metadata, _, asked) = request.into_parts();
+        let (caller, asked) = Caller::of(request);
         let group = (asked.namespace, asked.name);
         let (key, wish, state) = self
-            .restartable_alone(&metadata, group, asked.token, asked.only)
+            .restartable_alone(&caller, group, asked.token, asked.only)
             .await?;
         Ok(Response::new(pb::DryRunRestartWorkersResponse {
             uid: state.jobset.uid_str().to_owned(),
@@ -361,9 +362,9 @@ impl Platform for PlatformService {
         request: Request<pb::SetSuspendedRequest>,
     ) -> Result<Response<pb::SetSuspendedResponse>, Status> {
         self.leads()?;
-        let (metadata, _, wish) = request.into_parts();
+        let (caller, wish) = Caller::of(request);
         let key = fields::key(wish.namespace, wish.name)?;
-        self.may(&metadata, "patch", &key.namespace, &key.name).await?;
+        self.may(&caller, "patch", &key.namespace, &key.name).await?;
         let fits = |jobset: &JobSet| self.is_group(jobset);
         let Done { uid, changed } = suspend::set(self.client.clone(), &key, wish.suspended, fits).await?;
         Ok(Response::new(pb::SetSuspendedResponse { uid, changed }))
@@ -374,9 +375,9 @@ impl Platform for PlatformService {
         request: Request<pb::ListRestartsRequest>,
     ) -> Result<Response<pb::ListRestartsResponse>, Status> {
         self.leads()?;
-        let (metadata, _, list) = request.into_parts();
+        let (caller, list) = Caller::of(request);
         let key = fields::key(list.namespace, list.name)?;
-        self.may(&metadata, "list", &key.namespace, &key.name).await?;
+        self.may(&caller, "list", &key.namespace, &key.name).await?;
         let Some((state, history)) = self.board.history(&key) else {
             return Err(self.no_group(&key));
         };
@@ -392,9 +393,9 @@ impl Platform for PlatformService {
         request: Request<pb::ListNodesRequest>,
     ) -> Result<Response<pb::ListNodesResponse>, Status> {
         self.leads()?;
-        let (metadata, _, list) = request.into_parts();
+        let (caller, list) = Caller::of(request);
         let after = fields::after_node(list.page_token)?;
-        self.may(&metadata, "list", "", "").await?;
+        self.may(&caller, "list", "", "").await?;
         let Some(role) = &self.role else {
             return Ok(Response::new(pb::ListNodesResponse::default()));
         };

@@ -23,12 +23,11 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tower::service_fn;
 
-use super::authorize::Refusal;
+use super::authorize::{Caller, Refusal};
 use super::*;
 use crate::hub::Role;
 use crate::lease::Whereabouts;
@@ -53,12 +52,12 @@ struct Tokens;
 impl Authorizer for Tokens {
     async fn authorize(
         &self,
-        metadata: &MetadataMap,
+        caller: &Caller,
         verb: &'static str,
         namespace: &str,
         _name: &str,
     ) -> Result<(), Refusal> {
-        let value = metadata.get("authorization").ok_or(Refusal::Missing)?;
+        let value = caller.metadata.get("authorization").ok_or(Refusal::Missing)?;
         let token = value
             .to_str()
             .ok()

@@ -7,9 +7,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use tonic::metadata::MetadataMap;
 
-use super::authorize::{self, Authorizer};
+use super::authorize::{self, Authorizer, Caller};
 use super::board::Filter;
 use super::follow::Follower;
 use super::refused::{Reason, Refused};
@@ -22,7 +21,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 pub(super) struct Watching {
     follower: Follower,
     filter: Filter,
-    metadata: MetadataMap,
+    caller: Caller,
     authorizer: Arc<dyn Authorizer>,
     ask_at: Instant,
     shutdown: CancellationToken,
@@ -34,14 +33,14 @@ impl Watching {
     pub(super) fn new(
         follower: Follower,
         filter: Filter,
-        (metadata, authorizer): (MetadataMap, Arc<dyn Authorizer>),
+        (caller, authorizer): (Caller, Arc<dyn Authorizer>),
         shutdown: CancellationToken,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         Self {
             follower,
             filter,
-            metadata,
+            caller,
             authorizer,
             ask_at: Instant::now() + ASK_AGAIN,
             shutdown,
@@ -69,10 +68,10 @@ impl Watching {
         let Filter { namespace, name } = &self.filter;
         match self
             .authorizer
-            .authorize(&self.metadata, "watch", namespace, name)
+            .authorize(&self.caller, "watch", namespace, name)
             .await
         {
-            Ok(()) | Err(authorize::Refusal::Unavailable) => Ok(()),
+            Ok(()) | Err(authorize::Refusal::Unavailable | authorize::Refusal::TooMany) => Ok(()),
             Err(refusal) => Err(refusal.status("watch", namespace, name)),
         }
     }

@@ -14,8 +14,11 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+mod callers;
 #[cfg(test)]
 pub(super) mod tests;
+
+use callers::Callers;
 
 /// How long the API server is believed that somebody may, and that somebody may not.
 const BELIEVED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(10));
@@ -33,6 +36,8 @@ pub(crate) enum Verdict {
     Unknown,
     /// This user may not.
     Denied(String),
+    /// Too many questions of its address wait already.
+    TooMany,
 }
 
 /// What somebody wants to do.
@@ -57,6 +62,7 @@ pub(crate) struct Access {
     /// By the digest of token and wish, so that tokens are not kept.
     known: Mutex<HashMap<[u8; 32], Known>>,
     questions: Semaphore,
+    callers: Callers,
 }
 
 struct Known {
@@ -70,15 +76,21 @@ impl Access {
             client,
             known: Mutex::default(),
             questions: Semaphore::new(PARALLELISM),
+            callers: Callers::default(),
         }
     }
 
-    /// Whether the bearer of this token may do what it wants to.
-    pub(crate) async fn check(&self, token: &str, wish: &Wish) -> Result<Verdict, Error> {
+    /// Whether the bearer of this token, who asks from this address, may do what it wants to.
+    pub(crate) async fn check(&self, from: &str, token: &str, wish: &Wish) -> Result<Verdict, Error> {
         let digest = digest(token, wish);
         if let Some(verdict) = self.remembered(&digest) {
             return Ok(verdict);
         }
+        let Some(question) = self.callers.question(from) else {
+            return Ok(Verdict::TooMany);
+        };
+        // First that of its own address: who waits for it keeps nobody else waiting.
+        let _turn = question.turn().await;
         // Never closed, so a permit always comes.
         let _permit = self.questions.acquire().await;
         if let Some(verdict) = self.remembered(&digest) {

@@ -97,9 +97,10 @@ async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, hea
     let Some(token) = bearer(&headers) else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
-    match access.check(token, &Wish::Get("/metrics")).await {
+    match access.check("", token, &Wish::Get("/metrics")).await {
         Ok(Verdict::Allowed) => text(metrics, &headers),
         Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
+        Ok(Verdict::TooMany) => (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response(),
         Ok(Verdict::Denied(user)) => {
             let message = format!("Authorization denied for user {user}");
             (StatusCode::FORBIDDEN, message).into_response()

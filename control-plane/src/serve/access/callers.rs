@@ -1,0 +1,80 @@
+//! How much of one address may wait for an answer of the API server.
+//!
+//! Promises: an address has so many questions under way, which is fewer than there are over all, and so many that wait; others wait for none of
+//! those. What is kept of an address goes with its last question.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Questions of one address at the same time.
+pub(super) const AT_ONCE: usize = 2;
+/// Those that wait for one of these places.
+pub(super) const WAITING: usize = 64;
+
+/// The addresses that ask.
+#[derive(Default)]
+pub(super) struct Callers(Mutex<HashMap<String, Caller>>);
+
+struct Caller {
+    questions: usize,
+    places: Arc<Semaphore>,
+}
+
+/// A question of an address, which waits or is under way.
+pub(super) struct Question<'a> {
+    callers: &'a Callers,
+    from: &'a str,
+    places: Arc<Semaphore>,
+}
+
+impl Callers {
+    /// One more of this address; `None` where it has too many.
+    pub(super) fn question<'a>(&'a self, from: &'a str) -> Option<Question<'a>> {
+        let mut callers = self.locked();
+        let caller = callers.entry(from.to_owned()).or_insert_with(|| Caller {
+            questions: 0,
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+        });
+        if caller.questions >= AT_ONCE + WAITING {
+            return None;
+        }
+        caller.questions += 1;
+        Some(Question {
+            callers: self,
+            from,
+            places: Arc::clone(&caller.places),
+        })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, Caller>> {
+        // Nothing that holds this lock can leave it half-changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.locked().len()
+    }
+}
+
+impl Question<'_> {
+    /// Waits until it may be asked. Cancel-safe.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // Never closed, so a permit always comes.
+        Arc::clone(&self.places).acquire_owned().await.ok()
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let mut callers = self.callers.locked();
+        if let Some(caller) = callers.get_mut(self.from) {
+            caller.questions -= 1;
+            if caller.questions == 0 {
+                callers.remove(self.from);
+            }
+        }
+    }
+}
