@@ -27,6 +27,10 @@ use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
 /// Time for an agent to register, and to take a target.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a connection that was refused keeps its place among those of its pod: who comes again and again waits for that, and nobody of another
+/// pod does.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// States of one agent that are taken at once, and the time that each one after them waits: a restart takes a handful.
 const STATES: (u32, Duration) = (64, Duration::from_millis(20));
 
@@ -89,7 +93,7 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
     let (name, container, pid) = match register(&mut frames, pid, &pod, &context).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
-        Err(error) => return refusals.note(&pod, &error),
+        Err(error) => return refuse(frames, &pod, &error, &refusals).await,
     };
     let link = LinkId(context.next.fetch_add(1, Ordering::Relaxed));
     let registered = Input::Registered {
@@ -101,7 +105,7 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
     };
     let targets = match context.workers.linked(registered, link).await {
         Ok(targets) => targets,
-        Err(error) => return refusals.note(&pod, &LinkError::from(error)),
+        Err(error) => return refuse(frames, &pod, &error.into(), &refusals).await,
     };
     match exchange(&mut frames, targets, &container, link, &context.workers).await {
         Ok(()) => info!(%pod, %container, "agent disconnected"),
@@ -109,6 +113,13 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
     }
     // When the driver has stopped there is nobody to tell.
     drop(context.workers.tell(Input::LinkDown(container, link)).await);
+}
+
+/// Ends a connection that is not taken, and is over later.
+async fn refuse(frames: Frames, pod: &PodUid, error: &LinkError, refusals: &Refusals) {
+    refusals.note(pod, error);
+    drop(frames);
+    tokio::time::sleep(REFUSED).await;
 }
 
 /// Frames of the agent protocol. One that is longer than it allows is refused before there is room for it.

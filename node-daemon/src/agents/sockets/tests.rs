@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures::{SinkExt as _, StreamExt as _};
 use lockstep_proto::agent::v1 as wire;
 use lockstep_proto::agent::v1::agent_message::Kind;
@@ -14,11 +16,18 @@ use crate::worker::types::{AgentPhase, ContainerId, Desired, Exit, Phase, Pod, W
 
 mod recorded;
 
+/// How often somebody was looked at who claims to be container `forged again`.
+static FORGED: AtomicUsize = AtomicUsize::new(0);
+
 /// Believes everybody but who claims to be container `forged`.
 struct Trusting;
 
 impl PeerCheck for Trusting {
     fn check(&self, pid: Option<i32>, container: &ContainerId, _: &PodUid) -> Result<i32, PeerError> {
+        if container.as_str() == "forged again" {
+            FORGED.fetch_add(1, Ordering::Relaxed);
+            return Err(PeerError::Invisible);
+        }
         if container.as_str() == "forged" {
             return Err(PeerError::Invisible);
         }
@@ -279,6 +288,56 @@ async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_
         ),
         (Phase::Agent(AgentPhase::Parked), 2, "p")
     );
+}
+
+#[tokio::test]
+async fn who_is_refused_again_and_again_is_looked_at_seldom_and_nobody_else_waits() {
+    let daemon = Daemon::start().with_pod().await;
+    daemon.add_pod("q").await;
+    let before = FORGED.load(Ordering::Relaxed);
+    let began = std::time::Instant::now();
+    for _ in 0..4 * MAX_CONNECTIONS {
+        let mut forged = Agent::connect(&daemon.socket()).await;
+        let register = wire::Register {
+            protocol: 1,
+            container: "worker".into(),
+            container_id: "forged again".into(),
+            ..wire::Register::default()
+        };
+        let kind = Some(Kind::Register(register));
+        // Beyond the places it is closed at once.
+        drop(forged.frame(wire::AgentMessage { kind }.encode_to_vec()).await);
+        forged.closed().await;
+    }
+    let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
+    let looked = FORGED.load(Ordering::Relaxed) - before;
+    assert!(
+        looked >= MAX_CONNECTIONS && looked <= MAX_CONNECTIONS * (1 + seconds),
+        "{looked}"
+    );
+    let mut other = Agent::registered(&daemon.socket_of("q"), "c").await;
+    other.state(wire::Phase::Running, 1, 1).await;
+    assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Running));
+    // Its own agent comes when they are gone.
+    daemon.desire(3).await;
+    let own = async {
+        loop {
+            let mut agent = Agent::connect(&daemon.socket()).await;
+            let register = wire::Register {
+                protocol: 1,
+                container: "worker".into(),
+                container_id: "d".into(),
+                ..wire::Register::default()
+            };
+            let kind = Some(Kind::Register(register));
+            drop(agent.frame(wire::AgentMessage { kind }.encode_to_vec()).await);
+            if let Some(Ok(frame)) = agent.0.next().await {
+                return wire::Target::decode(frame).unwrap().generation;
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(10), own).await;
+    assert_eq!(told.unwrap(), 3);
 }
 
 #[tokio::test]
