@@ -36,26 +36,39 @@ const RESTARTING: usize = 3;
 const GROUPS: usize = RESTARTING + 1;
 /// Workers of each group, each on a node of its own.
 const WORKERS: usize = 4;
+/// How leaders follow one another.
+struct Lease {
+    flags: [&'static str; 3],
+    /// From the death of a leader until the next one has decided: its lease runs out, the next one looks, and hears the nodes.
+    followed_within: Duration,
+}
+
 /// A lease that is kept by a leader that does not come to renew it for seconds: all nodes, both control planes and the API server share this
 /// machine, and the programs are built to be debugged.
-const LEASE: [&str; 3] = [
-    "--leader-elect-lease-duration=10s",
-    "--leader-elect-renew-deadline=8s",
-    "--leader-elect-retry-period=1s",
-];
+const LEASE: Lease = Lease {
+    flags: [
+        "--leader-elect-lease-duration=10s",
+        "--leader-elect-renew-deadline=8s",
+        "--leader-elect-retry-period=1s",
+    ],
+    followed_within: Duration::from_secs(10 + 1 + 4),
+};
 /// The settings that the chart names for a leader that is followed soon.
-const SHORT: [&str; 3] = [
-    "--leader-elect-lease-duration=4s",
-    "--leader-elect-renew-deadline=3s",
-    "--leader-elect-retry-period=1s",
-];
+const SHORT: Lease = Lease {
+    flags: [
+        "--leader-elect-lease-duration=4s",
+        "--leader-elect-renew-deadline=3s",
+        "--leader-elect-retry-period=1s",
+    ],
+    followed_within: Duration::from_secs(4 + 1 + 4),
+};
 /// How long it may take until all restarts are over.
 const BOUND: Duration = Duration::from_secs(90);
 /// How long a worker takes to stop, so that the leader dies in the middle of it.
 const STOPPING: Duration = Duration::from_millis(400);
 
 /// How many nodes there are, and which lease.
-fn settings() -> Result<(usize, [&'static str; 3])> {
+fn settings() -> Result<(usize, Lease)> {
     match std::env::var("LOCKSTEP_FAILOVER_NODES") {
         Ok(text) => Ok((text.parse().context("LOCKSTEP_FAILOVER_NODES")?, SHORT)),
         Err(_) => Ok((NODES, LEASE)),
@@ -99,7 +112,7 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
         [
             &["--hub-bind-address", address],
             here.as_slice(),
-            lease.as_slice(),
+            lease.flags.as_slice(),
         ]
         .concat()
     };
@@ -158,6 +171,12 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
             "     the next leader went on {:.1} s after the leader was killed, and all run again after {:.1} s",
             decided.saturating_duration_since(killed).as_secs_f64(),
             killed.elapsed().as_secs_f64()
+        );
+        let took = decided.saturating_duration_since(killed);
+        ensure!(
+            took <= lease.followed_within,
+            "the next leader went on {took:?} after the leader was killed, and not within {:?}",
+            lease.followed_within
         );
 
         in_sync(&scene, 1).await?;
