@@ -3,14 +3,16 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobSubmissionMode};
+use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobSubmissionMode, conditions};
 
 use super::initialize::{dashboard, failed, is_old};
-use super::{Draft, Ray, RayInfo};
+use super::{Draft, Ray, RayInfo, SLOWEST};
 use crate::ray::submitter;
 
 /// How long Ray may be out of reach before the attempt is given up.
 const OUT_OF_REACH: SignedDuration = SignedDuration::from_secs(300);
+/// Said of a job whose dashboard the control plane does not reach, while nothing else speaks against it.
+const SEEN: &str = "the dashboard is out of reach of the control plane; the head is ready, and the submitter works: the job is left to run";
 
 /// What has become of the submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,6 @@ pub(super) enum Submitter {
 
 impl Draft<'_> {
     pub(super) fn follow(&mut self) {
-        self.poll();
         self.has_been_submitted();
         if let Some(cluster) = &self.observed.cluster
             && self.status.dashboard_url.is_empty()
@@ -41,6 +42,10 @@ impl Draft<'_> {
             self.status.dashboard_url = dashboard(cluster);
         }
         let submitter = self.submitter();
+        match self.is_seen_by(submitter) {
+            true => self.look_again(SLOWEST),
+            false => self.poll(),
+        }
         match self.ray.clone() {
             // Its id is the attempt's, so it was submitted to this Ray: what is not known is which one that was.
             Ray::Reached {
@@ -130,6 +135,9 @@ impl Draft<'_> {
     /// Ray answers, and does not know the job.
     fn unknown(&mut self, submitter: Submitter) {
         self.status.unreachable_since = None;
+        if self.status.message == SEEN {
+            self.status.message.clear();
+        }
         if !self.status.job_status.is_empty() {
             return self.attempt_failed("AppFailed", "Ray does not know the job any more");
         }
@@ -153,8 +161,54 @@ impl Draft<'_> {
         if let Some(reason) = self.observed.cluster.as_deref().and_then(failed) {
             return self.attempt_failed("AppFailed", format!("the cluster has failed: {reason}"));
         }
-        if !self.seen_to_its_end(submitter) {
-            self.out_of_reach();
+        if self.seen_to_its_end(submitter) {
+            return;
+        }
+        if self.head_is_ready() {
+            self.keep_submitter(submitter);
+        }
+        match self.is_seen_by(submitter) {
+            // What keeps the control plane from the dashboard is not the job's.
+            true => {
+                self.status.unreachable_since = None;
+                self.status.message = SEEN.to_owned();
+            }
+            false => {
+                if self.status.message == SEEN {
+                    self.status.message.clear();
+                }
+                self.out_of_reach();
+            }
+        }
+    }
+
+    /// Whether Ray answers others, where it does not answer here: kubelet holds the head ready, and a submitter of ours runs. Another may run whatever
+    /// becomes of the job.
+    fn is_seen_by(&self, found: Submitter) -> bool {
+        let is_out_of_reach = matches!(self.ray, Ray::Unreachable | Ray::Denied(_));
+        let job = self.observed.submitter.as_ref();
+        let ready = job.and_then(|job| job.status.as_ref()?.ready).unwrap_or(0);
+        let follows = found == Submitter::Works && ready > 0 && !submitter::is_stated(&self.job.spec);
+        is_out_of_reach && self.head_is_ready() && follows
+    }
+
+    fn head_is_ready(&self) -> bool {
+        let cluster = self.observed.cluster.as_ref();
+        let status = cluster.and_then(|cluster| cluster.status.as_ref());
+        status.is_some_and(|status| status.is_true(conditions::HEAD_POD_READY))
+    }
+
+    /// Has the job's eyes replaced where they are lost. A submitter looks itself whether Ray is the one that the job belongs to.
+    fn keep_submitter(&mut self, submitter: Submitter) {
+        let is_k8s = self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode;
+        match submitter {
+            Submitter::Works => self.replace_lost_submitter(),
+            Submitter::Missing
+                if is_k8s && self.observed.submitter.is_none() && !self.status.session.is_empty() =>
+            {
+                self.create_submitter();
+            }
+            _ => {}
         }
     }
 

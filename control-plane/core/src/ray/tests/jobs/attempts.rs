@@ -44,7 +44,11 @@ fn kuberay_5211_a_ray_that_still_runs_the_attempt_before_is_started_anew() {
     assert_eq!(stage.phase(), Phase::Retrying);
     let asked = stage.restarts.clone();
     // It is back under another name, with the job.
-    stage.session("s1").says("RUNNING");
+    stage.ray = Ray::Reached {
+        session: "s1".to_owned(),
+        job: None,
+    };
+    stage.says("RUNNING").wait(60);
     assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
     assert_eq!((asked.len(), &stage.restarts), (1, &asked));
     stage.session("s2");
@@ -127,6 +131,94 @@ fn kuberay_1489_ray_that_stays_out_of_reach_is_not_waited_for_for_ever() {
         (stage.phase(), stage.status().reason.as_str()),
         (Phase::Failed, "JobStatusCheckTimeoutExceeded")
     );
+}
+
+/// One that Ray runs, with a submitter whose pod is ready.
+fn seen_by_its_submitter(spec: Value) -> Stage {
+    let mut stage = running(spec);
+    let submitter = stage.submitter.as_mut().unwrap();
+    submitter.status = Some(JobStatus {
+        active: Some(1),
+        ready: Some(1),
+        ..JobStatus::default()
+    });
+    stage
+}
+
+#[test]
+fn a_dashboard_that_only_the_control_plane_does_not_reach_ends_nothing() {
+    for out_of_reach in [Ray::Unreachable, Ray::Denied("403 Forbidden".to_owned())] {
+        let mut stage = seen_by_its_submitter(json!({}));
+        stage.ray = out_of_reach;
+        stage.settle().wait(3600);
+        let status = stage.status();
+        assert_eq!(
+            (stage.phase(), &status.unreachable_since),
+            (Phase::Running, &None)
+        );
+        assert!(status.message.contains("is left to run"), "{}", status.message);
+        assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(15)));
+        // Ray is back, and tells of itself.
+        stage.ray = Ray::Reached {
+            session: "s0".to_owned(),
+            job: None,
+        };
+        stage.says("RUNNING");
+        assert_eq!(stage.status().message, "it is RUNNING");
+        assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(2)));
+        // What the submitter has seen of the end counts meanwhile.
+        stage.ray = Ray::Unreachable;
+        stage.wait(3600).submitter_ends("Complete", "");
+        assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Complete, 1));
+    }
+}
+
+#[test]
+fn time_counts_from_when_the_head_or_the_submitter_is_gone_too() {
+    for without in ["head", "submitter"] {
+        let mut stage = seen_by_its_submitter(json!({}));
+        stage.ray = Ray::Unreachable;
+        stage.settle().wait(3600);
+        match without {
+            "head" => stage.cluster.as_mut().unwrap().status = None,
+            _ => stage.submitter.as_mut().unwrap().status = None,
+        }
+        stage.settle().wait(299);
+        assert_eq!(stage.phase(), Phase::Running, "{without}");
+        stage.wait(2);
+        assert_eq!(
+            stage.status().reason,
+            "JobStatusCheckTimeoutExceeded",
+            "{without}"
+        );
+    }
+}
+
+#[test]
+fn a_submitter_that_is_lost_is_replaced_while_the_dashboard_is_out_of_reach() {
+    let mut stage = seen_by_its_submitter(json!({}));
+    stage.ray = Ray::Unreachable;
+    stage.submitter.as_mut().unwrap().status = Some(JobStatus {
+        active: Some(0),
+        terminating: Some(1),
+        ..JobStatus::default()
+    });
+    stage.settle().wait(61);
+    let id = stage.status().job_id.clone();
+    assert_eq!(
+        (stage.phase(), stage.submitted.as_slice()),
+        (Phase::Running, [id.clone(), id].as_slice())
+    );
+}
+
+#[test]
+fn a_deadline_holds_where_the_dashboard_is_out_of_reach() {
+    let mut stage = seen_by_its_submitter(json!({"activeDeadlineSeconds": 1000}));
+    stage.ray = Ray::Unreachable;
+    stage.settle().wait(999);
+    assert_eq!(stage.phase(), Phase::Running);
+    stage.wait(1);
+    assert_eq!(stage.status().reason, "DeadlineExceeded");
 }
 
 #[test]
