@@ -100,6 +100,12 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
             needless.extend(validation::in_place::jobs(jobset, &observed.features));
             violations.retain(|violation| !needless.contains(violation));
         }
+        if !draft.is_first() && elastic::is_of_ray_cluster(jobset) {
+            // Its groups have been scaled since their minimums were stated.
+            let mut outgrown = Vec::new();
+            validation::gang::validate(jobset, &mut outgrown);
+            violations.retain(|violation| !outgrown.contains(violation));
+        }
         let (harmless, preventing): (Vec<_>, Vec<_>) = violations
             .into_iter()
             .partition(|violation| violation.is_harmless);

@@ -42,6 +42,16 @@ pub(super) enum RayError {
         /// What the API server said.
         error: kube::Error,
     },
+    /// The API server, or a webhook, would not have an object changed.
+    #[error("{what} cannot be changed: {error}")]
+    Change {
+        /// Its kind.
+        kind: String,
+        /// Its kind and name.
+        what: String,
+        /// What the API server said.
+        error: kube::Error,
+    },
     /// The API server did not answer, or refused.
     #[error("{what}: {error}")]
     Api {
@@ -66,18 +76,19 @@ impl RayError {
 
     /// What users are to be told of it, by the reason that KubeRay gives.
     pub(super) fn event(&self) -> Option<plan::Event> {
-        let Self::Create { kind, .. } = self else {
-            return None;
-        };
-        let kind = match kind.as_str() {
-            "Job" => "RayJobSubmitter",
-            // Its RayCronJob is told by the word that CronJobs have for it.
-            "RayJob" => return None,
-            kind => kind,
+        let reason = match self {
+            Self::Create { kind, .. } => match kind.as_str() {
+                "Job" => "FailedToCreateRayJobSubmitter".to_owned(),
+                // Its RayCronJob is told by the word that CronJobs have for it.
+                "RayJob" => return None,
+                kind => format!("FailedToCreate{kind}"),
+            },
+            Self::Change { kind, .. } => format!("FailedToUpdate{kind}"),
+            _ => return None,
         };
         Some(plan::Event {
             severity: plan::Severity::Warning,
-            reason: format!("FailedToCreate{kind}"),
+            reason,
             message: self.to_string(),
         })
     }
@@ -150,9 +161,21 @@ where
     let replaced = api(client, object)
         .replace(&name, &PostParams::default(), object)
         .await;
-    replaced.map(drop).map_err(RayError::of(described(object)))?;
-    tracing::info!(object = described(object), "changed");
-    Ok(())
+    match replaced {
+        Ok(_) => {
+            tracing::info!(object = described(object), "changed");
+            Ok(())
+        }
+        // One that is gone is made anew.
+        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) && !is_status(&error, 404) => {
+            Err(RayError::Change {
+                kind: K::kind(&()).into_owned(),
+                what: described(object),
+                error,
+            })
+        }
+        Err(error) => Err(RayError::of(described(object))(error)),
+    }
 }
 
 /// Writes a status on top of exactly the version that `object` was made from. What is gone needs none.

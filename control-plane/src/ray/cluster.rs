@@ -12,7 +12,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::JobSet;
 use lockstep_api::ray::{HeadInfo, RayCluster, keys};
 use lockstep_core::observed::is_controlled_by;
-use lockstep_core::ray::cluster::{ClusterPlan, ObservedCluster, plan};
+use lockstep_core::ray::cluster::{ClusterPlan, ObservedCluster, SCALED, plan};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
@@ -157,7 +157,7 @@ impl Reconciler {
         Ok((head, Some(Box::new(found))))
     }
 
-    async fn apply(&self, cluster: &RayCluster, plan: ClusterPlan) -> Result<(), RayError> {
+    async fn apply(&self, cluster: &RayCluster, mut plan: ClusterPlan) -> Result<(), RayError> {
         if let Some(service) = &plan.delete_service {
             apply::delete::<Service>(&self.client, cluster.ns(), service).await?;
         }
@@ -167,8 +167,16 @@ impl Reconciler {
         if let Some(jobset) = &plan.create_jobset {
             apply::create(&self.client, &**jobset).await?;
         }
+        let mut refused = None;
         if let Some(jobset) = &plan.update_jobset {
-            apply::replace(&self.client, &**jobset).await?;
+            match apply::replace(&self.client, &**jobset).await {
+                // All else that is known of the cluster is shown nonetheless.
+                Err(error @ RayError::Change { .. }) => {
+                    plan.events.retain(|event| event.reason != SCALED);
+                    refused = Some(error);
+                }
+                replaced => replaced?,
+            }
         }
         if let Some(jobset) = &plan.delete_jobset {
             apply::delete::<JobSet>(&self.client, cluster.ns(), jobset).await?;
@@ -186,7 +194,7 @@ impl Reconciler {
         if let Some(notice) = plan.notice {
             self.ledger.tell_once(cluster, notice);
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 }
 

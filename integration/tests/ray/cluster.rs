@@ -8,8 +8,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Resource, ResourceExt};
-use lockstep_api::JobSet;
 use lockstep_api::ray::{RayCluster, conditions};
+use lockstep_api::{JobSet, ReplicatedJob};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(the_longest_name_runs),
         case!(a_group_with_a_longer_name_makes_no_second_jobset),
         case!(the_webhook_for_jobsets_lets_workers_come_and_go),
+        case!(the_webhook_for_jobsets_lets_workers_of_a_gang_come_and_go),
         case!(a_control_plane_that_is_killed_makes_one_jobset alone),
         case!(where_kuberay_runs_clusters_are_left_to_it alone),
     ]
@@ -370,6 +371,32 @@ async fn the_webhook_for_jobsets_lets_workers_come_and_go(scene: Scene) -> Resul
     for replicas in [3, 0, 1] {
         scene.scale(i32::try_from(replicas)?).await?;
         scene.ray_pods_run("worker", replicas).await?;
+    }
+    Ok(())
+}
+
+async fn the_webhook_for_jobsets_lets_workers_of_a_gang_come_and_go(scene: Scene) -> Result<()> {
+    webhooks::enable(&scene).await?;
+    scene.create_cluster(cluster(2, json!({"gang": {}}))).await?;
+    let jobsets = scene.api::<JobSet>();
+    let until_workers = async |workers: i32| {
+        eventually(
+            &format!("{workers} workers are asked for"),
+            PATIENCE,
+            async || {
+                let jobset = jobsets.get("rc").await?;
+                let pods = jobset.replicated_job("small").map(ReplicatedJob::pods);
+                ensure!(pods == Some(workers), "{pods:?}");
+                Ok(jobset)
+            },
+        )
+        .await
+    };
+    let gang = until_workers(2).await?.spec.gang.unwrap_or_default();
+    ensure!(gang.min_available == Some(3), "no defaults: {gang:?}");
+    for replicas in [0, 3, 1] {
+        scene.scale(replicas).await?;
+        until_workers(replicas).await?;
     }
     Ok(())
 }

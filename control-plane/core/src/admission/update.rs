@@ -54,7 +54,9 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     let open = |jobset: &JobSet| {
         let mut open = validation::in_place::annotations(jobset, features);
         open.extend(validation::in_place::jobs(jobset, features));
-        if new.spec.gang != old.spec.gang || elastic::is_elastic(old, features) {
+        // Defaults state the minimum of each group as it was made, and a RayCluster's groups come and go: no minimum is more than there are pods.
+        let is_scaled = elastic::is_elastic(old, features) && !elastic::is_of_ray_cluster(old);
+        if new.spec.gang != old.spec.gang || is_scaled {
             validation::gang::validate(jobset, &mut open);
         }
         open

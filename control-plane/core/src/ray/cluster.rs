@@ -23,6 +23,8 @@ use crate::observed::{controller_of, is_controlled_by};
 use crate::plan::{Event, JobRef, Severity};
 use crate::validation::Violation;
 
+/// Reason of the event on a cluster whose groups have other numbers of workers now.
+pub const SCALED: &str = "ScaledWorkerGroups";
 /// Reason of the event on a cluster that another controller looks after.
 pub const MANAGED_BY_ANOTHER: &str = "ManagedByAnother";
 

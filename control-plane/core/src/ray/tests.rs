@@ -2,6 +2,7 @@ mod compiled;
 mod contradictions;
 mod crons;
 mod decided;
+mod gangs;
 mod jobs;
 mod limits;
 mod schedules;
