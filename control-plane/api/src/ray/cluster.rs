@@ -14,8 +14,8 @@ use crate::string_enum::string_enum;
 
 type Map = BTreeMap<String, String>;
 
-/// A field that asks for something however empty it is.
-const NETWORK_POLICY: &str = "networkPolicy";
+/// Fields that ask for something however empty they are.
+const ASKING: [&str; 3] = ["authOptions", "gcsFaultToleranceOptions", "networkPolicy"];
 
 /// Desired state of a RayCluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,17 +195,11 @@ impl RayClusterSpec {
     /// The paths of stated fields that are not supported, below `path`.
     pub fn unsupported(&self, path: &str) -> Vec<String> {
         let mut paths: Vec<String> = self.other.paths(path).collect();
-        // Stated without more, it asks for the strictest policy.
-        if self
-            .other
-            .0
-            .get(NETWORK_POLICY)
-            .is_some_and(|policy| !policy.is_null())
-        {
-            let policy = format!("{path}.{NETWORK_POLICY}");
-            paths.retain(|path| *path != policy);
-            paths.push(policy);
-        }
+        let is_stated = |name: &&str| self.other.0.get(*name).is_some_and(|value| !value.is_null());
+        let asking = ASKING.into_iter().filter(is_stated);
+        paths.extend(asking.map(|name| format!("{path}.{name}")));
+        paths.sort();
+        paths.dedup();
         paths.extend(self.head_group_spec.other.paths(&format!("{path}.headGroupSpec")));
         for (index, group) in self.worker_group_specs.iter().enumerate() {
             paths.extend(group.other.paths(&format!("{path}.workerGroupSpecs[{index}]")));

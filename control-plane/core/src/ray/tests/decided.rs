@@ -237,6 +237,24 @@ fn a_group_is_not_scaled_below_the_minimum_of_its_gang() {
             .unwrap()
             .pods(),
         2
+#[test]
+fn options_that_ask_for_something_however_empty_they_are_are_named() {
+    for option in ["authOptions", "gcsFaultToleranceOptions", "networkPolicy"] {
+        for (stated, named) in [(json!({}), true), (Value::Null, false)] {
+            let mut spec = json!({"upgradeStrategy": {}});
+            spec[option] = stated;
+            let mut world = World::new(cluster(spec));
+            world.settle();
+            let status = world.cluster.status.as_ref().unwrap();
+            let said = status.condition(conditions::UNSUPPORTED_FIELDS);
+            assert_eq!(
+                said.map(|condition| condition.message.as_str()),
+                named.then_some(format!("not supported, and ignored: spec.{option}").as_str())
+            );
+        }
+    }
+}
+
     );
     let reason = &world.cluster.status.as_ref().unwrap().reason;
     assert!(
