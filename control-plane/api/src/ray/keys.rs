@@ -16,6 +16,9 @@ pub const OVERWRITE_CONTAINER_COMMAND: &str = "ray.io/overwrite-container-cmd";
 
 /// On the JobSet of a RayCluster, written by the controller: a digest of what it was made from, but for the numbers of workers.
 pub const TEMPLATE_DIGEST: &str = "lockstep.dev/ray-template-digest";
+/// On the JobSet of a RayCluster, written by the controller: a digest of what else it was made from: the gang, and the annotations that are
+/// meant for it.
+pub const SETTINGS_DIGEST: &str = "lockstep.dev/ray-settings-digest";
 /// On the Job template of a replicatedJob: how far a restart in place of one of its workers reaches.
 pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
 /// Value of [`RESTART_SCOPE`]: that worker alone.

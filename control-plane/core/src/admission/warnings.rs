@@ -77,7 +77,11 @@ const OF_CHILDREN: [&str; 6] = [
     ray::JOB_ID,
 ];
 /// What the control plane puts on JobSets.
-const OF_JOBSETS: [&str; 2] = [keys::IN_PLACE_RESTARTS, ray::TEMPLATE_DIGEST];
+const OF_JOBSETS: [&str; 3] = [
+    keys::IN_PLACE_RESTARTS,
+    ray::TEMPLATE_DIGEST,
+    ray::SETTINGS_DIGEST,
+];
 
 /// What to tell whoever creates this JobSet.
 #[must_use]

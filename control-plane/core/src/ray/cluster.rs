@@ -255,12 +255,11 @@ fn run(
         Some(jobset) if jobset.is_deleting() => {}
         Some(jobset) if jobset.is_finished() => facts.ended = true,
         Some(jobset) => {
-            let digest = |jobset: &JobSet| jobset.annotation(keys::TEMPLATE_DIGEST).map(str::to_owned);
-            facts.pending |= digest(jobset) != digest(wanted);
+            facts.pending |= differs(jobset, wanted);
             if let Some(scaled) = scale::scaled(jobset, wanted) {
                 plan.events.push(event(
                     Severity::Normal,
-                    "ScaledWorkerGroups",
+                    SCALED,
                     format!("the cluster is to have {} worker pods", status::desired(&scaled)),
                 ));
                 plan.update_jobset = Some(Box::new(scaled));
@@ -268,6 +267,14 @@ fn run(
         }
         None => {}
     }
+}
+
+/// Whether the cluster asks for something else than what runs, but for numbers of workers.
+fn differs(running: &JobSet, wanted: &JobSet) -> bool {
+    let is_another = |key: &str| running.annotation(key) != wanted.annotation(key);
+    // One that was made before there was such a digest says nothing.
+    let has_settings = running.annotation(keys::SETTINGS_DIGEST).is_some();
+    is_another(keys::TEMPLATE_DIGEST) || has_settings && is_another(keys::SETTINGS_DIGEST)
 }
 
 /// One JobSet, and no other of the same name.

@@ -1,7 +1,7 @@
 //! The JobSet of a RayCluster.
 //!
 //! Promises: the same cluster always gives the same JobSet; what runs differs from what is asked for in nothing but the numbers of
-//! workers where the digest of the two is the same.
+//! workers where the digests of the two are the same.
 
 use std::collections::BTreeMap;
 
@@ -48,6 +48,7 @@ pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
         .filter(|(key, _)| FORWARDED.iter().any(|prefix| key.starts_with(prefix)))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
+    annotations.insert(keys::SETTINGS_DIGEST.to_owned(), settings(cluster, &annotations));
     if let Some(nodes) = nodes(&jobs) {
         annotations.entry(SUPERVISE.to_owned()).or_insert(nodes);
     }
@@ -164,6 +165,11 @@ fn replicated_job(name: String, template: PodTemplateSpec, pods: i32) -> Replica
         },
         ..ReplicatedJob::default()
     }
+}
+
+/// A digest of the gang as it is stated, and of the annotations of the cluster that are meant for the JobSet.
+fn settings(cluster: &RayCluster, annotations: &BTreeMap<String, String>) -> String {
+    hex_digest(&serde_json::to_string(&(&cluster.spec.gang, annotations)).unwrap_or_default())
 }
 
 /// A digest of replicatedJobs, but for their numbers of pods.

@@ -50,7 +50,8 @@ fn what_has_an_effect_is_not_spoken_of() {
         .annotated("jobset.sigs.k8s.io/something-new", "x")
         .annotated("alpha.jobset.sigs.k8s.io/something-new", "x")
         .annotated(keys::IN_PLACE_RESTARTS, "3")
-        .annotated(ray::TEMPLATE_DIGEST, "abc");
+        .annotated(ray::TEMPLATE_DIGEST, "abc")
+        .annotated(ray::SETTINGS_DIGEST, "abc");
     assert_eq!(told(&others), Vec::<String>::new());
 }
 

@@ -1,7 +1,7 @@
 //! What is done about a cluster, and what its status says.
 
 use lockstep_api::annotations::SUPERVISE;
-use lockstep_api::ray::{CONTROLLER_NAME, conditions};
+use lockstep_api::ray::{CONTROLLER_NAME, conditions, keys};
 
 use super::*;
 
@@ -138,6 +138,41 @@ fn other_changes_wait_for_a_suspension_and_say_so() {
 }
 
 #[test]
+fn a_gang_and_annotations_that_change_wait_for_a_suspension_and_say_so() {
+    let gang = |world: &mut World| {
+        world.cluster.spec.gang = Some(serde_json::from_value(json!({"scheduleTimeoutSeconds": 5})).unwrap());
+    };
+    let annotation = |world: &mut World| {
+        let stated = [("lockstep.dev/restart-grace".to_owned(), "5s".to_owned())];
+        world.cluster.metadata.annotations = Some(stated.into());
+    };
+    let changes: [&dyn Fn(&mut World); 2] = [&gang, &annotation];
+    for change in changes {
+        let mut world = running();
+        change(&mut world);
+        world.settle();
+        assert!(world.is_true(conditions::CHANGES_PENDING) && world.state() == "ready");
+        world.cluster.spec.suspend = Some(true);
+        world.settle();
+        world.cluster.spec.suspend = Some(false);
+        world.settle();
+        assert!(!world.is_true(conditions::CHANGES_PENDING));
+        // What a JobSet was made from that does not say is not known to have changed.
+        let mut world = running();
+        let annotations = world.jobset.as_mut().unwrap().metadata.annotations.as_mut();
+        assert!(annotations.unwrap().remove(keys::SETTINGS_DIGEST).is_some());
+        change(&mut world);
+        assert_eq!(world.plan(), ClusterPlan::default());
+    }
+    // Annotations that are nobody's here, and numbers of workers, are no such change.
+    let mut world = running();
+    world.cluster.metadata.annotations = Some([("example.com/a".to_owned(), "b".to_owned())].into());
+    world.cluster.spec.worker_group_specs[0].replicas = Some(3);
+    world.settle();
+    assert!(!world.is_true(conditions::CHANGES_PENDING));
+}
+
+#[test]
 fn a_jobset_from_before_its_workers_were_listed_runs_on_as_it_is() {
     let mut world = running();
     let annotations = world.jobset.as_mut().unwrap().metadata.annotations.as_mut();
@@ -203,6 +238,24 @@ fn fields_that_are_not_supported_are_named_once() {
 }
 
 #[test]
+fn options_that_ask_for_something_however_empty_they_are_are_named() {
+    for option in ["authOptions", "gcsFaultToleranceOptions", "networkPolicy"] {
+        for (stated, named) in [(json!({}), true), (Value::Null, false)] {
+            let mut spec = json!({"upgradeStrategy": {}});
+            spec[option] = stated;
+            let mut world = World::new(cluster(spec));
+            world.settle();
+            let status = world.cluster.status.as_ref().unwrap();
+            let said = status.condition(conditions::UNSUPPORTED_FIELDS);
+            assert_eq!(
+                said.map(|condition| condition.message.as_str()),
+                named.then_some(format!("not supported, and ignored: spec.{option}").as_str())
+            );
+        }
+    }
+}
+
+#[test]
 fn autoscaling_is_refused_by_name() {
     let mut world = World::new(cluster(json!({"enableInTreeAutoscaling": true})));
     let plan = world.plan();
@@ -237,24 +290,6 @@ fn a_group_is_not_scaled_below_the_minimum_of_its_gang() {
             .unwrap()
             .pods(),
         2
-#[test]
-fn options_that_ask_for_something_however_empty_they_are_are_named() {
-    for option in ["authOptions", "gcsFaultToleranceOptions", "networkPolicy"] {
-        for (stated, named) in [(json!({}), true), (Value::Null, false)] {
-            let mut spec = json!({"upgradeStrategy": {}});
-            spec[option] = stated;
-            let mut world = World::new(cluster(spec));
-            world.settle();
-            let status = world.cluster.status.as_ref().unwrap();
-            let said = status.condition(conditions::UNSUPPORTED_FIELDS);
-            assert_eq!(
-                said.map(|condition| condition.message.as_str()),
-                named.then_some(format!("not supported, and ignored: spec.{option}").as_str())
-            );
-        }
-    }
-}
-
     );
     let reason = &world.cluster.status.as_ref().unwrap().reason;
     assert!(
