@@ -132,6 +132,14 @@ fn job_spec(path: &str, spec: &RayJobSpec, annotations: Annotations<'_>, violati
             &format!("{mode} is not supported; use K8sJobMode or HTTPMode"),
         ),
     }
+    // It is a part of paths of Ray's API.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    if !spec.job_id.chars().all(is_plain) || [".", ".."].contains(&spec.job_id.as_str()) {
+        wrong(
+            "jobId",
+            "must consist of letters, digits, '-', '_' and '.', and not of '.' alone",
+        );
+    }
     if !spec.cluster_selector.is_empty() {
         wrong(
             "clusterSelector",

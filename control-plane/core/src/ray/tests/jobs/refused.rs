@@ -51,6 +51,11 @@ fn what_is_not_supported_is_refused_by_name() {
         ),
         (
             json!({"entrypointResources": "{"}),
+        (
+            json!({"jobId": "a/../../nodes?x"}),
+            "spec.jobId: must consist of letters, digits, '-', '_' and '.'",
+        ),
+        (json!({"jobId": ".."}), "spec.jobId: must consist of"),
             "spec.entrypointResources: must be JSON",
         ),
     ];
@@ -264,4 +269,39 @@ fn a_job_that_was_begun_here_stays_here_when_kuberay_comes() {
     assert!(stage.plan().notice.is_none());
     stage.job.metadata.deletion_timestamp = Some(Time(at(60)));
     assert!(stage.plan().remove_finalizer);
+}
+
+#[test]
+fn an_id_of_the_jobs_own_is_taken_where_it_can_be_asked_for() {
+    let mut stage = Stage::new(json!({"jobId": "Team_a.train-1"}));
+    stage.settle();
+    assert_eq!(stage.status().job_id, "Team_a.train-1");
+}
+
+#[test]
+fn a_job_that_was_tried_very_often_is_still_known_as_begun() {
+    // KubeRay runs, and states no manager: it would be left alone if it were not.
+    for attempts in [1000, 1001, 5000, i32::MAX] {
+        let mut stage = Stage::new(json!({"backoffLimit": i32::MAX, "retryPolicy": "NewCluster"}));
+        stage.settle();
+        let status = stage.job.status.as_mut().unwrap();
+        status.num_retries = attempts - 1;
+        status.failed = attempts - 1;
+        stage.cluster.as_mut().unwrap().status = Some(failed());
+        stage.settle();
+        assert_eq!(stage.status().num_retries, attempts);
+        stage.kuberay = true;
+        stage.cluster = None;
+        assert_eq!(stage.plan().notice, None, "{attempts}");
+        stage.settle();
+        assert_eq!(stage.clusters.len(), 3, "{attempts}");
+    }
+}
+
+/// Of a cluster that has failed.
+fn failed() -> RayClusterStatus {
+    RayClusterStatus {
+        state: Some(RayClusterState::failed),
+        ..RayClusterStatus::default()
+    }
 }
