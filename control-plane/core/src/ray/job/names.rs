@@ -5,7 +5,7 @@ use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus, RayJobStatus
 
 use super::initialize::cluster_for;
 
-/// Attempts whose names are compared: the number of attempts is what somebody wrote into the status.
+/// Attempts whose names are compared, of the first ones and of the last: the number of attempts is what somebody wrote into the status.
 const MOST_ATTEMPTS: i32 = 1000;
 
 /// Name of the cluster of an attempt.
@@ -24,8 +24,11 @@ pub fn is_begun(job: &RayJob) -> bool {
     let Some(status) = &job.status else {
         return false;
     };
-    let attempts = status.num_retries.max(status.failed).min(MOST_ATTEMPTS);
-    (0..=attempts).any(|attempt| status.ray_cluster_name == cluster_name(job, attempt))
+    let last = status.num_retries.max(status.failed);
+    let first = 0..=last.min(MOST_ATTEMPTS);
+    let latest = last.saturating_sub(MOST_ATTEMPTS).max(MOST_ATTEMPTS + 1)..=last;
+    let mut attempts = first.chain(latest);
+    attempts.any(|attempt| status.ray_cluster_name == cluster_name(job, attempt))
 }
 
 /// Id of an attempt at Ray.

@@ -1,5 +1,7 @@
 //! RayJobs that cannot be, or belong to another controller.
 
+use lockstep_api::ray::RayClusterStatus;
+
 use super::*;
 
 #[test]
@@ -50,12 +52,12 @@ fn what_is_not_supported_is_refused_by_name() {
             "spec.runtimeEnvYAML: failed to unmarshal RuntimeEnvYAML: ",
         ),
         (
-            json!({"entrypointResources": "{"}),
-        (
             json!({"jobId": "a/../../nodes?x"}),
             "spec.jobId: must consist of letters, digits, '-', '_' and '.'",
         ),
         (json!({"jobId": ".."}), "spec.jobId: must consist of"),
+        (
+            json!({"entrypointResources": "{"}),
             "spec.entrypointResources: must be JSON",
         ),
     ];
