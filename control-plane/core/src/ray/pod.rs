@@ -30,7 +30,7 @@ pub(crate) fn template(
     let Some(pod) = template.spec.as_mut() else {
         return template;
     };
-    // Jobs know no other policies; a node that ends is always started again.
+    // Jobs know no other policies. A node that fails is started again; one that exits 0 has ended for good.
     if pod.restart_policy.as_deref() != Some("Never") {
         pod.restart_policy = Some("OnFailure".to_owned());
     }
