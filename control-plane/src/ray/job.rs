@@ -59,13 +59,14 @@ impl Reconciler {
         let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
         let mut submitter = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
         // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
-        if gone_counts(job) {
-            if cluster.is_none() && !name.is_empty() {
-                cluster = apply::get(&self.client, namespace, name).await?;
-            }
-            if submitter.is_none() {
-                submitter = apply::get(&self.client, namespace, job.name()).await?;
-            }
+        let counts = gone_counts(job);
+        if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
+            cluster = apply::get(&self.client, namespace, name).await?;
+        }
+        // Of a job whose cluster is gone it may have seen the end already.
+        let has_lost_cluster = is_running(job) && cluster.is_none();
+        if counts && submitter.is_none() || has_lost_cluster {
+            submitter = apply::get(&self.client, namespace, job.name()).await?;
         }
         let jobset = cluster.as_ref().map(|cluster| jobset_of(&self.stores, cluster));
         let (key, jobset) = jobset.map_or((None, None), |(key, jobset)| (Some(key), jobset));
@@ -219,6 +220,12 @@ fn head_counts(job: &RayJob) -> bool {
         .as_ref()
         .and_then(|status| status.job_deployment_status.as_ref());
     matches!(phase, Some(Phase::Initializing | Phase::Retrying))
+}
+
+/// Whether an attempt runs, which its cluster's end ends.
+fn is_running(job: &RayJob) -> bool {
+    let status = job.status.as_ref();
+    status.and_then(|status| status.job_deployment_status.as_ref()) == Some(&Phase::Running)
 }
 
 /// Whether the job's next step follows from what is not there: a cluster or a submitter that is gone, or a Job's name that is free.

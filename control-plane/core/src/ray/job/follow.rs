@@ -164,6 +164,11 @@ impl Draft<'_> {
         if self.seen_to_its_end(submitter) {
             return;
         }
+        if self.observed.cluster.is_none() {
+            let name = &self.status.ray_cluster_name;
+            let message = format!("the RayCluster {name} was deleted while the job ran");
+            return self.attempt_failed("AppFailed", message);
+        }
         if self.head_is_ready() {
             self.keep_submitter(submitter);
         }

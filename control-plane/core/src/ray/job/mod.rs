@@ -64,7 +64,7 @@ pub struct ObservedJob {
     pub is_behind: bool,
     /// Whether the status that users see is the whole one.
     pub is_whole: bool,
-    /// The RayCluster that the status names.
+    /// The RayCluster that the status names. `None`: there is none, once the job has begun to run, and not only for the watch.
     pub cluster: Option<Arc<RayCluster>>,
     /// The JobSet of that cluster.
     pub jobset: Option<Arc<JobSet>>,

@@ -342,7 +342,12 @@ fn a_jobset_is_found_by_its_name_whatever_groups_come_later() {
         let all = jobsets(&name);
         assert_eq!(all.len(), names, "{all:?}");
         let mut grown = cluster(json!({})).spec;
-        for group in ["s", "a-longer-one", "A_NAME_THAT_IS_DIGESTED", "of-twenty-characters"] {
+        for group in [
+            "s",
+            "a-longer-one",
+            "A_NAME_THAT_IS_DIGESTED",
+            "of-twenty-characters",
+        ] {
             grown.worker_group_specs[0].group_name = group.to_owned();
             let made = jobset(&name, &grown);
             assert!(all.contains(&made), "{made}");

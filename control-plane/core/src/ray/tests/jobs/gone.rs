@@ -51,6 +51,27 @@ fn a_cluster_that_does_not_go_is_named_once() {
 }
 
 #[test]
+fn a_cluster_that_is_deleted_while_the_job_runs_ends_the_attempt_at_once() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    (stage.cluster, stage.jobset, stage.ray) = (None, None, Ray::Unreachable);
+    let plan = stage.step();
+    assert_eq!(warnings(&plan), ["Retrying"]);
+    assert!(
+        stage.status().message.contains("was deleted while the job ran"),
+        "{:?}",
+        stage.status()
+    );
+    // The next one has another.
+    stage.runs("s1");
+    assert_eq!((stage.clusters.len(), stage.submitted.len()), (2, 2));
+    assert_ne!(stage.clusters[0], stage.clusters[1]);
+    // What the submitter has seen before counts.
+    (stage.cluster, stage.jobset, stage.ray) = (None, None, Ray::Unreachable);
+    stage.submitter_ends("Complete", "");
+    assert_eq!((stage.phase(), stage.status().succeeded), (Phase::Complete, 1));
+}
+
+#[test]
 fn a_submitter_that_does_not_go_is_named() {
     let mut stage = running(json!({"backoffLimit": 1}));
     let submitter = stage.submitter.as_mut().unwrap();
