@@ -135,7 +135,10 @@ async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Re
 }
 
 async fn kuberay_4971_each_retry_keeps_the_pods(scene: Scene) -> Result<()> {
-    let first = running(&scene, json!({"backoffLimit": 2})).await?;
+    create(&scene, rayjob(1, json!({"backoffLimit": 2}))).await?;
+    head_runs(&scene, "s0").await?;
+    scene.ray_pods_run("worker", 1).await?;
+    let first = submits(&scene).await?;
     let before = pods(&scene).await?;
     for session in ["s1", "s2"] {
         fails(&scene).await?;
@@ -149,7 +152,7 @@ async fn kuberay_4971_each_retry_keeps_the_pods(scene: Scene) -> Result<()> {
     );
     let after = pods(&scene).await?;
     ensure!(
-        before.len() == 1 && after == before,
+        before.len() == 2 && after == before,
         "{before:?} became {after:?}"
     );
     Ok(())
