@@ -25,7 +25,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_deadline_that_passes_between_two_attempts_ends_the_job),
         case!(a_job_that_was_stopped_is_complete),
         case!(over_http_a_job_that_ray_refuses_fails_with_its_words),
+        case!(a_job_that_is_put_right_starts),
         case!(a_suspension_waits_until_all_is_gone),
+        case!(a_suspension_comes_before_the_submission_and_between_two_attempts),
         case!(deletion_does_not_wait_for_a_ray_that_is_away),
     ]
 }
@@ -217,6 +219,53 @@ async fn over_http_a_job_that_ray_refuses_fails_with_its_words(scene: Scene) -> 
     );
     scene.until_event_of("RayJob", "SubmissionFailed").await?;
     Ok(())
+}
+
+async fn a_job_that_is_put_right_starts(scene: Scene) -> Result<()> {
+    create(&scene, rayjob(0, json!({"submissionMode": "SidecarMode"}))).await?;
+    until_phase(&scene, Phase::ValidationFailed).await?;
+    ensure!(clusters(&scene).await?.is_empty());
+    patch(&scene, json!({"spec": {"submissionMode": "HTTPMode"}})).await?;
+    let seen = until_phase(&scene, Phase::Initializing).await?;
+    ensure!(
+        seen.message.is_empty() && seen.reason.is_empty() && seen.start_time.is_some(),
+        "{seen:?}"
+    );
+    let seen = head_runs(&scene, "s0").await?;
+    until_phase(&scene, Phase::Running).await?;
+    succeeds(&scene, &seen).await
+}
+
+async fn a_suspension_comes_before_the_submission_and_between_two_attempts(scene: Scene) -> Result<()> {
+    let suspended = async || {
+        let [cluster] =
+            <[String; 1]>::try_from(clusters(&scene).await?).map_err(|found| anyhow::anyhow!("{found:?}"))?;
+        hold::<RayCluster>(&scene, &cluster).await?;
+        patch(&scene, json!({"spec": {"suspend": true}})).await?;
+        until_phase(&scene, Phase::Suspending).await?;
+        until_deleting::<RayCluster>(&scene, &cluster).await?;
+        let_go::<RayCluster>(&scene, &cluster).await?;
+        let seen = until_phase(&scene, Phase::Suspended).await?;
+        ensure!(seen.job_id.is_empty() && seen.num_retries == 0, "{seen:?}");
+        ensure!(clusters(&scene).await?.is_empty());
+        ensure!(scene.api::<Job>().get_opt("rj").await?.is_none(), "a submitter");
+        Ok(())
+    };
+    let more = json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1});
+    create(&scene, rayjob(0, more)).await?;
+    let first = until(&scene, "a cluster is made", |status| {
+        status.job_deployment_status == Some(Phase::Initializing) && status.ray_cluster_status.is_some()
+    })
+    .await?;
+    suspended().await?;
+    patch(&scene, json!({"spec": {"suspend": false}})).await?;
+    let again = until_phase(&scene, Phase::Initializing).await?;
+    ensure!(again.job_id == first.job_id, "{again:?}");
+    head_runs(&scene, "s0").await?;
+    let seen = submits(&scene).await?;
+    ray_says(&seen, "FAILED");
+    until_phase(&scene, Phase::Retrying).await?;
+    suspended().await
 }
 
 async fn a_suspension_waits_until_all_is_gone(scene: Scene) -> Result<()> {
