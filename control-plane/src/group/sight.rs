@@ -1,6 +1,6 @@
 //! What the coordinator decides on: the API server's part, and beside it what the nodes say, of which only the news is taken in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ impl Sight {
         // Before anything is asked of them: a hello that comes later is news.
         link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
+        // In this order: what a node that is heard has said is among the reports.
+        let heard_nodes = link.heard(&view.nodes);
         let said = link.reports();
         let workers = workers(&view, link);
         let (reports, disbelieves) = reports(&view, &workers, &durable, link, said);
@@ -60,7 +62,7 @@ impl Sight {
             finished_stages: gathered.finished_stages.clone(),
             unwanted_jobs: gathered.unwanted_jobs.clone(),
             waiting_jobs: gathered.waiting_jobs.clone(),
-            heard_nodes: heard_nodes(&view, link),
+            heard_nodes,
             durable,
             policy: Policy {
                 replaces_pods,
@@ -105,12 +107,12 @@ impl Sight {
             News::None => return Heard::Nothing,
             News::Hello => {
                 let observed = Arc::make_mut(&mut self.observed);
-                // Before what the nodes can do: a hello that comes later is news.
+                // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
+                observed.heard_nodes = link.heard(&view.nodes);
                 let said = link.reports();
                 observed.workers = workers(view, link);
                 let (workers, durable) = (&observed.workers, &observed.durable);
                 (observed.reports, self.disbelieves) = reports(view, workers, durable, link, said);
-                observed.heard_nodes = heard_nodes(view, link);
                 return Heard::News;
             }
             News::Reports => {}
@@ -318,14 +320,6 @@ fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
         }
     }
     workers
-}
-
-fn heard_nodes(view: &View, link: &GroupLink) -> BTreeSet<String> {
-    view.nodes
-        .iter()
-        .filter(|node| link.heard(node))
-        .cloned()
-        .collect()
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ struct Node {
     session: Option<(u64, Arc<Outbox>)>,
     /// The version of the protocol that its last stream has.
     protocol: u32,
+    /// Whether a snapshot of its daemon was taken in: who it does not name is out of its sight.
+    told: bool,
     /// What its daemon has said of itself on that stream.
     said: daemons::Said,
     /// Of which a group keeps a report, on whatever stream it has come.
@@ -313,21 +315,12 @@ impl Registry {
         protocol: u32,
         snapshot: Vec<pb::WorkerState>,
     ) -> u64 {
-        let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut touched: BTreeSet<String> = {
-            // Held until all are out of sight, so that a stream that replaces this one at the same time has the last word.
-            let mut entry = self.nodes.entry(node.to_owned()).or_default();
-            match entry.session.replace((session, Arc::clone(outbox))) {
-                Some((_, old)) => old.close(),
-                None => {
-                    self.daemons.inc();
-                }
-            }
-            entry.protocol = protocol;
-            self.unlink(node, &entry.workers, Revisions::StartOver);
-            entry.workers.values().cloned().collect()
-        };
+        let (session, mut touched) = self.enter(node, outbox, protocol);
         touched.extend(self.store(node, session, snapshot));
+        // Where another stream has replaced this one meanwhile, nothing of it was stored.
+        if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
+            entry.told = true;
+        }
         for group in self.groups.iter() {
             let mut inner = group.lock();
             inner.met |= inner.looks_at(node) || touched.contains(group.key());
@@ -337,6 +330,22 @@ impl Registry {
         }
         self.notify_all_of(node, &touched);
         session
+    }
+
+    /// A stream takes its node over: nothing that was said before is in sight. Returns the groups concerned.
+    fn enter(&self, node: &str, outbox: &Arc<Outbox>, protocol: u32) -> (u64, BTreeSet<String>) {
+        let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        // Held until all are out of sight, so that a stream that replaces this one at the same time has the last word.
+        let mut entry = self.nodes.entry(node.to_owned()).or_default();
+        match entry.session.replace((session, Arc::clone(outbox))) {
+            Some((_, old)) => old.close(),
+            None => {
+                self.daemons.inc();
+            }
+        }
+        entry.protocol = protocol;
+        self.unlink(node, &entry.workers, Revisions::StartOver);
+        (session, entry.workers.values().cloned().collect())
     }
 
     /// The stream has ended. Its workers run on, out of sight.
@@ -441,3 +450,6 @@ impl Registry {
         tracing::debug!(node, groups = touched.len(), "snapshot taken");
     }
 }
+
+#[cfg(test)]
+mod tests;

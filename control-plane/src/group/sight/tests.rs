@@ -1,5 +1,7 @@
 //! Who is believed about which pod.
 
+use std::collections::BTreeSet;
+
 use futures::FutureExt as _;
 use lockstep_core::restart::{Epoch, Gathered};
 use lockstep_proto::node::v1 as pb;

@@ -97,13 +97,12 @@ impl GroupLink {
         (inner.owner == Some(self.owner)).then_some(inner)
     }
 
-    /// The newest reports, by node and incarnation. None of them is news any more.
+    /// The newest reports, by node and incarnation. None of them is news any more; hellos are.
     #[must_use]
     pub fn reports(&self) -> Vec<(Incarnation, Report)> {
         let Some(mut inner) = self.own() else {
             return Vec::new();
         };
-        inner.met = false;
         let mut all = Vec::new();
         inner
             .reports
@@ -169,10 +168,15 @@ impl GroupLink {
         }
     }
 
-    /// Whether this node's daemon has reported to this leader.
+    /// Those of these nodes whose daemons have reported to this leader. The reports that are asked for after this hold what they said; a hello that comes
+    /// later is news.
     #[must_use]
-    pub fn heard(&self, node: &str) -> bool {
-        self.registry.nodes.contains_key(node)
+    pub fn heard(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
+        if let Some(mut inner) = self.own() {
+            inner.met = false;
+        }
+        let told = |node: &&String| self.registry.nodes.get(*node).is_some_and(|node| node.told);
+        nodes.iter().filter(told).cloned().collect()
     }
 
     /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.

@@ -118,7 +118,7 @@ async fn the_node_is_that_of_the_token_whatever_the_headers_say() {
         .await
         .unwrap();
     wait_for_phase(&link, Phase::Running).await;
-    assert!(link.heard("n1") && !link.heard("n2"));
+    assert!(heard(&link, "n1") && !heard(&link, "n2"));
 }
 
 #[tokio::test]
