@@ -36,6 +36,8 @@ pub(super) struct Apart {
     told: BTreeMap<Identity, Generation>,
     /// Restarts that are under way.
     under_way: BTreeMap<Identity, UnderWay>,
+    /// Restarts that have begun, and wait for their turn again since nobody reports their workers any more.
+    put_off: BTreeMap<Identity, UnderWay>,
     backoffs: BTreeMap<Identity, Backoff>,
 }
 
@@ -141,12 +143,14 @@ impl Apart {
         self.latest = self.latest.max(generation);
         self.told.clear();
         self.under_way.clear();
+        self.put_off.clear();
     }
 
     /// The Jobs are made anew.
     pub(super) fn forget(&mut self) {
         self.told.clear();
         self.under_way.clear();
+        self.put_off.clear();
         self.backoffs.clear();
     }
 
@@ -159,14 +163,13 @@ impl Apart {
 
     /// Whether this worker is being restarted alone.
     pub(super) fn concerns(&self, identity: &Identity) -> bool {
-        self.under_way.contains_key(identity)
+        self.under_way.contains_key(identity) || self.put_off.contains_key(identity)
     }
 
     /// Whether what becomes of this worker is covered by a restart that has not released it yet.
     pub(super) fn covers(&self, identity: &Identity) -> bool {
-        self.under_way
-            .get(identity)
-            .is_some_and(|restart| !restart.released)
+        let restart = self.under_way.get(identity);
+        restart.is_some_and(|restart| !restart.released) || self.put_off.contains_key(identity)
     }
 
     /// What should be durable of it.
@@ -190,6 +193,50 @@ impl Apart {
     /// The same for a worker that nobody reports: its pod may never find a node, and those that are there must not wait for that.
     pub(super) fn room_for_absent(&self) -> usize {
         self.room().saturating_sub(KEPT_FOR_PRESENT)
+    }
+
+    /// Of workers that nobody reports any more no more stay than may begin. The restarts of the others wait for their turn again.
+    fn make_room(&mut self, view: &View<'_>) {
+        self.put_off.retain(|identity, restart| {
+            view.slots.get(identity).is_some_and(|slot| {
+                // Whoever led before has released it.
+                let has_run = slot.current.is_some_and(|(_, report)| {
+                    restart.is_reached(report)
+                        && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
+                });
+                slot.counts() && slot.worker.scope == Scope::Worker && !has_run
+            })
+        });
+        let is_absent = |identity: &&Identity| {
+            let slot = view.slots.get(identity);
+            slot.is_some_and(|slot| slot.current.is_none())
+        };
+        // One that has ended since it was released is another failure.
+        let waits = |restart: &UnderWay| restart.durable && !restart.released;
+        let written = self.under_way.iter().filter(|(_, restart)| waits(restart));
+        let absent = written.map(|(identity, _)| identity).filter(is_absent);
+        let too_many: Vec<Identity> = absent.skip(ALONE_AT_ONCE - KEPT_FOR_PRESENT).cloned().collect();
+        for identity in too_many {
+            if let Some(restart) = self.under_way.remove(&identity) {
+                self.put_off.insert(identity, restart);
+            }
+        }
+    }
+
+    /// Those of them that there is room for now.
+    fn whose_turn_it_is(&self, view: &View<'_>) -> Vec<Identity> {
+        let (mut room, mut for_absent) = (self.room(), self.room_for_absent());
+        let waiting = self.put_off.keys().filter(|identity| {
+            let slot = view.slots.get(identity);
+            let is_there = slot.is_some_and(|slot| slot.current.is_some());
+            let fits = if is_there { room > 0 } else { for_absent > 0 };
+            if fits {
+                room = room.saturating_sub(1);
+                for_absent = for_absent.saturating_sub(1);
+            }
+            fits
+        });
+        waiting.cloned().collect()
     }
 
     /// Whether this worker is being restarted alone at a number that the other does not know.
@@ -349,6 +396,7 @@ impl Coordinator {
             true
         });
         self.apart.under_way = under_way;
+        self.apart.make_room(view);
     }
 
     /// Begins a counted restart of this worker alone.
@@ -372,6 +420,22 @@ impl Coordinator {
         self.begin_alone(identity.clone(), cause, now, out);
         if let Some(restart) = self.apart.under_way.get_mut(&identity) {
             restart.counted = true;
+        }
+    }
+
+    /// Begins anew, with the next number each, what waits for its turn. That is not counted again.
+    pub(super) fn take_turns(&mut self, view: &View<'_>, now: UnixNanos, out: &mut Output) {
+        for identity in self.apart.whose_turn_it_is(view) {
+            let before = self.apart.put_off.remove(&identity);
+            let begun = before.and_then(|restart| restart.begun);
+            let cause = begun.map_or_else(
+                || Cause {
+                    identity: Some(identity.clone()),
+                    ..Self::cause_of(Reason::PodLost)
+                },
+                |begun| begun.cause,
+            );
+            self.begin_alone(identity, cause, now, out);
         }
     }
 

@@ -32,6 +32,7 @@ impl Coordinator {
             self.stop(cause, observed, view, now, out);
             return true;
         }
+        self.take_turns(view, now, out);
         for cause in failures {
             let room = match slot_of(&cause).and_then(|slot| slot.current) {
                 Some(_) => self.apart.room(),

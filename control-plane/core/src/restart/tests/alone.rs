@@ -62,6 +62,37 @@ fn pods_without_a_node_keep_nobody_waiting_who_has_one() {
 }
 
 #[test]
+fn nor_do_pods_that_lose_their_node_once_their_restart_has_begun() {
+    // As many as may be.
+    let mut world = running(300, 257);
+    for index in 1..=256 {
+        world.fail(index);
+    }
+    world.step();
+    world.step();
+    assert_eq!(world.observed.durable.alone.len(), 256);
+    for index in 1..=256 {
+        world.lose_pod(index);
+    }
+    world.settle();
+    world.fail(280);
+    world.settle();
+    assert_eq!(world.current(280).1.phase, Phase::Running);
+    for index in 1..=256 {
+        world.pod(index);
+    }
+    world.settle();
+    assert!(all_run(&world), "{}", world.coordinator.state_name());
+    assert!(world.observed.durable.alone.is_empty());
+    assert_eq!(world.observed.durable.counter, 257, "each counts once");
+    // What fails after that is a failure of its own.
+    world.tick(600_000);
+    world.fail(256);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Failed");
+}
+
+#[test]
 fn one_failure_restarts_one_worker_with_two_writes() {
     let mut world = running(4, 3);
     let writes = world.writes;
