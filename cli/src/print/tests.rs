@@ -47,6 +47,7 @@ fn ring() -> View {
             took_ms: Some(31.2),
         }),
         messages: Vec::new(),
+        gangs: Vec::new(),
         replicated_jobs: vec![ReplicatedJob {
             name: "a".into(),
             replicas: 1,

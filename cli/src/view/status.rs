@@ -11,7 +11,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use lockstep_api::conditions::{COMPLETED, FAILED, RESTART_BLOCKED, SUSPENDED};
-use lockstep_api::{InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, labels};
+use lockstep_api::{GangPhase, GangStatus, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, labels};
 use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
@@ -54,8 +54,10 @@ pub(crate) struct View {
     pub(crate) recreations: i32,
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) last_restart: Option<LastRestart>,
-    /// What it waits for or why it ended, as its conditions say.
+    /// What it waits for or why it ended, as its conditions and its gangs say.
     pub(crate) messages: Vec<String>,
+    /// Its gangs, as they are now.
+    pub(crate) gangs: Vec<GangStatus>,
     pub(crate) replicated_jobs: Vec<ReplicatedJob>,
 }
 
@@ -145,6 +147,7 @@ pub(crate) fn view(seen: &Observed) -> View {
         created_at: jobset.metadata.creation_timestamp.as_ref().map(|time| time.0),
         last_restart: last_restart(seen, in_place),
         messages: messages(status),
+        gangs: gangs(status).cloned().collect(),
         replicated_jobs: replicated_jobs(seen, status),
     }
 }
@@ -221,12 +224,27 @@ fn kind(jobset: &JobSet, in_place: Option<&InPlaceRestartStatus>) -> String {
 }
 
 fn messages(status: &JobSetStatus) -> Vec<String> {
-    [FAILED, COMPLETED, SUSPENDED, RESTART_BLOCKED]
+    let conditions = [FAILED, COMPLETED, SUSPENDED, RESTART_BLOCKED]
         .into_iter()
         .filter(|type_| status.is_true(type_))
         .filter_map(|type_| status.condition(type_))
-        .map(|condition| format!("{}: {}", condition.type_, condition.message))
-        .collect()
+        .map(|condition| format!("{}: {}", condition.type_, condition.message));
+    conditions.chain(gangs(status).filter_map(held)).collect()
+}
+
+/// Those of the present run.
+fn gangs(status: &JobSetStatus) -> impl Iterator<Item = &GangStatus> {
+    let gangs = status.gangs.iter();
+    gangs.filter(|gang| gang.restart_attempt == status.restarts)
+}
+
+/// What keeps pods of a gang from starting, where something does.
+fn held(gang: &GangStatus) -> Option<String> {
+    let GangStatus { name, phase, .. } = gang;
+    match &gang.message {
+        Some(message) => Some(format!("gang {name}: {phase}: {message}")),
+        None => (*phase != GangPhase::Scheduled).then(|| format!("gang {name}: {phase}")),
+    }
 }
 
 fn last_restart(seen: &Observed, in_place: Option<&InPlaceRestartStatus>) -> Option<LastRestart> {

@@ -150,3 +150,38 @@ fn an_end_beats_every_phase() {
     assert_eq!(view.phase, "Failed");
     assert_eq!(view.messages, ["Failed: no more restarts"]);
 }
+
+#[test]
+fn a_gang_that_waits_says_what_for() {
+    let gang = |name: &str, attempt: i32, phase: &str, message: Option<&str>| {
+        let mut gang = json!({"name": name, "restartAttempt": attempt, "phase": phase, "minAvailable": 5});
+        if let (Some(message), Some(gang)) = (message, gang.as_object_mut()) {
+            gang.insert("message".into(), json!(message));
+        }
+        gang
+    };
+    let short = "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu";
+    let waits = json!({"restarts": 1, "replicatedJobsStatus": ready(0), "gangs": [
+        gang("a", 1, "Waiting", Some(short)),
+        gang("b", 1, "Scheduled", None),
+        gang("c", 1, "Waiting", None),
+        // Of before its Jobs were made anew.
+        gang("d", 0, "BackingOff", Some("was not bound in time")),
+    ]});
+    let seen = Observed {
+        jobset: jobset(waits),
+        ..Observed::default()
+    };
+    let view = view(&seen);
+    assert_eq!(view.phase, "Starting");
+    assert_eq!(
+        view.messages,
+        [format!("gang a: Waiting: {short}"), "gang c: Waiting".to_owned()]
+    );
+    // Programs find the whole of it.
+    let told = serde_json::to_value(&view).unwrap();
+    assert_eq!(told["gangs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(told["gangs"][0]["phase"], "Waiting");
+    assert_eq!(told["gangs"][0]["message"], short);
+    assert_eq!(told["gangs"][0]["minAvailable"], 5);
+}
