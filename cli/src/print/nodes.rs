@@ -16,7 +16,7 @@ pub(crate) fn nodes(rows: &[Row], wide: bool, now: Timestamp, paint: Paint) -> S
         "NODE", "DAEMON", "READY", "RESTARTS", "AGE", "IMAGE", "RUNTIME", "RUNG", "CRI", "NRI", "AGENTS",
     ];
     if wide {
-        heads.extend(["POD", "WHY AWAY"]);
+        heads.extend(["POD", "VERSION", "PROTOCOL", "WHY AWAY"]);
     }
     let rows: Vec<Vec<Cell>> = rows.iter().map(|row| cells(row, wide, now)).collect();
     table(paint, &heads, &rows)
@@ -76,6 +76,11 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
     ];
     if wide {
         cells.push(plain(row.pod.clone().unwrap_or_default()));
+        let unknown = || "unknown".to_owned();
+        cells.push(plain(row.daemon_version.clone().unwrap_or_else(unknown)));
+        cells.push(plain(
+            row.protocol.map_or_else(unknown, |version| version.to_string()),
+        ));
         cells.push(plain(why_away(row)));
     }
     cells

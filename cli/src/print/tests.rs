@@ -171,6 +171,8 @@ fn nodes_are_a_table() {
         runtime: "containerd://2.1.4".into(),
         nri: Nri::OnByDefault,
         connected: Some(true),
+        daemon_version: Some("0.1.0".into()),
+        protocol: Some(3),
         rung: Some(Rung::Process),
         cri_health: way(State::Well, ""),
         nri_health: way(State::Well, ""),
@@ -188,6 +190,8 @@ fn nodes_are_a_table() {
         node: "node-3".into(),
         unschedulable: false,
         connected: Some(false),
+        daemon_version: None,
+        protocol: None,
         rung: Some(Rung::Pod),
         cri_health: None,
         nri_health: None,
@@ -206,12 +210,16 @@ node-3             Running (not connected)  yes    1         61m  lockstep-node-
 "
     );
     let wide = nodes(&rows, true, now(), Paint::new(false));
+    let words = |line: usize| {
+        let line = wide.lines().nth(line).unwrap_or_default();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
     assert!(
-        wide.lines()
-            .nth(2)
-            .is_some_and(|line| line.ends_with("  NRI: No such file")),
+        words(0).ends_with("AGENTS POD VERSION PROTOCOL WHY AWAY"),
         "{wide}"
     );
+    assert!(words(2).ends_with("heard d 0.1.0 3 NRI: No such file"), "{wide}");
+    assert!(words(3).ends_with("heard d unknown unknown"), "{wide}");
 }
 
 #[test]

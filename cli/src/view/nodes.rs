@@ -46,6 +46,9 @@ pub(crate) struct Row {
     pub(crate) nri: Nri,
     /// Whether the daemon is connected to the control plane. This and what follows is from the platform API.
     pub(crate) connected: Option<bool>,
+    /// The version that the connected daemon is of, and that of the node protocol which it and the leader speak.
+    pub(crate) daemon_version: Option<String>,
+    pub(crate) protocol: Option<u32>,
     /// The cheapest rung by which a worker that starts there now can be restarted.
     pub(crate) rung: Option<Rung>,
     /// Whether the container runtime answers the daemon through CRI, and has taken it as an NRI plugin.
@@ -191,6 +194,10 @@ fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
         nri: Nri::of(&runtime),
         runtime,
         connected: tells_connected.then_some(told.is_some()),
+        daemon_version: told
+            .map(|node| node.daemon_version.clone())
+            .filter(|version| !version.is_empty()),
+        protocol: told.map(|node| node.protocol).filter(|version| *version > 0),
         rung: tells_connected.then(|| Rung::of(told)).flatten(),
         cri_health: told.map(|node| Way::of(node.cri.as_ref())),
         nri_health: told.map(|node| Way::of(node.nri.as_ref())),

@@ -55,10 +55,11 @@ fn a_node_is_shown_with_its_daemon_or_without() {
     };
     let connected = pb::Node {
         name: "n1".into(),
+        daemon_version: "0.1.0".into(),
+        protocol: 3,
         rung: "Container".into(),
         cri: Some(way(pb::RuntimeAccessState::Well, "")),
         nri: Some(way(pb::RuntimeAccessState::Away, "no socket")),
-        ..pb::Node::default()
     };
     let rows = rows(&nodes, &[daemon], Said::by(&[group], Some(vec![connected])));
     assert_eq!(
@@ -66,6 +67,11 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         ("n1", true, Some("d1"))
     );
     assert_eq!((rows[0].workers, rows[0].workers_linked), (Some(2), Some(1)));
+    assert_eq!(
+        (rows[0].daemon_version.as_deref(), rows[0].protocol),
+        (Some("0.1.0"), Some(3))
+    );
+    assert_eq!((&rows[1].daemon_version, rows[1].protocol), (&None, None));
     assert_eq!(
         (rows[1].ready, rows[1].pod.as_deref(), rows[1].workers_linked),
         (false, None, Some(0))
