@@ -16,7 +16,7 @@ use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::history::history;
 use crate::view::refused;
-use crate::view::restart::{Far, Progress, progress, refusal};
+use crate::view::restart::{Far, Progress, Request, progress, refusal};
 use crate::view::time;
 
 /// How often it is looked for the event.
@@ -69,10 +69,11 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     let printer = Printer::new(&args.output);
     let code = if args.wait {
         let mut bar = Bar::new(printer.is_for_programs());
+        let mut request = Request::of_all(&jobset, &answer.request);
         let waited = wait(
             cluster,
             platform.as_ref(),
-            &mut answer,
+            (&mut request, &mut answer),
             (since, args.timeout),
             &mut bar,
         )
@@ -134,7 +135,7 @@ async fn ask(
 async fn wait(
     cluster: &Cluster,
     platform: Option<&Platform>,
-    answer: &mut Answer,
+    (request, answer): (&mut Request, &mut Answer),
     (since, timeout): (Instant, Duration),
     bar: &mut Bar,
 ) -> Result<u8> {
@@ -149,7 +150,7 @@ async fn wait(
                 .flatten(),
             None => None,
         };
-        match show(progress(&jobset, group.as_ref(), &answer.request), since, bar) {
+        match show(progress(&jobset, group.as_ref(), request), since, bar) {
             Break(Some(generation)) => {
                 answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
                 answer.generation = Some(generation);

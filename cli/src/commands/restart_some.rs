@@ -17,7 +17,7 @@ use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::dry_run::dry_run;
 use crate::view::refused;
-use crate::view::restart::progress_of_some;
+use crate::view::restart::{Request, progress_of_some};
 
 /// What was done.
 #[derive(Debug, Serialize)]
@@ -75,7 +75,15 @@ pub(super) async fn run(
     let mut code = DONE;
     if args.wait {
         let mut bar = Bar::new(printer.is_for_programs());
-        code = wait(cluster, &request, &mut answer, (since, args.timeout), &mut bar).await?;
+        let mut asked = Request::of_some(jobset, &request);
+        code = wait(
+            cluster,
+            &request.target,
+            (&mut asked, &mut answer),
+            (since, args.timeout),
+            &mut bar,
+        )
+        .await?;
         bar.clear();
     }
     print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
@@ -114,15 +122,15 @@ fn why(status: &tonic::Status) -> String {
 
 async fn wait(
     cluster: &Cluster,
-    request: &AloneRequest,
-    answer: &mut Answer,
+    target: &Target,
+    (request, answer): (&mut Request, &mut Answer),
     (since, timeout): (Instant, Duration),
     bar: &mut Bar,
 ) -> Result<u8> {
     let mut changes = Changes::of_one(cluster, &answer.name, None).await;
     loop {
         let jobset = cluster.jobset(&answer.name).await?;
-        match show(progress_of_some(&jobset, request), since, bar) {
+        match show(progress_of_some(&jobset, target, request), since, bar) {
             Break(Some(_)) => {
                 answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
                 return Ok(DONE);

@@ -1,7 +1,65 @@
 //! How far a restart has come that was asked for.
 
+use lockstep_api::annotations::{RESTART_ALONE, RESTART_REQUEST};
 use lockstep_api::{AloneRequest, InPlacePhase, JobSet, Target};
 use lockstep_proto::platform::v1 as pb;
+
+/// A request, as it is waited for.
+///
+/// Another one that came later stands for it, and may have been acted upon before anybody saw that this one was.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Of this very JobSet, and not of another one of its name.
+    uid: String,
+    /// As the annotation has it, and the status once it has been acted upon.
+    text: String,
+    /// What was acted upon last before it.
+    before: Option<String>,
+}
+
+impl Request {
+    /// To restart all workers of this JobSet, as it was before the request was made.
+    pub(crate) fn of_all(jobset: &JobSet, token: &str) -> Self {
+        Self::new(jobset, token.to_owned(), handled(jobset))
+    }
+
+    /// To restart some of them alone.
+    pub(crate) fn of_some(jobset: &JobSet, request: &AloneRequest) -> Self {
+        Self::new(jobset, request.to_string(), handled_alone(jobset))
+    }
+
+    fn new(jobset: &JobSet, text: String, before: Option<&str>) -> Self {
+        Self {
+            uid: jobset.uid_str().to_owned(),
+            text,
+            before: before.map(str::to_owned),
+        }
+    }
+
+    /// Whether it has been acted upon, or one that came later. `stands` is the request that the JobSet asks for now, and `handled` what was
+    /// acted upon last.
+    fn is_handled(&mut self, stands: Option<&str>, handled: Option<&str>) -> bool {
+        let handled = handled.filter(|handled| !handled.is_empty());
+        if handled == Some(self.text.as_str()) {
+            return true;
+        }
+        if stands == Some(self.text.as_str()) {
+            // It is still to come, so that was one of before.
+            self.before = handled.map(str::to_owned);
+        }
+        handled.is_some() && handled != self.before.as_deref()
+    }
+}
+
+fn handled(jobset: &JobSet) -> Option<&str> {
+    let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
+    status.handled_manual_request.as_deref()
+}
+
+fn handled_alone(jobset: &JobSet) -> Option<&str> {
+    let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
+    status.handled_alone_request.as_deref()
+}
 
 /// Where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,16 +124,26 @@ pub(crate) fn refusal(jobset: &JobSet) -> Option<String> {
     })
 }
 
-/// What the status says of the request `token`; `group` is what the platform API says, where it was asked.
-pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, token: &str) -> Progress {
-    if let Some(why) = refusal(jobset) {
+/// Why there is nothing to wait for, where that is so.
+fn over(jobset: &JobSet, request: &Request) -> Option<String> {
+    let name = format!("JobSet {}/{}", jobset.ns(), jobset.name());
+    let is_another = jobset.uid_str() != request.uid;
+    is_another
+        .then(|| format!("{name} was deleted, and is another one now"))
+        .or_else(|| refusal(jobset))
+}
+
+/// What the status says of the request; `group` is what the platform API says, where it was asked.
+pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut Request) -> Progress {
+    if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);
     }
     let status = jobset
         .status
         .as_ref()
         .and_then(|status| status.in_place_restart.as_ref());
-    let Some(status) = status.filter(|status| status.handled_manual_request.as_deref() == Some(token)) else {
+    let is_handled = request.is_handled(jobset.annotation(RESTART_REQUEST), handled(jobset));
+    let Some(status) = status.filter(|_| is_handled) else {
         return Progress::Asked;
     };
     let up = group.map(|group| {
@@ -105,9 +173,10 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, token: &str) 
     }
 }
 
-/// What the status says of a request to restart some workers alone. A restart of all workers stands for it.
-pub(crate) fn progress_of_some(jobset: &JobSet, request: &AloneRequest) -> Progress {
-    if let Some(why) = refusal(jobset) {
+/// What the status says of a request to restart these workers alone. A restart of all workers stands for it; so does a later request for others,
+/// since the platform API lets none be written over that has not been acted upon.
+pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut Request) -> Progress {
+    if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);
     }
     let status = jobset.status.as_ref();
@@ -117,11 +186,11 @@ pub(crate) fn progress_of_some(jobset: &JobSet, request: &AloneRequest) -> Progr
     if status.phase == Some(InPlacePhase::Failed) {
         return Progress::Ended("maxRestarts is used up".to_owned());
     }
-    if status.handled_alone_request.as_deref() != Some(&request.to_string()) {
+    if !request.is_handled(jobset.annotation(RESTART_ALONE), handled_alone(jobset)) {
         return Progress::Asked;
     }
     // Which replicatedJob a Job is of stands in its name.
-    let named = |job: &str, index: i32, container: &str| match &request.target {
+    let named = |job: &str, index: i32, container: &str| match target {
         Target::ReplicatedJob(name) => job
             .strip_prefix(&format!("{}-{name}-", jobset.name()))
             .is_some_and(|index| index.parse::<u32>().is_ok()),
@@ -153,7 +222,9 @@ mod tests {
     use crate::view::testing::object;
 
     fn jobset(spec: Value, status: Value) -> JobSet {
-        object(json!({"metadata": {"name": "ring", "namespace": "team"}, "spec": spec, "status": status}))
+        object(
+            json!({"metadata": {"name": "ring", "namespace": "team", "uid": "1"}, "spec": spec, "status": status}),
+        )
     }
 
     fn in_place() -> Value {
@@ -189,8 +260,71 @@ mod tests {
         ] {
             let status = json!({"restarts": 0, "inPlaceRestart": {
                 "phase": phase, "latest": 3, "alone": alone, "handledAloneRequest": handled}});
-            assert_eq!(progress_of_some(&jobset(in_place(), status), &request), expected);
+            let mut asked = Request::of_some(
+                &jobset(
+                    in_place(),
+                    json!({"restarts": 0, "inPlaceRestart": {
+                "handledAloneRequest": "replicatedJob/ps s"}}),
+                ),
+                &request,
+            );
+            let seen = jobset(in_place(), status);
+            assert_eq!(progress_of_some(&seen, &request.target, &mut asked), expected);
         }
+    }
+
+    /// A JobSet that asks for this, whose status says that.
+    fn asks(annotation: &str, asked: &str, handled: &str, phase: &str) -> JobSet {
+        let field = match annotation {
+            RESTART_REQUEST => "handledManualRequest",
+            _ => "handledAloneRequest",
+        };
+        let status = json!({"restarts": 0, "inPlaceRestart": {
+            "phase": phase, "generation": 4, "released": 4, "latest": 4, field: handled}});
+        let mut jobset = jobset(in_place(), status);
+        jobset.metadata.annotations = Some([(annotation.to_owned(), asked.to_owned())].into());
+        jobset
+    }
+
+    #[test]
+    fn a_later_request_stands_for_one_that_nobody_saw_acted_upon() {
+        let alone: AloneRequest = "replicatedJob/ps mine".parse().unwrap();
+        for (annotation, mine, later) in [
+            (RESTART_REQUEST, "mine", "later"),
+            (RESTART_ALONE, "replicatedJob/ps mine", "job/ring-ev-0 later"),
+        ] {
+            let seen = |asked: &str, handled: &str, phase: &str, request: &mut Request| {
+                let jobset = asks(annotation, asked, handled, phase);
+                match annotation {
+                    RESTART_REQUEST => progress(&jobset, None, request),
+                    _ => progress_of_some(&jobset, &alone.target, request),
+                }
+            };
+            let before = asks(annotation, "", "first", "InSync");
+            let mut request = match annotation {
+                RESTART_REQUEST => Request::of_all(&before, mine),
+                _ => Request::of_some(&before, &alone),
+            };
+            assert_eq!(seen(mine, "first", "InSync", &mut request), Progress::Asked);
+            // One that was made just before it is acted upon first.
+            assert_eq!(seen(mine, "second", "InSync", &mut request), Progress::Asked);
+            assert_eq!(seen(later, "second", "InSync", &mut request), Progress::Asked);
+            let stopping = seen("latest", later, "Stopping", &mut request);
+            assert_eq!(stopping, Progress::UnderWay(Far::words("Stopping")));
+            assert_eq!(seen("latest", later, "InSync", &mut request), Progress::Done(4));
+        }
+    }
+
+    #[test]
+    fn another_jobset_of_the_name_is_not_waited_for() {
+        let before = asks(RESTART_REQUEST, "", "first", "InSync");
+        let mut request = Request::of_all(&before, "mine");
+        let mut another = asks(RESTART_REQUEST, "", "other", "InSync");
+        another.metadata.uid = Some("2".into());
+        assert_eq!(
+            progress(&another, None, &mut request),
+            Progress::Ended("JobSet team/ring was deleted, and is another one now".into())
+        );
     }
 
     #[test]
@@ -230,12 +364,14 @@ mod tests {
                     "phase": phase, "generation": 4, "released": released, "handledManualRequest": request}}),
             )
         };
-        assert_eq!(progress(&at("before", "InSync", 4), None, "now"), Progress::Asked);
+        let mut now = Request::of_all(&at("before", "InSync", 3), "now");
+        let mut progress = |jobset: &JobSet, group: Option<&pb::Group>| progress(jobset, group, &mut now);
+        assert_eq!(progress(&at("before", "InSync", 4), None), Progress::Asked);
         assert_eq!(
-            progress(&at("now", "Stopping", 3), None, "now"),
+            progress(&at("now", "Stopping", 3), None),
             Progress::UnderWay(Far::words("Stopping"))
         );
-        assert_eq!(progress(&at("now", "InSync", 4), None, "now"), Progress::Done(4));
+        assert_eq!(progress(&at("now", "InSync", 4), None), Progress::Done(4));
         let group = |up| pb::Group {
             generation: 4,
             workers_up: up,
@@ -243,18 +379,18 @@ mod tests {
             ..pb::Group::default()
         };
         assert_eq!(
-            progress(&at("now", "InSync", 4), Some(&group(1)), "now"),
+            progress(&at("now", "InSync", 4), Some(&group(1))),
             Progress::UnderWay(Far {
                 words: "InSync, 1 of 2 workers up".into(),
                 part: Some((1, 2)),
             })
         );
         assert_eq!(
-            progress(&at("now", "InSync", 4), Some(&group(2)), "now"),
+            progress(&at("now", "InSync", 4), Some(&group(2))),
             Progress::Done(4)
         );
         assert!(matches!(
-            progress(&at("now", "Failed", 3), None, "now"),
+            progress(&at("now", "Failed", 3), None),
             Progress::Ended(_)
         ));
     }
