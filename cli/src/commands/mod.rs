@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod dry_run;
 mod history;
+mod looks;
 mod nodes;
 mod restart;
 mod restart_some;

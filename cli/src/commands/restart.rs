@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::bar::Bar;
+use super::looks::Looks;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
@@ -139,31 +140,29 @@ async fn wait(
     (since, timeout): (Instant, Duration),
     bar: &mut Bar,
 ) -> Result<u8> {
-    let mut changes = Changes::of_one(cluster, &answer.name, platform).await;
+    let name = answer.name.clone();
+    let changes = Changes::of_one(cluster, &name, platform).await;
+    let mut looks = Looks::new(cluster, &name, changes, (since, timeout));
     loop {
-        let jobset = cluster.jobset(&answer.name).await?;
-        let group = match platform {
-            Some(platform) => platform
-                .group(&answer.namespace, &answer.name)
-                .await
-                .ok()
-                .flatten(),
-            None => None,
-        };
-        match show(progress(&jobset, group.as_ref(), request), since, bar) {
-            Break(Some(generation)) => {
-                answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
-                answer.generation = Some(generation);
-                answer.took_ms = took(cluster, &jobset, generation).await;
-                return Ok(DONE);
+        if let Some(jobset) = looks.look(bar).await? {
+            let group = match platform {
+                Some(platform) => platform.group(&answer.namespace, &name).await.ok().flatten(),
+                None => None,
+            };
+            match show(progress(&jobset, group.as_ref(), request), since, bar) {
+                Break(Some(generation)) => {
+                    answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
+                    answer.generation = Some(generation);
+                    answer.took_ms = took(cluster, &jobset, generation).await;
+                    return Ok(DONE);
+                }
+                Break(None) => return Ok(FAILED),
+                Continue(()) => {}
             }
-            Break(None) => return Ok(FAILED),
-            Continue(()) => {}
         }
-        if since.elapsed() >= timeout {
+        if !looks.wait(bar).await {
             return Ok(TIMED_OUT);
         }
-        bar.wait(since, &mut changes, since + timeout).await;
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::bar::Bar;
+use super::looks::Looks;
 use super::restart::show;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
@@ -76,15 +77,16 @@ pub(super) async fn run(
     if args.wait {
         let mut bar = Bar::new(printer.is_for_programs());
         let mut asked = Request::of_some(jobset, &request);
-        code = wait(
+        let waited = wait(
             cluster,
             &request.target,
             (&mut asked, &mut answer),
             (since, args.timeout),
             &mut bar,
         )
-        .await?;
+        .await;
         bar.clear();
+        code = waited?;
     }
     print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
     if code == TIMED_OUT {
@@ -127,21 +129,23 @@ async fn wait(
     (since, timeout): (Instant, Duration),
     bar: &mut Bar,
 ) -> Result<u8> {
-    let mut changes = Changes::of_one(cluster, &answer.name, None).await;
+    let name = answer.name.clone();
+    let changes = Changes::of_one(cluster, &name, None).await;
+    let mut looks = Looks::new(cluster, &name, changes, (since, timeout));
     loop {
-        let jobset = cluster.jobset(&answer.name).await?;
-        match show(progress_of_some(&jobset, target, request), since, bar) {
-            Break(Some(_)) => {
-                answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
-                return Ok(DONE);
+        if let Some(jobset) = looks.look(bar).await? {
+            match show(progress_of_some(&jobset, target, request), since, bar) {
+                Break(Some(_)) => {
+                    answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
+                    return Ok(DONE);
+                }
+                Break(None) => return Ok(FAILED),
+                Continue(()) => {}
             }
-            Break(None) => return Ok(FAILED),
-            Continue(()) => {}
         }
-        if since.elapsed() >= timeout {
+        if !looks.wait(bar).await {
             return Ok(TIMED_OUT);
         }
-        bar.wait(since, &mut changes, since + timeout).await;
     }
 }
 

@@ -40,12 +40,11 @@ impl Cluster {
 
     /// One JobSet.
     pub(crate) async fn jobset(&self, name: &str) -> Result<JobSet> {
-        let namespace = &self.namespace;
-        let what = format!("JobSet {namespace}/{name}");
-        let api: Api<JobSet> = self.api(&Scope::Namespace);
-        if let Some(jobset) = answer(&what, api.get_opt(name)).await? {
+        if let Some(jobset) = self.find_jobset(name).await? {
             return Ok(jobset);
         }
+        let what = self.named(name);
+        let api: Api<JobSet> = self.api(&Scope::Namespace);
         // Without the definition nothing of the kind is found either.
         match api.list(&ListParams::default().limit(1)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Err(anyhow!(
@@ -55,6 +54,16 @@ impl Cluster {
                 "{what} does not exist (kubectl get jobsets -A lists all; -n names another namespace)"
             )),
         }
+    }
+
+    /// One JobSet, where there is such a one.
+    pub(crate) async fn find_jobset(&self, name: &str) -> Result<Option<JobSet>> {
+        let api: Api<JobSet> = self.api(&Scope::Namespace);
+        answer(&self.named(name), api.get_opt(name)).await
+    }
+
+    fn named(&self, jobset: &str) -> String {
+        format!("JobSet {}/{jobset}", self.namespace)
     }
 
     /// JobSets with all that belongs to them, by namespace and name. What the platform API says is not in it.

@@ -73,6 +73,27 @@ impl Cluster {
         })
     }
 
+    /// One whose API server is played.
+    #[cfg(test)]
+    pub(crate) fn played(
+        namespace: &str,
+        answer: impl Fn(&http::Request<kube::client::Body>) -> http::Response<kube::client::Body>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let answer = std::sync::Arc::new(answer);
+        let service =
+            tower::service_fn(move |request| std::future::ready(Ok::<_, tower::BoxError>(answer(&request))));
+        Self {
+            config: Config::new(http::Uri::from_static("http://played")),
+            client: Client::new(service, namespace),
+            namespace: namespace.to_owned(),
+            system: namespace.to_owned(),
+            args: args::Cluster::default(),
+        }
+    }
+
     /// The same cluster, with JobSets of another namespace.
     pub(crate) fn in_namespace(self, namespace: String) -> Self {
         Self { namespace, ..self }
