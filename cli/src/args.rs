@@ -69,14 +69,8 @@ pub(crate) struct Cluster {
     )]
     pub(crate) system_namespace: String,
 
-    /// Token for the platform API, where the kubeconfig has none
-    #[arg(
-        long,
-        global = true,
-        env = "LOCKSTEP_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN"
-    )]
+    /// Token for the platform API, where the kubeconfig has none; else that of LOCKSTEP_TOKEN, where nobody is named by --as or --service-account
+    #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
 
     /// ServiceAccount that a token for the platform API is made for: NAME, or NAMESPACE/NAME
@@ -90,6 +84,16 @@ pub(crate) struct Cluster {
     /// Ask the API server alone, not the platform API
     #[arg(long, global = true, conflicts_with = "server")]
     pub(crate) no_platform: bool,
+}
+
+impl Cluster {
+    /// With the token of the environment, which gives way to whatever the command line says of who asks.
+    pub(crate) fn or_token(mut self, environment: Option<String>) -> Self {
+        let somebody_is_named = self.as_user.is_some() || self.service_account.is_some();
+        let environment = environment.filter(|token| !token.is_empty() && !somebody_is_named);
+        self.token = self.token.or(environment);
+        self
+    }
 }
 
 /// A command of the plugin.

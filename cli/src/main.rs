@@ -21,9 +21,11 @@ use args::Args;
 
 /// The arguments make no sense (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
+/// The variable with a token for the platform API.
+const TOKEN: &str = "LOCKSTEP_TOKEN";
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let mut args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
             // Help and version are answers, not mistakes.
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    args.cluster = args.cluster.or_token(std::env::var(TOKEN).ok());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

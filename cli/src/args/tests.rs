@@ -57,11 +57,28 @@ fn contradictions_are_refused() {
         &["restart", "ring", "--worker", "ring-ps-0"],
         &["suspend"],
         &["status", "--token", "t", "--service-account", "a"],
+        &["status", "--token", "t", "--as", "u"],
         &["status", "--no-platform", "--server", "localhost:1"],
         &["timeline", "ring", "--html", "a.html", "-o", "json"],
     ] {
         let line = ["kubectl-lockstep"].iter().chain(wrong);
         assert!(Args::try_parse_from(line).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_token_of_the_environment_gives_way_to_the_command_line() {
+    for (line, environment, token) in [
+        (&["status"][..], Some("env"), Some("env")),
+        (&["status"], Some(""), None),
+        (&["status"], None, None),
+        (&["status", "--token", "given"], Some("env"), Some("given")),
+        (&["status", "--service-account", "a"], Some("env"), None),
+        (&["--as", "u", "status"], Some("env"), None),
+    ] {
+        let args = Args::try_parse_from(["kubectl-lockstep"].iter().chain(line)).unwrap();
+        let cluster = args.cluster.or_token(environment.map(str::to_owned));
+        assert_eq!(cluster.token.as_deref(), token, "{line:?}");
     }
 }
 
