@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Groups in one answer.
 const PAGE: u32 = 200;
 
+/// The largest answer that is taken, in bytes. A group is one message with all its workers, so gRPC's 4 MiB are too few for the largest.
+const ANSWER: usize = 64 * 1024 * 1024;
+
 /// The platform API, reached.
 pub(crate) struct Platform {
     client: PlatformClient<Channel>,
@@ -68,7 +71,7 @@ impl Cluster {
             None => self.through_api_server(tls).await?,
         };
         Ok(Platform {
-            client: PlatformClient::new(channel),
+            client: PlatformClient::new(channel).max_decoding_message_size(ANSWER),
             token,
             how,
         })
