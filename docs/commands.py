@@ -27,7 +27,7 @@ ELSEWHERE = [
     (r"for name in lockstep-", "takes a registry; its images are those that the node tests load", "make node-test"),
     (r"(\w+=\S+ )*cargo test ", "is a part of the tests", "make unit"),
     (r"KUBECONFIG=\S+ cargo run ", "runs until it is ended", "integration/tests/jobset_api/control_plane.rs::start_with"),
-    (r"(target/debug/)?lockstep-testbed ", "takes root and a node", "make node-test"),
+    (r'(eval "\$\()?(target/debug/)?lockstep-testbed ', "takes root and a node", "make node-test"),
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
     (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes a second release build", "make binaries"),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
