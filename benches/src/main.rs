@@ -21,11 +21,11 @@ mod worker;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
+use tikv_jemallocator::Jemalloc;
 
 /// As in the control plane, which one of the processes stands for.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Measures Lockstep with thousands of simulated nodes.
 #[derive(Debug, Parser)]

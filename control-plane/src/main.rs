@@ -3,12 +3,12 @@
 use lockstep_control_plane::args::Args;
 use lockstep_control_plane::settings::Settings;
 use lockstep_control_plane::{logging, panics, runtime};
-use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tikv_jemallocator::Jemalloc;
 
 /// Nearly all work here is parsing: many small objects, most of them short-lived.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> anyhow::Result<()> {
     panics::end_the_process();
