@@ -299,8 +299,9 @@ pub(super) async fn set_finalizer(client: &Client, job: &RayJob, there: bool) ->
         "resourceVersion": job.metadata.resource_version,
         "finalizers": finalizers,
     }});
+    // Of its metadata alone: what there is of it otherwise may be nothing that can be read.
     let patched = api(client, job)
-        .patch(job.name(), &PatchParams::default(), &Patch::Merge(patch))
+        .patch_metadata(job.name(), &PatchParams::default(), &Patch::Merge(patch))
         .await;
     match patched {
         Err(error) if !is_status(&error, 404) => Err(RayError::of(described(job))(error)),

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::unfit;
 
@@ -15,29 +15,44 @@ mod tests;
 
 /// An object, or why it cannot be read: the field, and what is wrong with it.
 #[derive(Clone, Debug)]
-pub(super) struct Guarded<K> {
-    /// Its metadata, where it cannot be read.
-    metadata: Box<ObjectMeta>,
-    object: Result<K, String>,
-}
+pub(super) struct Guarded<K>(Result<K, Box<(K, String)>>);
 
 impl<K> Guarded<K> {
-    /// The object, or its metadata and what is wrong.
-    pub(super) fn read(self) -> Result<K, (Box<ObjectMeta>, String)> {
-        self.object.map_err(|error| (self.metadata, error))
+    /// The object; or what can be read of it, and what is wrong. Its metadata can be read always, its status and who looks after it nearly so.
+    pub(super) fn read(self) -> Result<K, Box<(K, String)>> {
+        self.0
+    }
+
+    /// The object, or what can be read of it.
+    pub(super) fn known(self) -> K {
+        self.0.unwrap_or_else(|unread| unread.0)
     }
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+impl<'de, K: Resource<DynamicType = ()> + DeserializeOwned + Default> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
-        let object = serde_path_to_error::deserialize(&value).map_err(|error| unfit::sentence(&error));
-        let metadata = match &object {
-            Ok(_) => Box::default(),
-            Err(_) => serde_json::from_value(value["metadata"].take()).map_err(D::Error::custom)?,
+        let error = match serde_path_to_error::deserialize(&value) {
+            Ok(object) => return Ok(Self(Ok(object))),
+            Err(error) => unfit::sentence(&error),
         };
-        Ok(Self { metadata, object })
+        let spec = json!({"managedBy": value["spec"]["managedBy"].as_str()});
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("spec".to_owned(), spec);
+        }
+        let rest = match K::deserialize(&value) {
+            Ok(rest) => rest,
+            Err(_) => bare(ObjectMeta::deserialize(&value["metadata"]).map_err(D::Error::custom)?),
+        };
+        Ok(Self(Err(Box::new((rest, error)))))
     }
+}
+
+/// An object of which nothing but its metadata is known.
+fn bare<K: Resource<DynamicType = ()> + Default>(metadata: ObjectMeta) -> K {
+    let mut object = K::default();
+    *object.meta_mut() = metadata;
+    object
 }
 
 impl<K: Resource> Resource for Guarded<K> {
@@ -61,10 +76,12 @@ impl<K: Resource> Resource for Guarded<K> {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        self.object.as_ref().map_or(&self.metadata, K::meta)
+        self.0.as_ref().map_or_else(|unread| unread.0.meta(), K::meta)
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.object.as_mut().map_or(&mut self.metadata, K::meta_mut)
+        self.0
+            .as_mut()
+            .map_or_else(|unread| unread.0.meta_mut(), K::meta_mut)
     }
 }

@@ -17,6 +17,7 @@ use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError};
 use super::cluster::jobset_of;
 use super::dashboard::Dashboards;
+use super::guarded::Guarded;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use crate::watch::Stores;
@@ -61,7 +62,8 @@ impl Reconciler {
         // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
         let counts = gone_counts(job);
         if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
-            cluster = apply::get(&self.client, namespace, name).await?;
+            let found = apply::get::<Guarded<RayCluster>>(&self.client, namespace, name).await?;
+            cluster = found.map(|found| Arc::new(Arc::unwrap_or_clone(found).known()));
         }
         // Of a job whose cluster is gone it may have seen the end already.
         let has_lost_cluster = is_running(job) && cluster.is_none();

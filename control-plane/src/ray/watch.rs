@@ -2,7 +2,6 @@
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
@@ -22,7 +21,8 @@ const PAGE: u32 = 100;
 /// Reason of the event on an object that cannot be read.
 const UNREADABLE: &str = "Unreadable";
 
-/// All objects of a kind that can be read. One that cannot is reported, and is as good as absent: nothing is done about it.
+/// All objects of a kind that can be read. One that cannot is reported, and is as good as absent: nothing is done about it. While it is being
+/// deleted it is what can be read of it: what was begun is brought to its end.
 pub(super) fn readable<K>(
     api: Api<Guarded<K>>,
     recorder: Recorder,
@@ -43,14 +43,16 @@ where
                 Ok(Event::InitApply(object)) => object.read().map(Event::InitApply),
                 Ok(Event::Apply(object)) => object.read().map(Event::Apply),
                 // That it is gone can be read.
-                Ok(Event::Delete(object)) => Ok(Event::Delete(
-                    object.read().unwrap_or_else(|(metadata, _)| bare(*metadata)),
-                )),
+                Ok(Event::Delete(object)) => Ok(Event::Delete(object.known())),
             };
             match read {
                 Ok(event) => Some(Ok(event)),
-                Err((metadata, error)) => {
-                    let object: K = bare(*metadata);
+                Err(unread) if unread.0.meta().deletion_timestamp.is_some() => {
+                    let event = if is_change { Event::Apply } else { Event::InitApply };
+                    Some(Ok(event(unread.0)))
+                }
+                Err(unread) => {
+                    let (object, error) = *unread;
                     let why = format!("cannot be read and is left alone: {error}");
                     report(&recorder, &object, UNREADABLE, why).await;
                     // What was read of it before is no longer so.
@@ -59,13 +61,6 @@ where
             }
         }
     })
-}
-
-/// An object of which nothing but its metadata is known.
-fn bare<K: Resource<DynamicType = ()> + Default>(metadata: ObjectMeta) -> K {
-    let mut object = K::default();
-    *object.meta_mut() = metadata;
-    object
 }
 
 /// All objects of a kind that have this label.

@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_suspension_waits_until_all_is_gone),
         case!(a_suspension_comes_before_the_submission_and_between_two_attempts),
         case!(deletion_does_not_wait_for_a_ray_that_is_away),
+        case!(a_job_that_cannot_be_read_any_more_is_stopped_when_it_is_deleted),
     ]
 }
 
@@ -310,4 +311,25 @@ async fn deletion_does_not_wait_for_a_ray_that_is_away(scene: Scene) -> Result<(
         Ok(())
     })
     .await
+}
+
+async fn a_job_that_cannot_be_read_any_more_is_stopped_when_it_is_deleted(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    let broken = json!({"spec": {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": {"containers": "none"}}}}}});
+    let broken = broken.to_string();
+    let patch = ["patch", "rayjob", "rj", "--type", "merge", "--patch", &broken];
+    scene.namespace.kubectl(&patch).await?;
+    let note = scene.until_event_of("RayJob", "Unreadable").await?;
+    ensure!(note.contains("headGroupSpec.template.spec.containers"), "{note}");
+    let stopped = || dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
+    ensure!(stopped().is_empty(), "it is left alone until then");
+    let delete = ["delete", "rayjob", "rj", "--wait=false"];
+    scene.namespace.kubectl(&delete).await?;
+    eventually("it is gone", PATIENCE, async || {
+        ensure!(scene.api::<RayJob>().get_opt("rj").await?.is_none());
+        Ok(())
+    })
+    .await?;
+    ensure!(stopped() == [seen.job_id.clone()], "{:?}", stopped());
+    Ok(())
 }
