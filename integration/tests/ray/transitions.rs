@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_suspension_comes_before_the_submission_and_between_two_attempts),
         case!(deletion_does_not_wait_for_a_ray_that_is_away),
         case!(a_job_that_cannot_be_read_any_more_is_stopped_when_it_is_deleted),
+        case!(a_job_whose_cluster_is_deleted_has_failed),
     ]
 }
 
@@ -331,5 +332,21 @@ async fn a_job_that_cannot_be_read_any_more_is_stopped_when_it_is_deleted(scene:
     })
     .await?;
     ensure!(stopped() == [seen.job_id.clone()], "{:?}", stopped());
+    Ok(())
+}
+
+async fn a_job_whose_cluster_is_deleted_has_failed(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    // Ray goes with it.
+    dashboard::with(&seen.dashboard_url, |head| head.session = None);
+    let clusters = scene.api::<RayCluster>();
+    clusters
+        .delete(&seen.ray_cluster_name, &DeleteParams::background())
+        .await?;
+    let ended = until_phase(&scene, Phase::Failed).await?;
+    ensure!(
+        ended.reason == "AppFailed" && ended.message.contains("was deleted while the job ran"),
+        "{ended:?}"
+    );
     Ok(())
 }
