@@ -74,7 +74,7 @@ impl Role {
 
     /// [`Registry::daemons`] of the present term; `None`: this replica does not lead.
     #[must_use]
-    pub fn daemons(&self, after: &str, most: usize) -> Option<(Vec<Daemon>, bool)> {
+    pub fn daemons(&self, after: &str, most: usize) -> Option<(Vec<Daemon>, Option<String>)> {
         self.within(|term| term.registry.daemons(after, most)).ok()
     }
 

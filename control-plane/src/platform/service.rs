@@ -400,11 +400,9 @@ impl Platform for PlatformService {
             return Ok(Response::new(pb::ListNodesResponse::default()));
         };
         let most = fields::page_size(list.page_size);
-        let daemons = role.daemons(&after, most).ok_or_else(not_leading)?;
-        let (found, more) = daemons;
-        let last = found.last().filter(|_| more);
+        let (found, next) = role.daemons(&after, most).ok_or_else(not_leading)?;
         Ok(Response::new(pb::ListNodesResponse {
-            next_page_token: last.map(|last| last.node.clone()).unwrap_or_default(),
+            next_page_token: next.unwrap_or_default(),
             nodes: found
                 .into_iter()
                 .map(|daemon| convert::node(daemon, &self.agents))

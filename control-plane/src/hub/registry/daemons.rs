@@ -25,19 +25,14 @@ impl Registry {
         }
     }
 
-    /// Up to `most` daemons that are connected, by node, those after `after`; and whether there are more.
+    /// Up to `most` daemons that are connected, by node, those after `after`; and the node after which there are more, where there are.
     #[must_use]
-    pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, bool) {
+    pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, Option<String>) {
         let nodes = self.nodes.iter().filter(|node| node.session.is_some());
-        let mut names: Vec<String> = nodes
+        let names = nodes
             .map(|node| node.key().clone())
-            .filter(|name| name.as_str() > after)
-            .collect();
-        names.sort_unstable();
-        let more = names.len() > most;
-        names.truncate(most);
-        let daemons = names.into_iter().filter_map(|name| {
-            // It may have gone since.
+            .filter(|name| name.as_str() > after);
+        page(names.collect(), most, |name| {
             let node = self.nodes.get(&name).filter(|node| node.session.is_some())?;
             Some(Daemon {
                 version: node.said.version.clone(),
@@ -45,7 +40,35 @@ impl Registry {
                 health: node.said.health.clone(),
                 node: name,
             })
-        });
-        (daemons.collect(), more)
+        })
+    }
+}
+
+/// The first `most` of these, and the name after which there are more. What has gone since it was named is left out, and ends no list: the last
+/// name counts, be it there or not.
+fn page<T>(
+    mut names: Vec<String>,
+    most: usize,
+    find: impl FnMut(String) -> Option<T>,
+) -> (Vec<T>, Option<String>) {
+    names.sort_unstable();
+    let more = names.len() > most;
+    names.truncate(most);
+    let last = names.last().filter(|_| more).cloned();
+    (names.into_iter().filter_map(find).collect(), last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+
+    #[test]
+    fn a_page_all_of_whose_nodes_have_gone_is_not_the_last_one() {
+        let names = ["c", "a", "d", "b"].map(str::to_owned);
+        let gone = |name: String| (name.as_str() > "b").then_some(name);
+        let (found, next) = page(names.to_vec(), 2, gone);
+        assert_eq!((found, next.as_deref()), (vec![], Some("b")));
+        let (found, next) = page(names[..1].to_vec(), 2, gone);
+        assert_eq!((found, next), (vec!["c".to_owned()], None));
     }
 }

@@ -17,12 +17,12 @@ fn access(state: pb::access::State, since: i64, detail: &str) -> Option<pb::Acce
 async fn wait_for_daemons(hub: &Hub, wanted: &[(&str, Health)]) -> Vec<Daemon> {
     let all = async {
         loop {
-            let (daemons, more) = hub.registry.daemons("", 10);
+            let (daemons, next) = hub.registry.daemons("", 10);
             let known: Vec<_> = daemons
                 .iter()
                 .map(|daemon| (daemon.node.as_str(), daemon.health.clone()))
                 .collect();
-            if known == wanted && !more {
+            if known == wanted && next.is_none() {
                 return daemons;
             }
             tokio::task::yield_now().await;
@@ -70,10 +70,10 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
         nri: Access::Well(UnixNanos(7)),
     };
     wait_for_daemons(&hub, &[("n0", Health::default()), ("n1", well)]).await;
-    let (first, more) = hub.registry.daemons("", 1);
-    assert!(first.len() == 1 && first[0].node == "n0" && more);
-    let (second, more) = hub.registry.daemons("n0", 1);
-    assert!(second.len() == 1 && second[0].node == "n1" && !more);
+    let (first, next) = hub.registry.daemons("", 1);
+    assert!(first.len() == 1 && first[0].node == "n0" && next.as_deref() == Some("n0"));
+    let (second, next) = hub.registry.daemons("n0", 1);
+    assert!(second.len() == 1 && second[0].node == "n1" && next.is_none());
 
     // Whoever connects anew and says nothing is not known to be well; who has gone is not listed.
     let _again = hub.connect("n1", hello(Vec::new())).await.unwrap();
