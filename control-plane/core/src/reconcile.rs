@@ -9,6 +9,8 @@
 //! 7. something succeeded: success policy, and no further if it is met
 //! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents report
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
     GangPhase, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
@@ -204,13 +206,15 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         plan.change_jobs = elastic::changes(jobset, children);
     }
     let graph = Graph::compile(jobset);
-    create_jobs(observed, &graph, children, &reached, draft, plan);
+    let stopped = gang::stopped(jobset, children, draft);
+    create_jobs(observed, &graph, children, &reached, &stopped, draft, plan);
     startup::report(jobset, &reached, draft);
     if jobset.is_suspended() {
         suspend(children, draft, plan);
     } else {
-        resume(observed, &graph, children, &reached, draft, plan);
+        resume(observed, &graph, children, &reached, &stopped, draft, plan);
     }
+    draft.status.gangs.retain(|gang| !stopped.contains(&gang.name));
     let overruled = gang::overruled(jobset, observed.pod_groups);
     gang::report(jobset, children, &observed.gang_pods, overruled.as_deref(), draft);
     plan.complaints.extend(overruled.map(|message| Event {
@@ -376,6 +380,7 @@ fn create_jobs(
     graph: &Graph<'_>,
     children: &Children<'_>,
     reached: &[ReplicatedJobStatus],
+    stopped: &BTreeSet<String>,
     draft: &Draft<'_>,
     plan: &mut Plan,
 ) {
@@ -393,6 +398,7 @@ fn create_jobs(
         .stages
         .iter()
         .filter(|stage| stage.may_be_created(jobset.is_suspended(), reached))
+        .filter(|stage| !stopped.contains(gang::gang_name(jobset, &stage.replicated_job.name)))
     {
         let backs_off =
             gang::phase(jobset, draft, &stage.replicated_job.name) == Some(&GangPhase::BackingOff);
@@ -443,11 +449,11 @@ fn resume(
     graph: &Graph<'_>,
     children: &Children<'_>,
     reached: &[ReplicatedJobStatus],
+    stopped: &BTreeSet<String>,
     draft: &mut Draft<'_>,
     plan: &mut Plan,
 ) {
     let jobset = &*observed.jobset;
-    let stopped = gang::stopped(jobset, children, draft);
     for stage in graph.stages.iter().filter(|stage| stage.may_run(reached)) {
         let replicated_job = stage.replicated_job;
         let own = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
@@ -475,7 +481,6 @@ fn resume(
             });
         }
     }
-    draft.status.gangs.retain(|gang| !stopped.contains(&gang.name));
     if !startup::is_in_progress(jobset, reached) {
         draft.set_condition(&NewCondition {
             severity: Severity::Normal,

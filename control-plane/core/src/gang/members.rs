@@ -67,7 +67,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             }),
         };
         gang.asked = [gang.asked, asked].into_iter().flatten().min();
-        gang.is_created |= !jobs.is_empty();
+        gang.is_created |= !jobs.is_empty() && replicated_job.pods() > 0;
         if let Some(name) = pod_group {
             gang.pod_group = Some(name.to_owned());
         }

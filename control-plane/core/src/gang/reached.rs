@@ -241,21 +241,35 @@ pub(crate) fn phase<'a>(
     Some(&gang.phase)
 }
 
-/// The gangs that were let go and whose Jobs are all suspended: the JobSet was suspended and resumed before that could be written. They start over,
-/// and their Jobs are resumed when that is durable.
+/// The gangs that were let go and of which nothing runs: the JobSet was suspended and resumed before that could be written, or their replicatedJobs had
+/// no pods for a while. They start over, and their Jobs are made or resumed when that is durable.
 pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_>) -> BTreeSet<String> {
     let mut suspended: BTreeMap<&str, bool> = BTreeMap::new();
     for job in &children.active {
-        if let Some(name) = label(job, labels::REPLICATED_JOB_NAME) {
-            *suspended.entry(gang_name(jobset, name)).or_insert(true) &= is_suspended(job);
+        if let Some(gang) = gang_of(jobset, job) {
+            *suspended.entry(gang).or_insert(true) &= is_suspended(job);
         }
     }
+    let others = [&children.succeeded, &children.failed, &children.previous];
+    let others: BTreeSet<&str> = others
+        .into_iter()
+        .flatten()
+        .filter_map(|job| gang_of(jobset, job))
+        .collect();
+    let is_stopped = |gang: &&GangStatus| match suspended.get(gang.name.as_str()) {
+        Some(all) => *all,
+        None => !others.contains(gang.name.as_str()),
+    };
     let was_let_go = |gang: &&GangStatus| matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled);
     let gangs = draft.status.gangs.iter().filter(was_let_go);
-    gangs
-        .filter(|gang| suspended.get(gang.name.as_str()) == Some(&true))
-        .map(|gang| gang.name.clone())
-        .collect()
+    gangs.filter(is_stopped).map(|gang| gang.name.clone()).collect()
+}
+
+/// The gang of a Job that is to have pods.
+fn gang_of<'a>(jobset: &'a JobSet, job: &'a Job) -> Option<&'a str> {
+    let name = label(job, labels::REPLICATED_JOB_NAME)?;
+    let has_pods = jobset.replicated_job(name).is_some_and(|job| job.pods() > 0);
+    has_pods.then(|| gang_name(jobset, name))
 }
 
 /// Whether the Jobs of a gang that starts over stay suspended until it waits: some of its pods have ended, so that its PodGroup is one of before and is

@@ -83,7 +83,7 @@ pub struct Gang {
     pub timeout: SignedDuration,
     /// When its Jobs were let to run.
     pub asked: Option<Timestamp>,
-    /// Whether any of its Jobs has been made. One of which none has keeps its place in the queue, and has no state.
+    /// Whether any of its Jobs has been made and is to have pods. One of which none has keeps its place in the queue, and has no state.
     pub is_created: bool,
     /// Whether all its Jobs that have not ended are suspended.
     pub is_stopped: bool,

@@ -7,4 +7,5 @@ mod model;
 mod order;
 mod queue;
 mod reconciler;
+mod resized;
 mod table;

@@ -1,0 +1,53 @@
+//! Gangs whose number of pods changes while their JobSet runs.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use lockstep_api::GangPhase;
+
+use super::model::{Model, gang, part};
+use crate::testing::{JobSetBuild, ReplicatedJobBuild};
+
+fn replicas(model: &mut Model, replicas: i32) {
+    model.spec_of("a").replicated_jobs[1].replicas = Some(replicas);
+}
+
+/// A worker group of a RayCluster had no workers for a while: those that it has now start together.
+#[test]
+fn a_replicated_job_that_had_no_pods_starts_together_again() {
+    for (pod_groups, dies) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut model = Model::new(&[5]);
+        model.run_time = 1000;
+        let parts = vec![part("m", 1, 1, 1), part("w", 1, 4, 1).depends_on("m", "Ready")];
+        let jobset = gang("a", parts, &[]).with(|js| {
+            js.metadata.owner_references = Some(vec![OwnerReference {
+                api_version: "ray.io/v1".to_owned(),
+                kind: "RayCluster".to_owned(),
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]);
+        });
+        model.create(jobset, 0, pod_groups);
+        model.run(8);
+        assert_eq!(model.bound("a"), 5, "{}", model.describe());
+        replicas(&mut model, 0);
+        if dies {
+            // The Job is deleted, and the status is not written before the group has workers again.
+            let cluster = model.clusters.get_mut("a").unwrap();
+            assert!(!cluster.reconcile_until_killed(1));
+        } else {
+            model.run(3);
+            assert_eq!(model.bound("a"), 1);
+            assert_eq!(model.phase("a", "w"), None);
+        }
+        // Somebody has taken the room.
+        *model.nodes.get_mut("n0").unwrap() = 4;
+        replicas(&mut model, 1);
+        model.run(10);
+        assert_eq!(model.bound("a"), 1, "{}", model.describe());
+        assert_eq!(model.phase("a", "w"), Some(GangPhase::Waiting));
+        assert_eq!(model.phase("a", "m"), Some(GangPhase::Scheduled));
+        *model.nodes.get_mut("n0").unwrap() = 5;
+        model.run(5);
+        assert_eq!(model.bound("a"), 5, "{}", model.describe());
+        assert_eq!(model.clusters["a"].jobset.restarts(), 0);
+    }
+}
