@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use lockstep_api::GangPhase;
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -19,6 +19,9 @@ use super::queue::{Held, Place, Queue};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
 mod pod_group;
+
+/// The longest that pods which have not been created keep nodes from others, whatever time-out their user asks for.
+const LONGEST_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Extras after the minimum, and among these lower priorities after higher ones.
 type Rank = (bool, Reverse<i32>);
@@ -339,7 +342,7 @@ impl<'a> Entry<'a> {
     /// Until when a gang keeps its place in the queue although its pods are not there.
     fn grace_ends(&self) -> Option<Timestamp> {
         let since = self.gang.asked.unwrap_or(self.jobset.created);
-        since.checked_add(self.gang.timeout).ok()
+        since.checked_add(self.gang.timeout.min(LONGEST_GRACE)).ok()
     }
 
     fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {

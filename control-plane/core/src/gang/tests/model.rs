@@ -96,6 +96,8 @@ pub(super) struct Model {
     pub(super) serves_pod_groups: bool,
     /// Whether pods that are created pass the webhook.
     pub(super) has_webhook: bool,
+    /// The JobSet whose pods the API server refuses, as by a quota.
+    pub(super) refused: Option<String>,
     pub(super) now: Timestamp,
     pub(super) chance: Chance,
     ends: BTreeMap<String, Timestamp>,
@@ -125,6 +127,7 @@ impl Model {
             kills: 0,
             serves_pod_groups: true,
             has_webhook: true,
+            refused: None,
             now: at(0),
             chance: Chance(0x1234_5678_9abc_def1),
             ends: BTreeMap::new(),

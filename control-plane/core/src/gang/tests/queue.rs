@@ -4,7 +4,7 @@ use lockstep_api::ReplicatedJob;
 
 use super::model::{Chance, Model, gang, part};
 use crate::gang::Word;
-use crate::testing::ReplicatedJobBuild;
+use crate::testing::{JobSetBuild, ReplicatedJobBuild};
 
 /// What would leave too little for a gang that waits does not pass it. What can never start is passed.
 #[test]
@@ -106,6 +106,29 @@ fn lower_priorities_start_on_other_nodes() {
         model.run(6);
         let bound = ["first", "high", "beside", "apart"].map(|name| model.bound(name));
         assert_eq!(bound, [2, 0, 0, 4], "{}", model.describe());
+    }
+}
+
+/// A gang whose pods cannot be created, as by a quota, keeps nodes for a minute and no longer, whatever time-out it asks for.
+#[test]
+fn whose_pods_do_not_come_keeps_nothing_for_long() {
+    for pod_groups in [false, true] {
+        let mut model = Model::new(&[4]);
+        model.run_time = 30;
+        let refused = gang("refused", vec![part("w", 1, 2, 1)], &[]);
+        let refused = refused.with(|js| {
+            js.spec.gang.as_mut().unwrap().schedule_timeout_seconds = Some(i32::MAX);
+        });
+        model.refused = Some("refused".to_owned());
+        model.create(refused, 0, pod_groups);
+        model.run(3);
+        model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, pod_groups);
+        model.run(30);
+        assert_eq!(model.bound("a"), 0, "its pods may be on their way");
+        model.run(40);
+        assert_eq!(model.bound("a"), 4, "{}", model.describe());
+        model.refused = None;
+        model.finish(100);
     }
 }
 

@@ -111,6 +111,9 @@ impl Model {
     }
 
     fn create_pod(&mut self, jobset: &str, job: &Job, index: u32) {
+        if self.refused.as_deref() == Some(jobset) {
+            return;
+        }
         self.serial += 1;
         let name = job.metadata.name.as_deref().unwrap();
         let template = &job.spec.as_ref().unwrap().template;
