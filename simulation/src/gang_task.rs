@@ -214,6 +214,7 @@ impl World {
             job_index,
             index: pod.index,
             gated: self.api.pods.get(&pod.uid).is_some_and(|pod| pod.gated),
+            in_group: self.api.pods.get(&pod.uid).is_some_and(|pod| pod.group.is_some()),
             node: pod.node.clone(),
             phase,
             deleting: pod.deleting,

@@ -52,20 +52,19 @@ impl Needs {
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             unknown: unknown(spec, exclusive.is_some())
                 .into_iter()
-                .chain(in_foreign_group(meta, spec).then_some("schedulingGroup"))
+                .chain((in_group(meta, spec) == Some(false)).then_some("schedulingGroup"))
                 .collect(),
             exclusive,
         }
     }
 }
 
-/// Whether the pod is in a group that is not its gang's. One of the Job controller's (`WorkloadWithJob`) waits for the extras too.
-fn in_foreign_group(meta: &ObjectMeta, spec: &PodSpec) -> bool {
-    let group = spec.scheduling_group.as_ref();
-    let group = group.and_then(|group| group.pod_group_name.as_ref());
+/// Whether the group that the pod is in is its gang's; `None`: it is in none. One of the Job controller's (`WorkloadWithJob`) waits for the extras too.
+pub(super) fn in_group(meta: &ObjectMeta, spec: &PodSpec) -> Option<bool> {
+    let group = spec.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
     let annotations = meta.annotations.as_ref();
     let own = annotations.and_then(|annotations| annotations.get(annotations::GANG_POD_GROUP));
-    group.is_some() && group != own
+    Some(Some(group) == own)
 }
 
 fn exclusive(meta: &ObjectMeta) -> Option<Exclusive> {

@@ -161,6 +161,8 @@ pub struct Pod {
     pub index: Option<u32>,
     /// Whether it has the gate [`labels::GANG_GATE`].
     pub gated: bool,
+    /// Whether it is in its gang's PodGroup.
+    pub in_group: bool,
     /// The node that it is bound to.
     pub node: Option<String>,
     /// Its phase.
@@ -370,6 +372,7 @@ impl Pod {
             job_index: number(labels::JOB_INDEX)?,
             index: number(labels::BATCH_JOB_COMPLETION_INDEX),
             gated: gates.any(|gate| gate.name == labels::GANG_GATE),
+            in_group: super::needs::in_group(&pod.metadata, spec) == Some(true),
             node: spec.node_name.clone().filter(|node| !node.is_empty()),
             phase: phase(pod),
             deleting: pod.metadata.deletion_timestamp.is_some(),

@@ -3,7 +3,7 @@
 //! | the gang | its PodGroup |
 //! |---|---|
 //! | waits, or is being bound | has all its pods start together, but for those whose work is done |
-//! | has started, some pods below the minimum have ended, and another is to be replaced | lets each go by itself |
+//! | has started, some pods below the minimum have ended, and another of the group is to be bound | lets each go by itself |
 //! | has started otherwise | is left as it is |
 //! | starts over after some have ended | is discarded first |
 //! | starts over, and pods of before have not gone | is not looked at |
@@ -59,7 +59,9 @@ impl<'a> Entry<'a> {
         let left = below().filter(|seat| !seat.done).count();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let (policy, exact) = if self.progress.was(GangPhase::Scheduled) {
-            let is_short = below().any(|seat| seat.done) && below().any(|seat| !seat.is_bound());
+            let in_group = |seat: &&Seat<'_>| seat.below || seat.pod.is_some_and(|pod| pod.in_group);
+            let mut in_group = self.seats.iter().filter(in_group);
+            let is_short = below().any(|seat| seat.done) && in_group.any(|seat| !seat.is_bound());
             (GroupPolicy::Basic, is_short)
         } else {
             let waits = self.progress.was(GangPhase::Waiting) && *self.progress.phase() == GangPhase::Waiting;

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lockstep_api::GangPhase;
 
 use super::model::{Model, gang, part};
+use crate::gang::GroupPolicy;
 use crate::testing::{JobSetBuild, ReplicatedJobBuild};
 
 fn replicas(model: &mut Model, replicas: i32) {
@@ -50,4 +51,32 @@ fn a_replicated_job_that_had_no_pods_starts_together_again() {
         assert_eq!(model.bound("a"), 5, "{}", model.describe());
         assert_eq!(model.clusters["a"].jobset.restarts(), 0);
     }
+}
+
+/// The template of a Job without extras names the PodGroup, and so do the pods that it has more now. kube-scheduler counts no pods that have ended.
+#[test]
+fn a_pod_that_comes_to_a_pod_group_of_which_some_have_ended_starts() {
+    let mut model = Model::new(&[8]);
+    model.run_time = 1000;
+    let mut jobset = gang("a", vec![part("m", 1, 1, 1), part("w", 1, 3, 1)], &[("w", 3)]);
+    jobset.spec.gang.as_mut().unwrap().min_available = Some(4);
+    model.create(jobset, 0, true);
+    model.clusters.get_mut("a").unwrap().features.elastic_jobset = true;
+    model.run(5);
+    assert_eq!(model.bound("a"), 4);
+    let of_w = model
+        .pods_of("a")
+        .into_iter()
+        .filter(|pod| pod.replicated_job == "w");
+    for pod in of_w.take(2) {
+        let status = model.pods.get_mut(&pod.uid).unwrap().status.as_mut().unwrap();
+        status.phase = Some("Succeeded".to_owned());
+    }
+    model.run(2);
+    assert_eq!(model.bound("a"), 2);
+    model.spec_of("a").replicated_jobs[1] = part("w", 1, 4, 1);
+    model.run(5);
+    assert_eq!(model.bound("a"), 3, "{}", model.describe());
+    let policies: Vec<GroupPolicy> = model.groups.values().map(|group| group.policy).collect();
+    assert_eq!(policies, [GroupPolicy::Basic]);
 }
