@@ -120,10 +120,13 @@ fn unknown(spec: &PodSpec, exclusive: bool) -> Vec<&'static str> {
     if volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()) {
         found.push("persistentVolumeClaim");
     }
-    let mut ports = spec
-        .containers
+    let sidecars = spec
+        .init_containers
         .iter()
-        .flat_map(|container| container.ports.iter().flatten());
+        .flatten()
+        .filter(|one| is_sidecar(one));
+    let running = spec.containers.iter().chain(sidecars);
+    let mut ports = running.flat_map(|container| container.ports.iter().flatten());
     if ports.any(|port| port.host_port.is_some_and(|port| port != 0)) {
         found.push("hostPort");
     }
@@ -146,7 +149,7 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
     let mut starting = Resources::default();
     for container in spec.init_containers.iter().flatten() {
         let mut own = of_container(container);
-        if container.restart_policy.as_deref() == Some("Always") {
+        if is_sidecar(container) {
             sidecars.add(&own);
             starting.raise(&sidecars);
         } else {
@@ -166,6 +169,11 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
     running.add(&spec.overhead.as_ref().map(Resources::of).unwrap_or_default());
     running.set(Resources::PODS, 1000);
     running
+}
+
+/// Whether an init container runs for as long as the pod does.
+fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// What a container requests. Where only a limit is stated the API server requests as much; a template may not have been there.

@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
 use super::model::Chance;
@@ -57,6 +60,30 @@ fn quantities_are_read_as_kubernetes_writes_them() {
     for text in ["", "one", "1x", "1ee3", "Gi"] {
         assert_eq!(quantity(text), None, "{text}");
     }
+}
+
+/// kube-scheduler looks at the host ports of sidecars too, and not at those of other init containers.
+#[test]
+fn host_ports_of_sidecars_are_not_understood() {
+    let unknown = |restart_policy: Option<&str>| {
+        let port = ContainerPort {
+            container_port: 80,
+            host_port: Some(80),
+            ..ContainerPort::default()
+        };
+        let container = Container {
+            restart_policy: restart_policy.map(str::to_owned),
+            ports: Some(vec![port]),
+            ..Container::default()
+        };
+        let spec = PodSpec {
+            init_containers: Some(vec![container]),
+            ..PodSpec::default()
+        };
+        Needs::of(&ObjectMeta::default(), &spec).unknown
+    };
+    assert_eq!(unknown(Some("Always")), ["hostPort"]);
+    assert!(unknown(None).is_empty());
 }
 
 #[test]
