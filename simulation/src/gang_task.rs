@@ -218,6 +218,7 @@ impl World {
             node: pod.node.clone(),
             phase,
             deleting: pod.deleting,
+            node_lost: pod.node_lost,
             priority: 0,
             needs: Arc::new(Needs::of(
                 &template.metadata.clone().unwrap_or_default(),

@@ -80,7 +80,7 @@ impl PodSummary {
 }
 
 /// The node controller turns `Ready` to False and changes nothing else; kubelet gives a reason with it, and turns `ContainersReady` too.
-fn node_lost(status: &PodStatus) -> bool {
+pub(crate) fn node_lost(status: &PodStatus) -> bool {
     let condition = |type_: &str, status_: &str| {
         let conditions = status.conditions.iter().flatten();
         let mut conditions = conditions.filter(|condition| condition.type_ == type_);

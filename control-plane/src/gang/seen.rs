@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, EphemeralVolumeSource, Node, NodeSpec, NodeStatus,
-    PersistentVolumeClaimVolumeSource, Pod, PodResourceClaim, PodSchedulingGate, PodSchedulingGroup, PodSpec,
-    PodStatus, ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume,
+    PersistentVolumeClaimVolumeSource, Pod, PodCondition, PodResourceClaim, PodSchedulingGate,
+    PodSchedulingGroup, PodSpec, PodStatus, ResourceRequirements, Taint, Toleration,
+    TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -76,6 +77,8 @@ struct SeenVolume {
 #[serde(default)]
 struct Status {
     phase: Option<String>,
+    reason: Option<String>,
+    conditions: Option<Vec<PodCondition>>,
 }
 
 impl From<SeenContainer> for Container {
@@ -138,6 +141,8 @@ impl<'de> Deserialize<'de> for SeenPod {
             spec: Some(spec.into()),
             status: Some(PodStatus {
                 phase: status.phase,
+                reason: status.reason,
+                conditions: status.conditions,
                 ..PodStatus::default()
             }),
         }))

@@ -38,7 +38,7 @@ impl Leaving {
         Some(Self {
             pod: pod.name.clone(),
             node,
-            is_lost: false,
+            is_lost: pod.node_lost,
         })
     }
 }

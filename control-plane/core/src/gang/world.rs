@@ -169,6 +169,8 @@ pub struct Pod {
     pub phase: PodPhase,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    pub node_lost: bool,
     /// `spec.priority`.
     pub priority: i32,
     /// What it needs of a node.
@@ -376,6 +378,7 @@ impl Pod {
             node: spec.node_name.clone().filter(|node| !node.is_empty()),
             phase: phase(pod),
             deleting: pod.metadata.deletion_timestamp.is_some(),
+            node_lost: pod.status.as_ref().is_some_and(crate::pod::node_lost),
             priority: spec.priority.unwrap_or(0),
             needs: Arc::new(Needs::of(&pod.metadata, spec)),
         })

@@ -56,7 +56,10 @@ fn pod() -> Value {
                 {"name": "c", "emptyDir": {}},
             ],
         },
-        "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": []},
+        "status": {
+            "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [],
+            "conditions": [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}],
+        },
     })
 }
 
@@ -67,12 +70,17 @@ fn what_is_read_of_a_pod_says_the_same_as_all_of_it() {
         pod["spec"]["volumes"] = json!([{"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
         pod
     };
-    for pod in [pod(), ephemeral_only] {
+    let by_reason = {
+        let mut pod = pod();
+        pod["status"] = json!({"reason": "NodeLost"});
+        pod
+    };
+    for pod in [pod(), ephemeral_only, by_reason] {
         let whole: k8s::Pod = serde_json::from_value(pod.clone()).unwrap();
         let SeenPod(seen) = serde_json::from_value(pod).unwrap();
         let (of_whole, of_seen) = (Pod::of(&whole).unwrap(), Pod::of(&seen).unwrap());
         assert_eq!(of_seen, of_whole);
-        assert!(of_seen.gated && of_seen.deleting);
+        assert!(of_seen.gated && of_seen.deleting && of_seen.node_lost);
         for what in ["persistentVolumeClaim", "schedulingGroup"] {
             assert!(
                 of_seen.needs.unknown.contains(&what),

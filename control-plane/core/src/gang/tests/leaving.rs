@@ -61,18 +61,19 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
         indexed: true,
         ..Part::default()
     };
-    let leaving = |phase| {
+    let leaving = |phase, node_lost| {
         let pod = Pod {
             name: "w0".to_owned(),
             node: Some("n0".to_owned()),
             deleting: true,
             phase,
+            node_lost,
             ..Pod::default()
         };
         vec![Arc::new(pod)]
     };
-    let mut decided = |phase| {
-        part.pods = leaving(phase);
+    let mut decided = |phase, node_lost| {
+        part.pods = leaving(phase, node_lost);
         let status = GangStatus {
             name: "w".to_owned(),
             phase: GangPhase::BackingOff,
@@ -97,10 +98,13 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
         };
         decide(&world, at(20)).jobsets.remove(0).write.unwrap()
     };
-    let write = decided(PodPhase::Running);
+    let write = decided(PodPhase::Running, false);
     let message = "pod w0 of before has not gone from node n0";
     assert_eq!(write.gangs[0].phase, GangPhase::BackingOff);
     assert_eq!(write.gangs[0].message.as_deref(), Some(message));
     assert_eq!(write.announcements[0].message, message);
-    assert_eq!(decided(PodPhase::Failed).gangs[0].phase, GangPhase::Waiting);
+    let write = decided(PodPhase::Running, true);
+    let lost = format!("{message}, which does not report");
+    assert_eq!(write.gangs[0].message, Some(lost));
+    assert_eq!(decided(PodPhase::Failed, true).gangs[0].phase, GangPhase::Waiting);
 }
