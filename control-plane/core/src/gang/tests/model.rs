@@ -1,7 +1,7 @@
 //! A model of a cluster with gangs: the reconciler and the gang controller as they are, around them an API server, a Job controller, a scheduler that
 //! chooses nodes at random, and kubelets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,11 +19,9 @@ use crate::pod::PodSummary;
 use crate::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, replicated_job};
 
 mod kubernetes;
+mod watch;
 
 use kubernetes::label;
-
-/// How long writes that get lost may keep anything from being as it should, seconds.
-const SLACK: i64 = 15;
 
 /// A source of chance that gives the same each time.
 pub(super) struct Chance(pub(super) u64);
@@ -366,67 +364,5 @@ impl Model {
     /// A pod is gone, as with its node.
     pub(super) fn lose(&mut self, uid: &str) {
         self.pods.remove(uid);
-    }
-
-    /// What must hold at all times.
-    fn watch(&mut self) {
-        let mut looked_at = BTreeSet::new();
-        let mut held = BTreeSet::new();
-        for jobset in self.world().jobsets {
-            for gang in &jobset.gangs {
-                let key = (jobset.name.clone(), gang.name.clone());
-                looked_at.insert(key.clone());
-                let phase = self.phase(&jobset.name, &gang.name);
-                let minimum: u32 = gang.parts.iter().map(|part| part.minimum).sum();
-                let mut bound = 0;
-                let mut ended = 0;
-                for part in &gang.parts {
-                    for pod in &part.pods {
-                        let seat = pod.job_index * part.parallelism + pod.index.unwrap();
-                        let is_extra = seat >= part.minimum;
-                        if pod.is_terminal() {
-                            ended += u32::from(!is_extra);
-                            continue;
-                        }
-                        bound += u32::from(pod.node.is_some() && !is_extra);
-                        if phase == Some(GangPhase::Scheduled) && pod.gated && !is_extra {
-                            held.insert(pod.uid.clone());
-                        }
-                        assert!(
-                            phase == Some(GangPhase::Scheduled) || !is_extra || pod.gated,
-                            "extra {} may go before its gang is bound: {}",
-                            pod.name,
-                            self.describe()
-                        );
-                    }
-                }
-                if bound + ended >= minimum {
-                    self.bound_at.entry(key.clone()).or_insert(self.now);
-                }
-                let partial = bound > 0 && bound < minimum && phase != Some(GangPhase::Scheduled);
-                if !partial {
-                    self.partial_since.remove(&key);
-                    continue;
-                }
-                let since = *self.partial_since.entry(key).or_insert(self.now);
-                // The time-out, the lost writes, and the time until the pods are gone.
-                let longest = gang.timeout + SignedDuration::from_secs(SLACK);
-                assert!(
-                    self.now.duration_since(since) <= longest,
-                    "part of a gang holds nodes: {}",
-                    self.describe()
-                );
-            }
-        }
-        self.partial_since.retain(|key, _| looked_at.contains(key));
-        self.held_since.retain(|uid, _| held.contains(uid));
-        for uid in held {
-            let since = *self.held_since.entry(uid).or_insert(self.now);
-            assert!(
-                self.now.duration_since(since) <= SignedDuration::from_secs(SLACK),
-                "a pod that should run has a gate: {}",
-                self.describe()
-            );
-        }
     }
 }
