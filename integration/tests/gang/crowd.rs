@@ -149,7 +149,7 @@ async fn alone(pool: &Pool, backend: &'static str, name: &str) -> Result<Duratio
 }
 
 /// What has been seen, once every set was seen to run and to end: a watch may be behind what is written of JobSets.
-async fn until_seen(watcher: &Watcher, sets: &[Set]) -> Result<BTreeMap<String, Seen>> {
+pub(crate) async fn until_seen(watcher: &Watcher, sets: &[Set]) -> Result<BTreeMap<String, Seen>> {
     eventually("every gang was seen to run", PATIENCE, async || {
         let seen = watcher.seen();
         for Set { name, .. } in sets {

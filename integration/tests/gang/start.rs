@@ -10,12 +10,17 @@ use lockstep_api::{GangPhase, JobSetStatus, conditions};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
+use crate::crowd::until_seen;
 use crate::ended::until_replaced;
 use crate::fixture::{Case, case};
 use crate::pool::{Pool, Set, WHILE, part};
 use crate::scene::{PATIENCE, Scene};
 use crate::told::note;
+use crate::watcher::Watcher;
 use crate::webhooks;
+
+/// As long as a busy machine may take to bind pods that have room, and far less than the time-out.
+const BRIEFLY: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -81,15 +86,25 @@ async fn a_pod_group_without_room_holds_nothing(scene: Scene) -> Result<()> {
     Ok(())
 }
 
+/// Neither holds nodes in part until its time-out: they do not get into each other's way.
 async fn both_finish(scene: Scene, backend: &'static str) -> Result<()> {
     let pool = Pool::new(scene, 5, 2).await?;
-    for name in ["one", "two"] {
+    let set = |name: &str| {
         let set = Set::new(name, backend, [part("w", 6, 6, 1)]).runs(Duration::from_secs(1));
-        pool.create(&set.timeout(20)).await?;
+        set.timeout(60)
+    };
+    let sets = ["one", "two"].map(set);
+    let watcher = Watcher::start(pool.scene.api(), &sets);
+    for set in &sets {
+        pool.create(set).await?;
     }
     for name in ["one", "two"] {
         pool.until_condition(name, "Completed", "AllJobsCompleted")
             .await?;
+    }
+    for (name, seen) in until_seen(&watcher, &sets).await? {
+        let partial = seen.longest_partial;
+        ensure!(partial < BRIEFLY, "{name} held nodes in part for {partial:?}");
     }
     Ok(())
 }
