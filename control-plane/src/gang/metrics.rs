@@ -28,7 +28,7 @@ impl GangMetrics {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_gang_seconds",
-                "Time from the first look at a gang until its whole minimum was bound to nodes",
+                "Time from when the Jobs of a gang were last let to run, anew after each back-off, until its whole minimum was bound to nodes",
                 gangs.seconds.clone(),
             );
             registry.register(
