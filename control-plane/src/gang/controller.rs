@@ -250,6 +250,15 @@ struct Task {
     decision: Decision,
 }
 
+impl Task {
+    /// Whether nothing is to be done but to write a message.
+    fn only_tells(&self) -> bool {
+        let decision = &self.decision;
+        let writes = decision.write.as_ref().is_some_and(|write| write.urgent);
+        !writes && decision.ungate.is_empty() && decision.groups.is_empty()
+    }
+}
+
 /// What came of it.
 struct Done {
     key: Key,
@@ -274,8 +283,6 @@ impl Sight {
             let before = self.written.get(&key);
             if before.is_some_and(|at| at.elapsed() < REPEAT) {
                 decision.write = None;
-            } else {
-                self.written.insert(key.clone(), now);
             }
         }
         let made = self.groups.entry(key.clone()).or_default();
@@ -295,6 +302,13 @@ impl Sight {
             jobset,
             decision,
         })
+    }
+
+    /// Remembers when a message is written.
+    fn begins(&mut self, task: &Task) {
+        if task.decision.write.as_ref().is_some_and(|write| !write.urgent) {
+            self.written.insert(task.key.clone(), Instant::now());
+        }
     }
 
     fn done(&mut self, done: Done) {
@@ -323,7 +337,12 @@ impl Sight {
 
 /// Carries out decisions. True: something was done.
 async fn act(hand: &Hand, sight: &mut Sight, decisions: Vec<Decision>) -> bool {
-    let tasks: Vec<Task> = decisions.into_iter().filter_map(|one| sight.task(one)).collect();
+    let mut tasks: Vec<Task> = decisions.into_iter().filter_map(|one| sight.task(one)).collect();
+    // Messages make no gang wait that can start: it is looked again at once.
+    if !tasks.iter().all(Task::only_tells) {
+        tasks.retain(|task| !task.only_tells());
+    }
+    tasks.iter().for_each(|task| sight.begins(task));
     let done: Vec<Done> = stream::iter(tasks)
         .map(|task| carry_out(hand, task))
         .buffer_unordered(AT_ONCE)
