@@ -16,16 +16,17 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::View;
 use super::super::{
-    Alone, Announcement, Cause, Condemned, Durable, Generation, Identity, Incarnation, Observed, Output,
-    Phase, Reason, Report, Rung, Scope, Timeline, UnixNanos,
+    Alone, Announcement, Cause, Durable, Generation, Identity, Incarnation, Observed, Output, Phase, Reason,
+    Report, Rung, Scope, Timeline, UnixNanos,
 };
 use super::Coordinator;
 use super::backoff::Backoff;
 
+mod places;
+mod pod_mates;
+
 /// Workers of a group that are restarted alone at the same time, at most: all of them stand in the status.
 pub const ALONE_AT_ONCE: usize = 256;
-/// So many of them are workers that are reported.
-const KEPT_FOR_PRESENT: usize = 64;
 
 /// What is known of the workers that were restarted alone since the last restart of all.
 #[derive(Debug, Clone, Default)]
@@ -183,60 +184,6 @@ impl Apart {
     /// Whether any worker was restarted alone since the last restart of all, or is being.
     pub(super) fn is_empty(&self) -> bool {
         self.told.is_empty() && self.under_way.is_empty()
-    }
-
-    /// How many such restarts may begin now.
-    pub(super) fn room(&self) -> usize {
-        ALONE_AT_ONCE.saturating_sub(self.under_way.len())
-    }
-
-    /// The same for a worker that nobody reports: its pod may never find a node, and those that are there must not wait for that.
-    pub(super) fn room_for_absent(&self) -> usize {
-        self.room().saturating_sub(KEPT_FOR_PRESENT)
-    }
-
-    /// Of workers that nobody reports any more no more stay than may begin. The restarts of the others wait for their turn again.
-    fn make_room(&mut self, view: &View<'_>) {
-        self.put_off.retain(|identity, restart| {
-            view.slots.get(identity).is_some_and(|slot| {
-                // Whoever led before has released it.
-                let has_run = slot.current.is_some_and(|(_, report)| {
-                    restart.is_reached(report)
-                        && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
-                });
-                slot.counts() && slot.worker.scope == Scope::Worker && !has_run
-            })
-        });
-        let is_absent = |identity: &&Identity| {
-            let slot = view.slots.get(identity);
-            slot.is_some_and(|slot| slot.current.is_none())
-        };
-        // One that has ended since it was released is another failure.
-        let waits = |restart: &UnderWay| restart.durable && !restart.released;
-        let written = self.under_way.iter().filter(|(_, restart)| waits(restart));
-        let absent = written.map(|(identity, _)| identity).filter(is_absent);
-        let too_many: Vec<Identity> = absent.skip(ALONE_AT_ONCE - KEPT_FOR_PRESENT).cloned().collect();
-        for identity in too_many {
-            if let Some(restart) = self.under_way.remove(&identity) {
-                self.put_off.insert(identity, restart);
-            }
-        }
-    }
-
-    /// Those of them that there is room for now.
-    fn whose_turn_it_is(&self, view: &View<'_>) -> Vec<Identity> {
-        let (mut room, mut for_absent) = (self.room(), self.room_for_absent());
-        let waiting = self.put_off.keys().filter(|identity| {
-            let slot = view.slots.get(identity);
-            let is_there = slot.is_some_and(|slot| slot.current.is_some());
-            let fits = if is_there { room > 0 } else { for_absent > 0 };
-            if fits {
-                room = room.saturating_sub(1);
-                for_absent = for_absent.saturating_sub(1);
-            }
-            fits
-        });
-        waiting.cloned().collect()
     }
 
     /// Whether this worker is being restarted alone at a number that the other does not know.
@@ -421,67 +368,6 @@ impl Coordinator {
         if let Some(restart) = self.apart.under_way.get_mut(&identity) {
             restart.counted = true;
         }
-    }
-
-    /// Begins anew, with the next number each, what waits for its turn. That is not counted again.
-    pub(super) fn take_turns(&mut self, view: &View<'_>, now: UnixNanos, out: &mut Output) {
-        for identity in self.apart.whose_turn_it_is(view) {
-            let before = self.apart.put_off.remove(&identity);
-            let begun = before.and_then(|restart| restart.begun);
-            let cause = begun.map_or_else(
-                || Cause {
-                    identity: Some(identity.clone()),
-                    ..Self::cause_of(Reason::PodLost)
-                },
-                |begun| begun.cause,
-            );
-            self.begin_alone(identity, cause, now, out);
-        }
-    }
-
-    /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted.
-    pub(super) fn begin_with_pod_mates(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
-        if !self.may_release(observed) {
-            return;
-        }
-        let of_one = |condemned: &&Condemned| self.apart.concerns(&condemned.identity);
-        let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
-        for condemned in condemned {
-            for (identity, slot) in view.slots.of_pod(&condemned.identity) {
-                if !slot.counts() || self.apart.concerns(identity) {
-                    continue;
-                }
-                let cause = Cause {
-                    identity: Some(identity.clone()),
-                    pod: condemned.pod.clone(),
-                    node: condemned.node.clone(),
-                    ..Self::cause_of(Reason::PodLost)
-                };
-                self.begin_alone(identity.clone(), cause, now, out);
-            }
-        }
-    }
-
-    /// The pods that are to be deleted, once it is durable whose restart that belongs to.
-    pub(super) fn condemned(&self, view: &View<'_>) -> Vec<Condemned> {
-        let is_written = |identity: &Identity| {
-            let restart = self.apart.under_way.get(identity);
-            restart.is_none_or(|restart| restart.durable)
-        };
-        let condemned = self.escalation.condemned();
-        condemned
-            .filter(|condemned| {
-                let mut workers = view.slots.of_pod(&condemned.identity);
-                workers.all(|(identity, _)| is_written(identity))
-            })
-            .cloned()
-            .collect()
     }
 
     /// Begins a restart of this worker alone, with the next number. It is not counted.

@@ -1,0 +1,52 @@
+//! The other workers of a pod that goes because one of them is restarted alone.
+
+use super::super::super::view::View;
+use super::super::super::{Cause, Condemned, Identity, Observed, Output, Reason, UnixNanos};
+use super::super::Coordinator;
+
+impl Coordinator {
+    /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted.
+    pub(in super::super) fn begin_with_pod_mates(
+        &mut self,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+        out: &mut Output,
+    ) {
+        if !self.may_release(observed) {
+            return;
+        }
+        let of_one = |condemned: &&Condemned| self.apart.concerns(&condemned.identity);
+        let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
+        for condemned in condemned {
+            for (identity, slot) in view.slots.of_pod(&condemned.identity) {
+                if !slot.counts() || self.apart.concerns(identity) {
+                    continue;
+                }
+                let cause = Cause {
+                    identity: Some(identity.clone()),
+                    pod: condemned.pod.clone(),
+                    node: condemned.node.clone(),
+                    ..Self::cause_of(Reason::PodLost)
+                };
+                self.begin_alone(identity.clone(), cause, now, out);
+            }
+        }
+    }
+
+    /// The pods that are to be deleted, once it is durable whose restart that belongs to.
+    pub(in super::super) fn condemned(&self, view: &View<'_>) -> Vec<Condemned> {
+        let is_written = |identity: &Identity| {
+            let restart = self.apart.under_way.get(identity);
+            restart.is_none_or(|restart| restart.durable)
+        };
+        let condemned = self.escalation.condemned();
+        condemned
+            .filter(|condemned| {
+                let mut workers = view.slots.of_pod(&condemned.identity);
+                workers.all(|(identity, _)| is_written(identity))
+            })
+            .cloned()
+            .collect()
+    }
+}
