@@ -51,6 +51,8 @@ struct UnderWay {
     asked: bool,
     /// This leader has counted it.
     counted: bool,
+    /// How many pods this leader has had deleted in which it did not come up.
+    moves: u32,
     /// An incarnation holds the seat for this generation.
     released: bool,
     /// Since it was released, and in sight: when it should be up. While nobody expects the worker: until when it may come back.
@@ -74,6 +76,7 @@ impl UnderWay {
             durable: false,
             asked: false,
             counted: false,
+            moves: 0,
             released: false,
             deadline: None,
             begun: None,
@@ -445,6 +448,7 @@ impl Coordinator {
                 }
             } else if now >= *restart.deadline.get_or_insert(deadline) {
                 restart.unseat();
+                restart.moves = restart.moves.saturating_add(1);
                 let condemned = self.escalation.condemn(identity, slot);
                 out.announcements
                     .extend(condemned.map(|condemned| Announcement::Escalated {

@@ -56,13 +56,13 @@ impl Escalation {
         Some(condemned)
     }
 
-    /// Pods that are gone need not be deleted any more, and workers that are not expected any more are not counted.
+    /// Pods that are gone, or whose worker is done, need not be deleted any more, and workers that are not expected any more are not counted.
     pub(super) fn tidy(&mut self, slots: &Slots<'_>) {
         self.failures.retain(|identity, _| slots.contains_key(identity));
         self.condemned.retain(|pod_uid, condemned| {
             slots
                 .get(&condemned.identity)
-                .is_some_and(|slot| slot.worker.pods.iter().any(|pod| pod.uid == *pod_uid))
+                .is_some_and(|slot| slot.counts() && slot.worker.pods.iter().any(|pod| pod.uid == *pod_uid))
         });
     }
 

@@ -5,7 +5,8 @@ use super::super::super::{Cause, Condemned, Identity, Observed, Output, Reason, 
 use super::super::Coordinator;
 
 impl Coordinator {
-    /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted.
+    /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted; but where
+    /// it comes up in the next pod neither it is, or they would be restarted without end.
     pub(in super::super) fn begin_with_pod_mates(
         &mut self,
         observed: &Observed,
@@ -18,7 +19,11 @@ impl Coordinator {
         }
         let of_one = |condemned: &&Condemned| self.apart.concerns(&condemned.identity);
         let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
+        // What the group is restarted for is the worker that has failed.
+        let told = (self.rung, self.cause.clone());
         for condemned in condemned {
+            let of_it = self.apart.under_way.get(&condemned.identity);
+            let goes_on = of_it.is_some_and(|restart| restart.moves > 1);
             for (identity, slot) in view.slots.of_pod(&condemned.identity) {
                 if !slot.counts() || self.apart.concerns(identity) {
                     continue;
@@ -29,9 +34,16 @@ impl Coordinator {
                     node: condemned.node.clone(),
                     ..Self::cause_of(Reason::PodLost)
                 };
-                self.begin_alone(identity.clone(), cause, now, out);
+                if !goes_on {
+                    self.begin_alone(identity.clone(), cause, now, out);
+                } else if self.is_exhausted(&cause, observed, out) {
+                    return;
+                } else {
+                    self.restart_alone(cause, observed, view, now, out);
+                }
             }
         }
+        (self.rung, self.cause) = told;
     }
 
     /// The pods that are to be deleted, once it is durable whose restart that belongs to.

@@ -84,6 +84,29 @@ fn a_healthy_mate_of_a_worker_that_does_not_come_up_is_not_counted() {
 }
 
 #[test]
+fn a_healthy_mate_that_goes_along_again_and_again_is_counted() {
+    let mut world = two_in_a_pod(9);
+    stays_down(&mut world);
+    world.step();
+    for counted in 2..=3 {
+        world.tend_pods();
+        follow_pod(&mut world);
+        for _ in 0..5 {
+            world.step();
+            let (incarnation, deaf) = world.current(1);
+            world.obey();
+            world.observed.reports.insert(incarnation, deaf);
+        }
+        assert_eq!(of_mate(&world).phase, Phase::Running);
+        world.tick(60_000);
+        for _ in 0..2 {
+            world.step();
+        }
+        assert_eq!(world.observed.durable.counter, counted);
+    }
+}
+
+#[test]
 fn nor_by_a_new_leader() {
     let mut world = two_in_a_pod(1);
     world.fail(1);
