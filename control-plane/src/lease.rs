@@ -1,6 +1,12 @@
 //! Leadership: one replica acts, and its epoch fences the ones before it.
+//!
+//! Promises: wall clocks do not matter, wherever they stand and however they are set. Whether a Lease is over is judged by how long it was seen
+//! unchanged (`sight`), and whether it was renewed by when that was sent (`guard`): both by the monotonic clock of the one who judges.
 
+mod guard;
+mod lost;
 mod process;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod whereabouts;
@@ -22,7 +28,9 @@ use crate::apply::is_status;
 use crate::namespace;
 use crate::settings::LeaderElection;
 
+use lost::{time_to_renew, unrenewed, unseen};
 pub use process::{Identity, Nameless};
+use sight::Sight;
 use whereabouts::HUB_ADDRESS;
 pub use whereabouts::Whereabouts;
 pub(crate) use whereabouts::follow;
@@ -30,7 +38,7 @@ pub(crate) use whereabouts::follow;
 /// Who writes the epoch.
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 
-/// How often a replica that waits looks whether the lease was given up. The manager sleeps until the lease would have ended.
+/// How often a replica that waits looks whether the lease was given up, or is renewed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How often others may write the Lease between two writes that belong together, before it is given up.
@@ -72,6 +80,8 @@ pub struct Leadership {
 /// A lease that is held, and renewed in a task of its own.
 struct Held {
     held: watch::Receiver<bool>,
+    /// When it was last renewed.
+    renewed: watch::Receiver<Instant>,
     leases: Api<Lease>,
     election: LeaderElection,
     identity: String,
@@ -97,9 +107,12 @@ impl Leadership {
         let leases = leases(client, namespace).await?;
         let (identity, process) = (own.holder(), own.process());
         unless_raced(|| bury(&leases, lease, own)).await?;
-        let mut told = false;
+        let (manager_client, renewed) = guard::guarded(client, election, &identity);
+        let mut sight = Sight::new(leases.clone(), election, &identity);
+        tracing::info!(lease, namespace, identity, "waiting for leadership");
         let (held, task) = loop {
-            let manager = LeaseManagerBuilder::new(client.clone(), lease)
+            sight.until_free().await;
+            let manager = LeaseManagerBuilder::new(manager_client.clone(), lease)
                 .with_namespace(namespace)
                 .with_identity(&identity)
                 .with_duration(election.duration.as_secs())
@@ -108,21 +121,16 @@ impl Leadership {
                 .build()
                 .await?;
             let (mut held, task) = manager.watch().await;
-            if !std::mem::replace(&mut told, true) {
-                tracing::info!(lease, namespace, identity, "waiting for leadership");
-            }
             let leads = tokio::select! {
                 leads = held.wait_for(|held| *held) => Some(leads.is_ok()),
-                () = given_up(&leases, lease) => None,
+                () = sight.until_held() => None,
             };
             match leads {
                 Some(true) => break (held, task),
                 Some(false) => return Err(LeaseError::Lost),
-                // The next manager looks at the lease anew. This one ends, since nobody listens to it, and leaves the lease free.
-                None => {
-                    drop(held);
-                    let _ = task.await;
-                }
+                // Another was quicker, and the manager would wait for the end of the lease by the wall clock. Had it taken the lease after all, that
+                // is seen next.
+                None => end(task).await,
             }
         };
         let epoch = new_epoch(
@@ -140,6 +148,7 @@ impl Leadership {
             leases: leases.clone(),
             held: Some(Held {
                 held,
+                renewed,
                 leases,
                 election: election.clone(),
                 identity,
@@ -204,19 +213,24 @@ impl Leadership {
         .await
     }
 
-    /// Gives the lease up, so that another replica need not wait for its end.
+    /// Gives the lease up, so that another replica need not wait for its end. One that another replica holds already is left to it.
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
     pub async fn release(self) -> Result<(), LeaseError> {
-        let Some(Held { held, task, .. }) = self.held else {
+        let Some(Held { identity, task, .. }) = self.held else {
             return Ok(());
         };
-        drop(held);
-        if let Ok(manager) = task.await {
-            manager?.release().await?;
-        }
-        Ok(())
+        // By itself it would give up whatever it finds, and first sleep for up to half a minute where a renewal has failed.
+        end(task).await;
+        unless_raced(|| async {
+            let lease = self.leases.get_opt(&self.name).await.map_err(Box::new)?;
+            if let Some(lease) = lease.filter(|lease| holder(lease) == Some(&identity)) {
+                set_free(&self.leases, &lease).await.map_err(Box::new)?;
+            }
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -230,9 +244,19 @@ impl Held {
             // An ended sender means that the renewing task is gone: as good as lost.
             _ = self.held.wait_for(|held| !*held) => {}
             () = unseen(&self.leases, &self.election, (&self.identity, &self.process)) => {}
+            () = unrenewed(self.renewed.clone(), time_to_renew(&self.election)) => {
+                tracing::error!("the lease was not renewed in time");
+            }
         }
         LeaseError::Lost
     }
+}
+
+/// Ends a manager wherever it is: it writes nothing any more.
+async fn end(task: JoinHandle<Result<LeaseManager, LeaseManagerError>>) {
+    task.abort();
+    // It was cancelled, which is no news.
+    let _ = task.await;
 }
 
 /// The Leases of a namespace, which is made where it is missing.
@@ -248,14 +272,20 @@ async fn bury(leases: &Api<Lease>, name: &str, own: &Identity) -> Result<(), Lea
         return Ok(());
     };
     tracing::info!(former = holder(&lease), "the process that led has ended");
+    set_free(leases, &lease).await.map_err(Box::new)?;
+    Ok(())
+}
+
+/// Makes exactly this version of the Lease one that nobody holds.
+async fn set_free(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error> {
+    let name = lease.metadata.name.as_deref().unwrap_or_default();
     let patch = json!({
         "metadata": {"resourceVersion": lease.metadata.resource_version},
         "spec": {"acquireTime": null, "renewTime": null, "holderIdentity": null, "leaseDurationSeconds": null},
     });
     leases
         .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .map_err(Box::new)?;
+        .await?;
     Ok(())
 }
 
@@ -330,51 +360,13 @@ fn floor(lease: &Lease) -> Option<Epoch> {
     annotations.get(EPOCH)?.parse().ok().map(Epoch)
 }
 
-/// Resolves once nobody holds the lease.
-async fn given_up(leases: &Api<Lease>, name: &str) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        match tokio::time::timeout(LOOK, leases.get_opt(name)).await {
-            Ok(Ok(lease)) if lease.as_ref().and_then(holder).is_none_or(str::is_empty) => return,
-            // Held; or unknown, as the manager will find out too.
-            _ => {}
-        }
-    }
-}
-
-/// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
-/// renews it, but says nothing while the API server is away.
-async fn unseen(leases: &Api<Lease>, election: &LeaderElection, (identity, process): (&str, &str)) {
-    let deadline = election.renew_deadline;
-    // One look that fails, or takes its time, leaves time for others.
-    let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
-    let mut seen = Instant::now();
-    loop {
-        let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
-        if left(seen).is_zero() {
-            return;
-        }
-        tokio::time::sleep(every.min(left(seen))).await;
-        let asked = Instant::now();
-        match tokio::time::timeout(patience.min(left(seen)), leases.get(&election.lease)).await {
-            Ok(Ok(lease)) if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) => {
-                seen = asked;
-            }
-            Ok(Ok(lease)) => {
-                tracing::error!(holder = holder(&lease), "another replica holds the lease");
-                return;
-            }
-            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
-            Err(_) => tracing::warn!("the lease cannot be read in time"),
-        }
-    }
-}
-
 fn leader_process(lease: &Lease) -> Option<&str> {
     let annotations = lease.metadata.annotations.as_ref()?;
     annotations.get(LEADER_PROCESS).map(String::as_str)
 }
 
+/// Who holds it, if anybody does. To client-go one without a name is nobody.
 fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref()
+    let holder = lease.spec.as_ref()?.holder_identity.as_deref();
+    holder.filter(|holder| !holder.is_empty())
 }

@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use super::*;
 
+mod clocks;
+
 /// A Lease that somebody else writes before each of the next so many writes that rely on its version.
 struct Played {
     version: u64,

@@ -203,7 +203,7 @@ impl Claim {
 
 /// What a Lease that has just changed says. It is renewed each `every`, long before it has run out.
 fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<Known> {
-    let holder = super::holder(lease).filter(|holder| !holder.is_empty())?;
+    let holder = super::holder(lease)?;
     let annotations = lease.metadata.annotations.as_ref();
     let address = annotations.and_then(|annotations| annotations.get(HUB_ADDRESS));
     Some(Known {

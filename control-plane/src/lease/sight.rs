@@ -1,0 +1,143 @@
+//! When a replica may stand for election: judged by what it saw itself, for how long, by its own monotonic clock.
+//!
+//! Promises: a Lease that is renewed is left to its holder, whatever times are written in it; one that is not is over once it was seen unchanged
+//! for as long as it says that it lasts. Nothing is written over a renewal that came in between.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::api::Api;
+use tokio::time::Instant;
+
+use super::{LOOK, holder, set_free};
+use crate::apply::is_status;
+use crate::settings::LeaderElection;
+
+/// What a replica that waits has seen of the Lease.
+#[derive(Debug)]
+pub(super) struct Sight {
+    leases: Api<Lease>,
+    election: LeaderElection,
+    identity: String,
+    seen: Option<Seen>,
+}
+
+/// What a Lease says, and since when it was seen to say just that. Its annotations do not count: who renews it changes the times.
+#[derive(Debug)]
+struct Seen {
+    spec: LeaseSpec,
+    since: Instant,
+}
+
+/// What a Lease is to a replica that would like to lead.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is missing, or nobody's.
+    Free,
+    /// It belongs to nobody any more, but says otherwise; or to this one, which has given up to take it.
+    Over,
+    /// Somebody else's, until then if it is not renewed.
+    Held(Instant),
+}
+
+impl Sight {
+    pub(super) fn new(leases: Api<Lease>, election: &LeaderElection, identity: &str) -> Self {
+        Self {
+            leases,
+            election: election.clone(),
+            identity: identity.to_owned(),
+            seen: None,
+        }
+    }
+
+    /// Resolves once the lease can be taken at once. One that is over is freed first.
+    pub(super) async fn until_free(&mut self) {
+        loop {
+            let next = match self.look().await {
+                Some((Standing::Free, _)) => return,
+                Some((Standing::Over, Some(lease))) if self.freed(&lease).await => return,
+                Some((Standing::Held(until), _)) => until.min(Instant::now() + LOOK),
+                _ => Instant::now() + LOOK,
+            };
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Resolves once somebody else holds the lease, or nobody has taken it for long.
+    pub(super) async fn until_held(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < self.election.duration {
+            tokio::time::sleep(LOOK).await;
+            if let Some((Standing::Held(_), _)) = self.look().await {
+                return;
+            }
+        }
+    }
+
+    /// Nothing where the lease cannot be read.
+    async fn look(&mut self) -> Option<(Standing, Option<Lease>)> {
+        // One that is answered late only makes the lease seem younger.
+        let look = self.leases.get_opt(&self.election.lease);
+        match tokio::time::timeout(self.election.duration, look).await {
+            Ok(Ok(lease)) => Some((self.judge(lease.as_ref()), lease)),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the lease cannot be read");
+                None
+            }
+            Err(_) => {
+                tracing::warn!("the lease cannot be read in time");
+                None
+            }
+        }
+    }
+
+    fn judge(&mut self, lease: Option<&Lease>) -> Standing {
+        let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else {
+            return Standing::Free;
+        };
+        let holder = lease.and_then(holder);
+        if holder == Some(&self.identity) {
+            return Standing::Over;
+        }
+        if holder.is_none() {
+            // With what is left of its holder the manager would take it for one that is held.
+            let is_clean =
+                spec.holder_identity.is_none() && spec.renew_time.is_none() && spec.acquire_time.is_none();
+            return if is_clean { Standing::Free } else { Standing::Over };
+        }
+        let now = Instant::now();
+        let since = match &self.seen {
+            Some(seen) if seen.spec == *spec => seen.since,
+            _ => {
+                self.seen = Some(Seen {
+                    spec: spec.clone(),
+                    since: now,
+                });
+                now
+            }
+        };
+        let lasts = spec
+            .lease_duration_seconds
+            .and_then(|lasts| u64::try_from(lasts).ok());
+        let lasts = lasts.map_or(self.election.duration, Duration::from_secs);
+        match since + lasts {
+            until if until <= now => Standing::Over,
+            until => Standing::Held(until),
+        }
+    }
+
+    /// Whether it could be freed. Not where it was written since it was read.
+    async fn freed(&self, lease: &Lease) -> bool {
+        if let Some(former) = holder(lease).filter(|holder| *holder != self.identity) {
+            tracing::warn!(former, "the lease was not renewed for as long as it lasts");
+        }
+        match set_free(&self.leases, lease).await {
+            Ok(()) => true,
+            Err(error) if is_status(&error, 409) => false,
+            Err(error) => {
+                tracing::warn!(%error, "the lease cannot be freed");
+                false
+            }
+        }
+    }
+}
