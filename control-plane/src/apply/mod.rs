@@ -10,16 +10,16 @@ mod told;
 
 use std::sync::Arc;
 
-use kube::Client;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions, Request};
 use kube::runtime::reflector::ObjectRef;
+use kube::{Client, Resource};
 use lockstep_api::{JobSet, events as reasons};
 use lockstep_core::plan::{self, Plan, Severity};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
-use crate::watch::Stores;
+use crate::watch::{PackedJobSet, Stores};
 pub(crate) use told::Told;
 
 #[cfg(test)]
@@ -219,7 +219,6 @@ impl Applier {
         jobset: &JobSet,
         status: lockstep_api::JobSetStatus,
     ) -> Result<(), ApplyError> {
-        let api: Api<JobSet> = Api::namespaced(self.client.clone(), jobset.ns());
         // The status endpoint looks at nothing but this.
         let mut update = JobSet {
             status: Some(status),
@@ -233,18 +232,19 @@ impl Applier {
             .resource_version
             .clone_from(&jobset.metadata.resource_version);
         self.metrics.wrote("JobSet", "status");
-        match api
-            .replace_status(jobset.name(), &PostParams::default(), &update)
-            .await
-        {
-            Ok(written) => {
-                self.stores.wrote_jobset(&written);
-                Ok(())
-            }
-            Err(error) => Err(ApplyError::write(
-                format!("status of jobset {}", jobset.name()),
-                error,
-            )),
-        }
+        let written = self.replace_status(&update).await;
+        let written = written
+            .map_err(|error| ApplyError::write(format!("status of jobset {}", jobset.name()), error))?;
+        self.stores.wrote_packed(written);
+        Ok(())
+    }
+
+    /// Replaces a status. The answer is as long as the JobSet, and is not read but kept.
+    async fn replace_status(&self, update: &JobSet) -> kube::Result<PackedJobSet> {
+        let body = serde_json::to_vec(update).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(JobSet::url_path(&(), Some(update.ns())))
+            .replace_subresource("status", update.name(), &PostParams::default(), body)
+            .map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
     }
 }

@@ -205,7 +205,7 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
 
 /// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.
 fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
-    let jobset = stores.jobset(key).filter(|jobset| is_group(jobset, agents))?;
+    let jobset = stores.in_place(key).filter(|jobset| is_group(jobset, agents))?;
     let pods = stores.pods_of(key);
     // The same pods as the reconciler looks at.
     let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());

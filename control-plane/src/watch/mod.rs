@@ -198,13 +198,25 @@ impl Stores {
         self.jobsets.get(&packed(key))?.unpack().ok()
     }
 
+    /// A JobSet, as the watch shows it, that may restart in place. Others, of which there may be many, are not read.
+    #[must_use]
+    pub(crate) fn in_place(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
+        let jobset = self.jobsets.get(&packed(key))?;
+        let jobset = jobset.may_restart_in_place().then(|| jobset.unpack().ok())?;
+        jobset.filter(JobSet::in_place)
+    }
+
     /// Remembers a JobSet that this process has written, so that it is seen before the watch brings it.
     pub fn wrote_jobset(&self, jobset: &JobSet) {
         // What cannot be packed is seen when the watch brings it.
         if let Ok(packed) = PackedJobSet::of(jobset) {
-            let key = ObjectRef::from_obj(jobset);
-            self.caches.jobsets.recent.put(key, Arc::new(packed));
+            self.wrote_packed(packed);
         }
+    }
+
+    /// Remembers a JobSet that this process has written, as it was answered.
+    pub(crate) fn wrote_packed(&self, jobset: PackedJobSet) {
+        self.caches.jobsets.recent.put(jobset.key(), Arc::new(jobset));
     }
 
     /// Remembers a Job that this process has written.

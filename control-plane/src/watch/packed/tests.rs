@@ -55,6 +55,22 @@ fn what_is_written_here_reads_as_what_the_watch_brings() {
 }
 
 #[test]
+fn one_that_restarts_in_place_is_told_from_others_unread() {
+    let plain = read(&json!({"failurePolicy": {"restartStrategy": "Recreate"}}));
+    assert!(!plain.may_restart_in_place());
+    let by_strategy = read(&json!({"failurePolicy": {"restartStrategy": "InPlaceRestart"}}));
+    assert!(by_strategy.may_restart_in_place());
+    let mut by_annotation = plain.clone();
+    by_annotation.metadata.annotations = Some([(IN_PLACE_TIMEOUT.to_owned(), String::new())].into());
+    assert!(by_annotation.may_restart_in_place());
+    let mut jobset = plain.unpack().unwrap();
+    jobset.status.as_mut().unwrap().in_place_restart =
+        serde_json::from_value(json!({"kind": "Plain"})).unwrap();
+    assert!(jobset.in_place(), "its Jobs were made for it");
+    assert!(PackedJobSet::of(&jobset).unwrap().may_restart_in_place());
+}
+
+#[test]
 fn a_jobset_without_spec_can_be_read() {
     let packed: PackedJobSet = serde_json::from_value(json!({"metadata": {"name": "js"}})).unwrap();
     let jobset = packed.unpack().unwrap();
