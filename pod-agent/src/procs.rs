@@ -2,6 +2,9 @@
 //!
 //! Orphans become children of PID 1, so a tree cannot be left by double forking. What the runtime executes in the container from
 //! outside (`kubectl exec`, probes) has parent 0 and is not part of it, nor are its descendants while it lives.
+//!
+//! Signals go by PID. The agent's own children keep theirs until it reaps them, which it does not while it looks. Another's that is used again
+//! between the look and the signal is still of this container, since no other PID namespace can be reached from here, and no next worker is there yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -2,6 +2,12 @@
 //!
 //! What dies is what descends from the agent, is in the container's cgroup, and was started before the agent asked. Sessions of `kubectl exec`
 //! live: their parent is the shim. The next worker lives: it is started once nothing is left, which is later.
+//!
+//! A process may end between the look and the signal, and its PID be another's by then, of whatever container: so each is held by a pidfd, looked at
+//! once more, and signalled by that. A node without pidfds (Linux before 5.3) gets nothing killed from the host: the worker is not parked in time, and
+//! the restart takes the next rung.
+
+mod held;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,10 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
+use self::held::{Held, KillError};
 use super::peer::in_container;
 use crate::clock::boot_nanos;
 use crate::worker::facts::HostKill;
@@ -34,6 +39,8 @@ type Ticks = u64;
 #[derive(Debug, Clone)]
 pub struct ProcKiller {
     proc_root: PathBuf,
+    /// [`Held::open`], or what stands in for it.
+    open: fn(i32) -> Result<Held, KillError>,
     /// What is asked for now: processes of these containers that were started before.
     asked: Arc<Mutex<BTreeMap<ContainerId, Ticks>>>,
 }
@@ -51,6 +58,7 @@ impl ProcKiller {
     pub fn new(proc_root: PathBuf) -> Self {
         Self {
             proc_root,
+            open: Held::open,
             asked: Arc::default(),
         }
     }
@@ -73,9 +81,14 @@ impl ProcKiller {
                 info!(%container, rounds = round, "no process is left beside the agent");
                 return;
             }
-            for pid in living {
-                if let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL) {
-                    debug!(%container, pid, %error, "not killed: gone by itself?");
+            for (pid, started) in living {
+                match self.kill_one(container, pid, started) {
+                    Ok(()) => {}
+                    Err(error @ KillError::NoPidfd(_)) => {
+                        error!(%container, %error, "processes are left beside the agent");
+                        return;
+                    }
+                    Err(error) => debug!(%container, pid, %error, "not killed"),
                 }
             }
             idle = if doomed.len() > known { 0 } else { idle + 1 };
@@ -85,6 +98,17 @@ impl ProcKiller {
             std::thread::sleep(PAUSE);
         }
         warn!(%container, "processes are left beside the agent");
+    }
+
+    /// Kills this very process of the container, or none.
+    fn kill_one(&self, container: &ContainerId, pid: i32, started: Ticks) -> Result<(), KillError> {
+        let held = (self.open)(pid)?;
+        // In this order: what /proc says now is about the held one, or that is gone and the signal reaches nobody.
+        let now = process(&self.proc_root, pid, container);
+        if now.is_none_or(|now| now.started != started) {
+            return Err(KillError::Gone);
+        }
+        held.kill()
     }
 
     /// Starts killing what was started in the container before the named time, all but its agent; returns at once. A second call while the first is
@@ -138,14 +162,16 @@ fn processes(proc_root: &Path, container: &ContainerId) -> BTreeMap<i32, Process
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| {
-            let entry = proc_root.join(pid.to_string());
-            let stat = fs::read_to_string(entry.join("stat")).ok()?;
-            let process = live(&stat)?;
-            let cgroup = fs::read_to_string(entry.join("cgroup")).ok()?;
-            in_container(&cgroup, container).then_some((pid, process))
-        })
+        .filter_map(|pid| Some((pid, process(proc_root, pid, container)?)))
         .collect()
+}
+
+/// The live process that has this PID, if it is in the container.
+fn process(proc_root: &Path, pid: i32, container: &ContainerId) -> Option<Process> {
+    let entry = proc_root.join(pid.to_string());
+    let process = live(&fs::read_to_string(entry.join("stat")).ok()?)?;
+    let cgroup = fs::read_to_string(entry.join("cgroup")).ok()?;
+    in_container(&cgroup, container).then_some(process)
 }
 
 /// Reads `/proc/<pid>/stat`; none for a zombie. The command in parentheses may hold anything, so its last `)` counts.
@@ -166,7 +192,7 @@ fn condemn(
     agent: i32,
     before: Ticks,
     doomed: &mut BTreeSet<(i32, Ticks)>,
-) -> Vec<i32> {
+) -> Vec<(i32, Ticks)> {
     let below = descendants(living, agent);
     loop {
         let more: Vec<(i32, Ticks)> = below
@@ -188,8 +214,8 @@ fn condemn(
     }
     living
         .iter()
-        .filter(|(pid, process)| doomed.contains(&(**pid, process.started)))
-        .map(|(pid, _)| *pid)
+        .map(|(pid, process)| (*pid, process.started))
+        .filter(|process| doomed.contains(process))
         .collect()
 }
 

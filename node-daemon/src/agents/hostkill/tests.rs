@@ -88,10 +88,10 @@ fn what_was_started_later_lives_unless_it_comes_of_what_dies() {
     let mut doomed = BTreeSet::new();
     // 11 was asked to be killed and forks 12 meanwhile; 13 was started in the tick of the ask.
     let living = tree(&[(10, 5, 1), (11, 10, 7), (12, 11, 9), (13, 10, 8)]);
-    assert_eq!(condemn(&living, 10, 8, &mut doomed), [11, 12]);
+    assert_eq!(condemn(&living, 10, 8, &mut doomed), [(11, 7), (12, 9)]);
     // 11 has died, 12 is the agent's now; 14 is the next worker's, and 11 has become another's number.
     let living = tree(&[(10, 5, 1), (11, 10, 20), (12, 10, 9), (14, 11, 21)]);
-    assert_eq!(condemn(&living, 10, 8, &mut doomed), [12]);
+    assert_eq!(condemn(&living, 10, 8, &mut doomed), [(12, 9)]);
     let living = tree(&[(10, 5, 1), (11, 10, 20), (14, 11, 21)]);
     assert!(condemn(&living, 10, 8, &mut doomed).is_empty());
 }
@@ -167,4 +167,57 @@ fn an_ask_that_was_taken_back_kills_nothing() {
     assert!(killer.asked().is_empty());
     // Without an ask the first round is the last one.
     killer.kill_all(&id, AGENT);
+}
+
+#[tokio::test]
+async fn who_has_the_number_of_another_by_now_lives() {
+    let (mut child, pid) = sleeper();
+    let proc = FakeProc::new();
+    let (killer, id) = (proc.killer(), ContainerId::from(ID));
+    // When it was listed, that was an earlier process; or it was in the container.
+    proc.add(pid, 8);
+    assert!(matches!(killer.kill_one(&id, pid, 7), Err(KillError::Gone)));
+    fs::write(proc.0.path().join(format!("{pid}/cgroup")), "0::/elsewhere\n").unwrap();
+    assert!(matches!(killer.kill_one(&id, pid, 8), Err(KillError::Gone)));
+    assert_eq!(child.try_wait().unwrap(), None);
+    fs::write(
+        proc.0.path().join(format!("{pid}/cgroup")),
+        format!("0::/pod1/{ID}\n"),
+    )
+    .unwrap();
+    killer.kill_one(&id, pid, 8).unwrap();
+    assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+}
+
+/// A process that is another one in `/proc` once it is held: its number has changed hands in between.
+#[tokio::test]
+async fn what_is_held_is_looked_at_after_that_and_not_before() {
+    thread_local! {
+        static STAT: std::cell::RefCell<PathBuf> = std::cell::RefCell::default();
+    }
+    let (mut child, pid) = sleeper();
+    let proc = FakeProc::new();
+    proc.add(pid, 7);
+    STAT.set(proc.0.path().join(format!("{pid}/stat")));
+    let mut killer = proc.killer();
+    killer.open = |pid| {
+        let held = Held::open(pid);
+        STAT.with_borrow(|path| fs::write(path, stat(pid, 'S', AGENT, 8)).unwrap());
+        held
+    };
+    let id = ContainerId::from(ID);
+    assert!(matches!(killer.kill_one(&id, pid, 7), Err(KillError::Gone)));
+    assert_eq!(child.try_wait().unwrap(), None);
+}
+
+#[tokio::test]
+async fn nothing_is_killed_by_its_number_where_there_are_no_pidfds() {
+    let (mut child, pid) = sleeper();
+    let proc = FakeProc::new();
+    proc.add(pid, 1);
+    let mut killer = proc.killer();
+    killer.open = |_| Err(KillError::NoPidfd(rustix::io::Errno::NOSYS));
+    killer.kill(ask(0));
+    idle(&killer).await;
+    assert_eq!(child.try_wait().unwrap(), None);
 }

@@ -1,0 +1,73 @@
+//! A process that is held by a pidfd: whoever gets its PID later is not meant.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Why a process was not killed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KillError {
+    /// It has ended, or its PID is another's by now.
+    #[error("it is gone")]
+    Gone,
+    /// The kernel has none (before Linux 5.3), or the container runtime's seccomp profile forbids them.
+    #[error("this node offers no pidfds, and without one a signal could reach another process: {0}")]
+    NoPidfd(Errno),
+    /// The kernel has refused something else.
+    #[error(transparent)]
+    Refused(Errno),
+}
+
+/// A process, while it runs and after.
+#[derive(Debug)]
+pub(super) struct Held(OwnedFd);
+
+impl Held {
+    /// Holds the process that has this PID now.
+    pub(super) fn open(pid: i32) -> Result<Self, KillError> {
+        let pid = Pid::from_raw(pid).ok_or(KillError::Gone)?;
+        pidfd_open(pid, PidfdFlags::empty())
+            .map(Self)
+            .map_err(|error| match error {
+                Errno::SRCH => KillError::Gone,
+                // To hold a process needs no rights: it is the filter of system calls that says so.
+                Errno::NOSYS | Errno::PERM => KillError::NoPidfd(error),
+                error => KillError::Refused(error),
+            })
+    }
+
+    /// SIGKILL to this process, and to no other that has its PID.
+    pub(super) fn kill(&self) -> Result<(), KillError> {
+        pidfd_send_signal(&self.0, Signal::KILL).map_err(|error| match error {
+            Errno::SRCH => KillError::Gone,
+            Errno::NOSYS => KillError::NoPidfd(error),
+            error => KillError::Refused(error),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_has_ended_is_not_signalled() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let held = Held::open(pid).unwrap();
+        held.kill().unwrap();
+        child.wait().unwrap();
+        // From now on the number may be another's.
+        assert!(matches!(held.kill(), Err(KillError::Gone)));
+    }
+
+    #[test]
+    fn numbers_of_nobody_hold_nobody() {
+        for pid in [0, i32::MAX] {
+            assert!(matches!(Held::open(pid), Err(KillError::Gone)), "{pid}");
+        }
+    }
+}
