@@ -1,9 +1,10 @@
 //! What the daemon finds of its node's container runtime: whether its two ways to it are open. For people; nothing is decided by it.
 //!
 //! Who uses a way says what became of it, each time; the link passes on what has changed. It is a level, so nothing queues up for a control plane
-//! that is away.
+//! that is away. How often a pod's socket refused somebody is counted beside that.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::watch;
 
@@ -49,27 +50,41 @@ pub struct Ways {
     pub nri: Access,
 }
 
-/// Both ways as they are now, for whoever uses them and for the link.
+/// Both ways as they are now, for whoever uses them and for the link; and what was refused.
 #[derive(Debug, Default)]
-pub struct Health(watch::Sender<Ways>);
+pub struct Health {
+    ways: watch::Sender<Ways>,
+    refused: AtomicU32,
+}
 
 impl Health {
     /// CRI has answered, or why not.
     pub fn cri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
-        self.0.send_if_modified(|ways| ways.cri.find(found, now));
+        self.ways.send_if_modified(|ways| ways.cri.find(found, now));
     }
 
     /// NRI has taken the daemon as a plugin, or why it is none.
     pub fn nri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
-        self.0.send_if_modified(|ways| ways.nri.find(found, now));
+        self.ways.send_if_modified(|ways| ways.nri.find(found, now));
     }
 
     /// Tells what they are, and when that changes.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Ways> {
-        self.0.subscribe()
+        self.ways.subscribe()
+    }
+
+    /// A connection to an agents' socket was refused.
+    pub fn agent_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were, since the daemon began. It wraps around.
+    #[must_use]
+    pub fn refused_agents(&self) -> u32 {
+        self.refused.load(Ordering::Relaxed)
     }
 }
 

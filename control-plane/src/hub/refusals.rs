@@ -1,4 +1,4 @@
-//! Who was refused, and why: counted each time, logged once.
+//! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have refused, as they say.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -71,6 +71,7 @@ struct Labels {
 #[derive(Default)]
 pub struct Refusals {
     counts: Family<Labels, Counter>,
+    agents: Counter,
     logged: Mutex<HashMap<(String, &'static str), Instant>>,
     /// The reason of each line in the log.
     #[cfg(test)]
@@ -91,6 +92,11 @@ impl Refusals {
                 "Connections and streams of node daemons, their tokens and reports, that the hub has refused or ended, by reason",
                 refusals.counts.clone(),
             );
+            registry.register(
+                "lockstep_agent_refusals",
+                "Connections to the sockets of pod agents that node daemons have refused since they began, as the daemons say",
+                refusals.agents.clone(),
+            );
         });
         refusals
     }
@@ -106,6 +112,11 @@ impl Refusals {
             tracing::warn!(who, reason, %error, "a node daemon was refused");
         }
         self.counts.get_or_create(&Labels { reason }).inc();
+    }
+
+    /// A daemon has refused so many agents more; its node's log says whom, and why.
+    pub(super) fn agents(&self, more: u32) {
+        self.agents.inc_by(more.into());
     }
 
     fn is_news(&self, who: &str, reason: &'static str) -> bool {
@@ -126,6 +137,11 @@ impl Refusals {
     #[cfg(test)]
     pub(crate) fn count(&self, reason: &'static str) -> u64 {
         self.counts.get_or_create(&Labels { reason }).get()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn agents_refused(&self) -> u64 {
+        self.agents.get()
     }
 
     /// Lines in the log with this reason.

@@ -52,6 +52,8 @@ struct Node {
     told: bool,
     /// What its daemon has said of itself on that stream.
     said: daemons::Said,
+    /// How many agents its daemon has refused, as it said last on whatever stream.
+    refused_agents: u32,
     /// Of which a group keeps a report, on whatever stream it has come.
     workers: BTreeMap<Incarnation, String>,
     /// Since when it has no session.

@@ -158,7 +158,11 @@ impl NodeStream {
                     let refused = self.renew(&fresh).await;
                     refused.map(|error| End::Refused(error.into()))
                 }
-                Some(Kind::Pong(_)) => None,
+                Some(Kind::Pong(pong)) => {
+                    let node = &self.credentials.node;
+                    self.registry.has_refused(node, session, pong.refused_agents);
+                    None
+                }
                 Some(Kind::Hello(_)) => nonsense(Nonsense::SecondHello),
                 None => nonsense(Nonsense::UnknownKind),
             },

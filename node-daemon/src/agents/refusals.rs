@@ -1,12 +1,13 @@
-//! Who was refused at a pod's socket: logged at once, and then rarely, however often a worker tries.
+//! Who was refused at a pod's socket: counted each time, logged at once, and then rarely, however often a worker tries.
 
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::health::Health;
 use crate::worker::types::PodUid;
 
 /// Time between two lines about one pod.
@@ -18,8 +19,11 @@ const QUIET: Duration = Duration::from_secs(600);
 pub struct TooMany;
 
 /// What was refused at one socket.
-#[derive(Default)]
-pub struct Refusals(Mutex<Counts>);
+pub struct Refusals {
+    counts: Mutex<Counts>,
+    /// Where those of all sockets are counted.
+    health: Arc<Health>,
+}
 
 #[derive(Default)]
 struct Counts {
@@ -28,8 +32,18 @@ struct Counts {
 }
 
 impl Refusals {
+    /// None yet.
+    #[must_use]
+    pub fn new(health: Arc<Health>) -> Self {
+        Self {
+            counts: Mutex::default(),
+            health,
+        }
+    }
+
     /// One more, and why.
     pub fn note(&self, pod: &PodUid, error: &dyn Error) {
+        self.health.agent_refused();
         if let Some(all) = self.news() {
             warn!(%pod, %error, all, "agent refused");
         }
@@ -37,7 +51,7 @@ impl Refusals {
 
     /// How many there were, where it is time to say so.
     fn news(&self) -> Option<u64> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all += 1;
         let quiet = counts.logged.is_some_and(|at| at.elapsed() < QUIET);
         if quiet {
@@ -54,12 +68,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_again_and_again_is_counted_and_said_rarely() {
-        let refusals = Refusals::default();
+        let refusals = Refusals::new(Arc::default());
         assert_eq!(refusals.news(), Some(1));
         for _ in 0..1000 {
             assert_eq!(refusals.news(), None);
         }
         tokio::time::advance(QUIET).await;
         assert_eq!(refusals.news(), Some(1002));
+    }
+
+    #[test]
+    fn those_of_all_sockets_are_counted_together() {
+        let health = Arc::<Health>::default();
+        for pod in ["p", "p", "q"] {
+            Refusals::new(health.clone()).note(&pod.into(), &TooMany);
+        }
+        assert_eq!(health.refused_agents(), 3);
     }
 }

@@ -194,7 +194,7 @@ fn bind(dir: &Path) -> io::Result<UnixListener> {
 /// Accepts the agents of one pod. Connections end with it.
 async fn accept(listener: UnixListener, pod: PodUid, context: Arc<Context>) {
     let mut connections = JoinSet::new();
-    let refusals = Arc::<Refusals>::default();
+    let refusals = Arc::new(Refusals::new(context.workers.health().clone()));
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {

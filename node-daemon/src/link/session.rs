@@ -204,7 +204,10 @@ async fn exchange(
                         info!(group = forget.group_uid, "group is no longer managed");
                         workers.tell(Input::Forget(forget.group_uid.into(), forget.epoch)).await?;
                     }
-                    Some(FromHub::Ping(ping)) => urgent.pong = Some(ping.nonce),
+                    Some(FromHub::Ping(ping)) => {
+                        let refused_agents = workers.health().refused_agents();
+                        urgent.pong = Some(wire::Pong { nonce: ping.nonce, refused_agents });
+                    }
                     Some(FromHub::Accepted(accepted)) => {
                         if let Some(renewal) = &mut renewal {
                             renewal.accepted(accepted.serial);
@@ -233,7 +236,7 @@ async fn exchange(
 /// What goes before reports.
 #[derive(Default)]
 struct Urgent {
-    pong: Option<u64>,
+    pong: Option<wire::Pong>,
     token: Option<wire::Credentials>,
     /// What the Hello had no room for.
     rest: Vec<wire::WorkerState>,
@@ -241,8 +244,8 @@ struct Urgent {
 
 impl Urgent {
     fn take(&mut self) -> Option<ToHub> {
-        if let Some(nonce) = self.pong.take() {
-            return Some(ToHub::Pong(wire::Pong { nonce }));
+        if let Some(pong) = self.pong.take() {
+            return Some(ToHub::Pong(pong));
         }
         if let Some(token) = self.token.take() {
             return Some(ToHub::Credentials(token));

@@ -371,10 +371,14 @@ async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
     let generation = targets.borrow().as_ref().unwrap().generation;
     assert_eq!(generation, 2, "a scope of a later version is not obeyed");
 
+    daemon.workers.health().agent_refused();
     stream.send(FromHub::Ping(wire::Ping { nonce: 42 })).await;
     assert!(matches!(
         stream.next().await,
-        ToHub::Pong(wire::Pong { nonce: 42 })
+        ToHub::Pong(wire::Pong {
+            nonce: 42,
+            refused_agents: 1
+        })
     ));
 }
 

@@ -144,9 +144,9 @@ impl Handle {
         &self.outbox
     }
 
-    /// What those who tell the driver find of the container runtime.
+    /// What those who tell the driver find of the container runtime, and whom they refuse.
     #[must_use]
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &Arc<Health> {
         &self.health
     }
 

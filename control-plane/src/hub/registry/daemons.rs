@@ -25,6 +25,16 @@ impl Registry {
         }
     }
 
+    /// The daemon of this session has refused so many agents since it began. A replica counts what it has not heard of the node before.
+    pub fn has_refused(&self, node: &str, session: u64, agents: u32) {
+        if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
+            // One that was started again counts from 0.
+            let more = agents.checked_sub(entry.refused_agents).unwrap_or(agents);
+            entry.refused_agents = agents;
+            self.refusals.agents(more);
+        }
+    }
+
     /// Up to `most` daemons that are connected, by node, those after `after`; and the node after which there are more, where there are.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, Option<String>) {

@@ -91,3 +91,43 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
     );
     wait_for_daemons(&hub, &[("n1", Health::default())]).await;
 }
+
+#[tokio::test]
+async fn agents_that_daemons_have_refused_are_counted_once_whatever_stream_they_are_told_on() {
+    let hub = Hub::start().await;
+    let counted = async |wanted: u64| {
+        let all = async {
+            while hub.refusals.agents_refused() != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        let all = tokio::time::timeout(Duration::from_secs(10), all).await;
+        all.unwrap_or_else(|_| panic!("{} are counted, not {wanted}", hub.refusals.agents_refused()));
+    };
+    let pong = |refused_agents| pb::NodeMessage {
+        kind: Some(node_message::Kind::Pong(pb::Pong {
+            nonce: 1,
+            refused_agents,
+        })),
+    };
+    let node = hub.connect("n1", hello(Vec::new())).await.unwrap();
+    let other = hub.connect("n2", hello(Vec::new())).await.unwrap();
+    node.tx.send(pong(3)).await.unwrap();
+    counted(3).await;
+    node.tx.send(pong(3)).await.unwrap();
+    node.tx.send(pong(5)).await.unwrap();
+    counted(5).await;
+    other.tx.send(pong(1)).await.unwrap();
+    counted(6).await;
+
+    // The same daemon connects again; then it is started anew, and counts from 0.
+    let node = hub.connect("n1", hello(Vec::new())).await.unwrap();
+    node.tx.send(pong(6)).await.unwrap();
+    counted(7).await;
+    node.tx.send(pong(0)).await.unwrap();
+    node.tx.send(pong(2)).await.unwrap();
+    counted(9).await;
+    // A stream that was replaced has no say.
+    hub.registry.has_refused("n1", 1, 100);
+    assert_eq!(hub.refusals.agents_refused(), 9);
+}
