@@ -11,7 +11,7 @@ use lockstep_integration::image;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::{Case, Scene, case};
+use crate::support::{Case, Part, Scene, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![case!(the_daemon_in_somebody_elses_pod_is_refused)]
@@ -49,7 +49,7 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
         Ok(())
     })
     .await?;
-    let log = scene.product.whole_log().await?;
+    let log = scene.product.whole_log(Part::ControlPlane).await?;
     let refused: Vec<&str> = log.lines().filter(|line| line.contains(&reason)).collect();
     ensure!(refused.len() == 1, "not logged once: {refused:#?}");
 

@@ -15,6 +15,7 @@ mod gang;
 mod heartbeat;
 mod identity;
 mod input;
+mod intruder;
 mod lost;
 mod memory;
 mod nodes;
@@ -48,6 +49,7 @@ fn main() -> std::process::ExitCode {
         heartbeat::cases(),
         identity::cases(),
         input::cases(),
+        intruder::cases(),
         orders::cases(),
         crashes::cases(),
         containers::cases(),

@@ -380,9 +380,9 @@ impl Product {
         text
     }
 
-    /// All that the present control plane has logged.
-    pub(crate) async fn whole_log(&self) -> Result<String> {
-        self.log(Part::ControlPlane.container(), "-1").await
+    /// All that the present pods of this part's kind have logged, whatever the node.
+    pub(crate) async fn whole_log(&self, part: Part) -> Result<String> {
+        self.log(part.container(), "-1").await
     }
 
     /// So many of the last lines.

@@ -1,0 +1,120 @@
+//! A pod that has the sockets of all pods of its node, by a `hostPath` volume, and speaks at them as their agents do: it is not believed, and nobody
+//! notices but who reads the daemon's log or the metrics.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, PostParams};
+use lockstep_integration::harness::group::Worker;
+use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
+use lockstep_integration::harness::{Manifest, eventually};
+use lockstep_integration::image;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{Case, Part, Scene, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![case!(who_opens_the_socket_of_another_pod_is_refused)]
+}
+
+/// Where the daemon has its pods' sockets, as the chart says.
+const SOCKETS: &str = "/run/lockstep/pods";
+/// For a pod to come up and be refused many times, and for the daemon to say so.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// So many refusals are no coincidence. Both intruders try once a second.
+const MANY: u64 = 20;
+
+async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<()> {
+    let group = scene.apply(&Manifest::new(2, IDLE)).await?;
+    let before = group.running(2).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    let counted = refusals(&scene).await?;
+
+    let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
+    let pod = serde_json::from_value(intruder(&before)?)?;
+    let pod = pods.create(&PostParams::default(), &pod).await?;
+    let own = pod.metadata.uid.context("no UID")?;
+    let reasons = [
+        format!("is of pod {own}, and the socket is another one's"),
+        format!("is not in container {} of a pod", before[1].place.container),
+    ];
+    eventually(
+        "the intruders are refused again and again",
+        PATIENCE,
+        async || {
+            let now = refusals(&scene).await?;
+            ensure!(now >= counted + MANY, "{counted} refusals have become {now}");
+            Ok(())
+        },
+    )
+    .await?;
+    let log = scene.product.whole_log(Part::NodeDaemon(1)).await?;
+    for (worker, reason) in before.iter().zip(reasons) {
+        let about = |line: &&str| line.contains("agent refused") && line.contains(&worker.place.uid);
+        let refused: Vec<&str> = log.lines().filter(about).collect();
+        ensure!(refused.len() == 1, "not logged once: {refused:#?}");
+        ensure!(refused[0].contains(&reason), "not {reason}: {}", refused[0]);
+    }
+
+    // Nobody else is disturbed, and the workers' own agents are heard and obeyed while the intruders try on.
+    let now = group.running(2).await?;
+    ensure!(now == before, "{before:#?} became {now:#?}");
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/generation", 0).await?;
+    group.status_has("/inPlaceRestart/restarts", 0).await?;
+    now[0].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&before, 1).await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    let tried = refusals(&scene).await?;
+    eventually("the intruders still try", PATIENCE, async || {
+        let now = refusals(&scene).await?;
+        ensure!(now > tried, "{tried} refusals, and no more");
+        Ok(())
+    })
+    .await
+}
+
+/// How many agents were refused, as the control plane has heard.
+async fn refusals(scene: &Scene) -> Result<u64> {
+    let metrics = scene.product.metrics().await?;
+    let count = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("lockstep_agent_refusals_total "));
+    Ok(count.context("no such metric")?.parse()?)
+}
+
+/// Two of the product's own agents, each the first process of its container: one is itself at the socket of the first worker's pod, the other says at
+/// that of the second's that it is the agent there.
+fn intruder(workers: &[Worker]) -> Result<Value> {
+    let image = image::node_daemon()?.name;
+    let agent = |name: &str, worker: &Worker, claim: &[&str]| {
+        let socket = format!("--socket=/pods/{}/agent.sock", worker.place.uid);
+        let mut args = vec![socket.as_str(), "--container", CONTAINER];
+        args.extend(claim);
+        args.extend(["--", "/nothing"]);
+        json!({
+            "name": name,
+            "image": image,
+            "imagePullPolicy": "Never",
+            "command": ["/lockstep-pod-agent"],
+            "args": args,
+            "volumeMounts": [{"name": "pods", "mountPath": "/pods"}],
+        })
+    };
+    let theirs = &workers[1].place.container;
+    Ok(json!({
+        "metadata": {"name": "intruder"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "nodeName": workers[0].place.node,
+            "containers": [
+                agent("itself", &workers[0], &[]),
+                agent("namesake", &workers[1], &["--container-id", theirs]),
+            ],
+            "volumes": [{"name": "pods", "hostPath": {"path": SOCKETS, "type": "Directory"}}],
+        },
+    }))
+}
