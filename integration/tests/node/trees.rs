@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::RESTART;
 use lockstep_integration::harness::{Group, Manifest, Process, Worker, eventually};
 use nix::sys::signal::Signal;
@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(closed_standard_streams),
         case!(exit_0_upon_the_stop_is_not_done),
         case!(a_failed_worker_leaves_no_children_behind),
+        case!(what_the_agent_may_not_kill_dies_by_the_daemon),
     ]
 }
 
@@ -139,4 +140,24 @@ async fn a_failed_worker_leaves_no_children_behind(scene: Scene) -> Result<()> {
         "old processes are alive"
     );
     group.status_has("/inPlaceRestart/cause/exitCode", 7).await
+}
+
+/// Root without CAP_KILL may not signal the processes of another user, be it their parent.
+async fn what_the_agent_may_not_kill_dies_by_the_daemon(scene: Scene) -> Result<()> {
+    let script = "su nobody -s /bin/sh -c 'sleep 1000000'";
+    let manifest =
+        Manifest::new(2, script).container(json!({"securityContext": {"capabilities": {"drop": ["KILL"]}}}));
+    let group = scene.apply(&manifest).await?;
+    let before = group.running(2).await?;
+    let nobodys = eventually("the other worker is another user's", RESTART, async || {
+        let of_nobody = |process: &Process| process.status("Uid").first().is_some_and(|uid| uid == "65534");
+        let tree = before[0].tree();
+        tree.into_iter().find(of_nobody).context("none of them is")
+    })
+    .await?;
+    before[1].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&before, 1).await?;
+    ensure!(!nobodys.is_alive(), "{nobodys:?} lives");
+    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await
 }
