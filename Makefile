@@ -188,7 +188,7 @@ node-test: binaries ## Run the tests on a real node
 	$(CARGO) test --locked -p lockstep-integration --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node soak-ray ## All of these
+soak: soak-simulation soak-node soak-ray soak-gang ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -202,6 +202,10 @@ soak-node: binaries ## Restart real workers while everything around them fails (
 .PHONY: soak-ray
 soak-ray: binaries ## Have a RayCronJob start jobs on real Ray, which takes minutes
 	LOCKSTEP_SOAK_RAY=1 $(CARGO) test --locked -p lockstep-integration --test node -- ray::cron
+
+.PHONY: soak-gang
+soak-gang: deps ## Start 100 gangs all at once and one after another, with a real scheduler, and compare how they use the nodes
+	LOCKSTEP_SOAK_GANG=1 $(CARGO) test --locked -p lockstep-integration --test gang -- one_by_one::
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached

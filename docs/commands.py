@@ -53,6 +53,7 @@ BY_HAND = {
     "python-client": "make python-test",
     "reference": "make docs",
     "soak": "make node-test",
+    "soak-gang": "make gang-test",
     "soak-node": "make node-test",
 }
 # Commands that end at a kubelet, and how they say so.

@@ -19,9 +19,9 @@ use crate::pool::{Pool, Set, part};
 use crate::scene::{PATIENCE, Scene};
 use crate::watcher::{Seen, Watcher};
 
-const GANGS: usize = 100;
-const NODES: usize = 200;
-const CPUS: u32 = 2;
+pub(crate) const GANGS: usize = 100;
+pub(crate) const NODES: usize = 200;
+pub(crate) const CPUS: u32 = 2;
 /// `scheduleTimeoutSeconds` of the gangs.
 const TIMEOUT: u32 = 60;
 /// How long after its time-out a gang may take to give back what it holds.
@@ -45,8 +45,8 @@ async fn a_hundred_gangs_in_pod_groups_start_whole_and_finish(scene: Scene) -> R
     compete(scene, "PodGroup", 0.6).await
 }
 
-/// Random gangs, the same each time.
-fn gangs(backend: &'static str) -> Vec<(Set, i32)> {
+/// Random gangs, the same each time but for their names, which begin with `name`; and their priorities.
+pub(crate) fn gangs(name: &str, backend: &'static str) -> Vec<(Set, i32)> {
     let mut random = StdRng::seed_from_u64(7);
     (0..GANGS)
         .map(|number| {
@@ -65,7 +65,7 @@ fn gangs(backend: &'static str) -> Vec<(Set, i32)> {
             };
             let (class, priority) = CLASSES[random.random_range(0..CLASSES.len())];
             let runs = Duration::from_millis(random.random_range(3_000..=12_000));
-            let set = Set::new(&format!("gang-{number:03}"), backend, parts);
+            let set = Set::new(&format!("{name}-{number:03}"), backend, parts);
             (set.timeout(TIMEOUT).runs(runs).priority_class(class), priority)
         })
         .collect()
@@ -74,17 +74,9 @@ fn gangs(backend: &'static str) -> Vec<(Set, i32)> {
 /// The measure is a queue in order of arrival, whose every gang takes as long to start as one does that has all nodes for itself, before the crowd or after
 /// it. `loss` is the part of the nodes' use that may be lost to it, most of it for a busy machine.
 async fn compete(scene: Scene, backend: &'static str, loss: f64) -> Result<()> {
-    let classes: Api<PriorityClass> = Api::all(scene.client());
-    for (name, value) in CLASSES {
-        let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"});
-        // The other backend's case may have made it.
-        let _ = classes
-            .create(&PostParams::default(), &serde_json::from_value(class)?)
-            .await;
-    }
-    let pool = Pool::new(scene, NODES, CPUS).await?;
+    let pool = pool(scene).await?;
     let alone_before = alone(&pool, backend, "alone-before").await?;
-    let gangs = gangs(backend);
+    let gangs = gangs("gang", backend);
     let sets: Vec<Set> = gangs.iter().map(|(set, _)| set.clone()).collect();
     let watcher = Watcher::start(pool.scene.api(), &sets);
     let start = Instant::now();
@@ -95,11 +87,7 @@ async fn compete(scene: Scene, backend: &'static str, loss: f64) -> Result<()> {
     let seen = until_seen(&watcher, &sets).await?;
     // The machine may have had less to do beside this before than it had during the crowd.
     let alone = alone_before.max(alone(&pool, backend, "alone-after").await?);
-    for (name, seen) in &seen {
-        let limit = Duration::from_secs(u64::from(TIMEOUT)) + SLACK;
-        let partial = seen.longest_partial;
-        ensure!(partial < limit, "{name} held nodes in part for {partial:?}");
-    }
+    none_was_partial(&seen)?;
     for (index, (high, priority)) in gangs.iter().enumerate() {
         for (low, lower) in &gangs[index + 1..] {
             let (high, low) = (&high.name, &low.name);
@@ -136,6 +124,29 @@ async fn compete(scene: Scene, backend: &'static str, loss: f64) -> Result<()> {
     Ok(())
 }
 
+/// The nodes that the gangs compete for.
+pub(crate) async fn pool(scene: Scene) -> Result<Pool> {
+    let classes: Api<PriorityClass> = Api::all(scene.client());
+    for (name, value) in CLASSES {
+        let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"});
+        // The other backend's case may have made it.
+        let _ = classes
+            .create(&PostParams::default(), &serde_json::from_value(class)?)
+            .await;
+    }
+    Pool::new(scene, NODES, CPUS).await
+}
+
+/// No part of a gang stayed bound past its time-out.
+pub(crate) fn none_was_partial(seen: &BTreeMap<String, Seen>) -> Result<()> {
+    for (name, seen) in seen {
+        let limit = Duration::from_secs(u64::from(TIMEOUT)) + SLACK;
+        let partial = seen.longest_partial;
+        ensure!(partial < limit, "{name} held nodes in part for {partial:?}");
+    }
+    Ok(())
+}
+
 /// How long a gang takes from the last of its pods to the last that is bound, while nothing else runs.
 async fn alone(pool: &Pool, backend: &'static str, name: &str) -> Result<Duration> {
     let set = Set::new(name, backend, [part("w", 16, 16, 1)]).runs(Duration::from_millis(100));
@@ -163,7 +174,7 @@ pub(crate) async fn until_seen(watcher: &Watcher, sets: &[Set]) -> Result<BTreeM
     .await
 }
 
-async fn until_all_finished(pool: &Pool) -> Result<()> {
+pub(crate) async fn until_all_finished(pool: &Pool) -> Result<()> {
     eventually("all gangs have finished", Duration::from_secs(300), async || {
         let jobsets = pool.scene.api::<JobSet>().list(&ListParams::default()).await?;
         let open: Vec<String> = jobsets

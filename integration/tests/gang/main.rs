@@ -13,6 +13,7 @@ mod extras;
 mod fixture;
 mod in_order;
 mod job_groups;
+mod one_by_one;
 mod pool;
 mod promise;
 mod ray;
@@ -38,6 +39,7 @@ fn main() -> std::process::ExitCode {
         told::cases(),
         job_groups::cases(),
         crowd::cases(),
+        one_by_one::cases(),
         ray::cases(),
     ];
     let spec = Spec::api_server().with_controllers().with_scheduler();

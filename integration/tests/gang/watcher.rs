@@ -1,14 +1,16 @@
 //! Sees every pod of a namespace come, be bound and go, and says which gangs held nodes in part for too long.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use lockstep_api::labels;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::pool::{Set, node};
@@ -42,6 +44,8 @@ struct State {
 /// Watches for as long as it is kept.
 pub(crate) struct Watcher {
     state: Arc<Mutex<State>>,
+    /// Tells of each event.
+    changes: watch::Receiver<()>,
     task: JoinHandle<()>,
 }
 
@@ -53,6 +57,7 @@ impl Watcher {
             ..State::default()
         }));
         let shared = Arc::clone(&state);
+        let (changed, changes) = watch::channel(());
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(watcher(pods, watcher::Config::default()));
             while let Some(event) = events.next().await {
@@ -67,18 +72,37 @@ impl Watcher {
                     Ok(Event::Init | Event::InitDone) => {}
                     Err(error) => eprintln!("the watcher: {error}"),
                 }
+                drop(state);
+                changed.send_replace(());
             }
         });
-        Self { state, task }
+        Self { state, changes, task }
+    }
+
+    /// Returns as soon as the whole minimum of a set has been seen to be bound.
+    pub(crate) async fn until_started(&self, set: &str, within: Duration) -> Result<()> {
+        let mut changes = self.changes.clone();
+        let started = async {
+            while !self.lock().has_started(set) {
+                changes.changed().await.context("the watcher has ended")?;
+            }
+            Ok(())
+        };
+        let in_time = tokio::time::timeout(within, started).await;
+        in_time.with_context(|| format!("{set} has not started within {within:?}"))?
     }
 
     /// What has been seen until now, by set.
     pub(crate) fn seen(&self) -> BTreeMap<String, Seen> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         for seen in state.seen.values_mut() {
             seen.add_partial();
         }
         state.seen.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,6 +120,10 @@ impl Seen {
 }
 
 impl State {
+    fn has_started(&self, set: &str) -> bool {
+        self.seen.get(set).is_some_and(|seen| seen.started.is_some())
+    }
+
     fn saw(&mut self, pod: &Pod, holds: Option<bool>) {
         let Some(set) = pod.labels().get(labels::JOBSET_NAME) else {
             return;
