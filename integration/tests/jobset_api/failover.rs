@@ -60,7 +60,7 @@ const SHORT: Lease = Lease {
         "--leader-elect-renew-deadline=3s",
         "--leader-elect-retry-period=1s",
     ],
-    followed_within: Duration::from_secs(4 + 1 + 4),
+    followed_within: Duration::from_secs(5),
 };
 /// How long it may take until all restarts are over.
 const BOUND: Duration = Duration::from_secs(90);
