@@ -39,6 +39,10 @@ pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
     }
     let stated: Value = serde_yaml_ng::from_str(&spec.runtime_env_yaml).map_err(|error| error.to_string())?;
     match stated {
+        // The attempt is put beside them, and what is stated is not to be lost by that.
+        Value::Object(_) if !stated["env_vars"].is_object() && !stated["env_vars"].is_null() => {
+            Err("env_vars must be a map".to_owned())
+        }
         Value::Object(_) => Ok(stated),
         Value::Null => Ok(json!({})),
         _ => Err("must be a map".to_owned()),

@@ -225,14 +225,29 @@ fn job_spec(path: &str, spec: &RayJobSpec, annotations: Annotations<'_>, violati
         );
     }
     let resources = &spec.entrypoint_resources;
-    if !resources.is_empty() && serde_json::from_str::<serde_json::Value>(resources).is_err() {
-        wrong("entrypointResources", "must be JSON");
+    if !resources.is_empty() {
+        match serde_json::from_str::<serde_json::Value>(resources) {
+            Err(_) => wrong("entrypointResources", "must be JSON"),
+            // Ray takes no other, however often it is asked.
+            Ok(stated) if !stated.is_object() => wrong("entrypointResources", "must be a JSON object"),
+            Ok(_) => {}
+        }
     }
     // Who submits with a command of their own may say it there.
     let is_said_elsewhere =
         spec.submission_mode() == RayJobSubmissionMode::K8sJobMode && super::submitter::is_stated(spec);
     if spec.entrypoint.trim().is_empty() && !is_said_elsewhere {
         wrong("entrypoint", "must be set");
+    }
+    let submitter = spec.submitter_config.as_ref();
+    if submitter
+        .and_then(|config| config.backoff_limit)
+        .is_some_and(|limit| limit < 0)
+    {
+        wrong(
+            "submitterConfig.backoffLimit",
+            "must be greater than or equal to 0",
+        );
     }
     if let Some(template) = &spec.submitter_pod_template
         && template.spec.as_ref().is_none_or(|pod| pod.containers.is_empty())

@@ -49,6 +49,14 @@ fn each_mistake_is_named_by_its_field() {
             "spec.workerGroupSpecs[0].groupName: must be set",
         ),
         (
+            group(json!({"groupName": "g".repeat(64)})),
+            "spec.workerGroupSpecs[0].groupName: must be no more than 63 bytes",
+        ),
+        (
+            group(json!({"groupName": "big group"})),
+            "spec.workerGroupSpecs[0].groupName: a valid label",
+        ),
+        (
             group(json!({"replicas": -1})),
             "spec.workerGroupSpecs[0].replicas: worker group g has negative replicas -1",
         ),
@@ -166,6 +174,31 @@ fn what_a_jobs_cluster_lacks_is_named_by_the_jobs_field() {
     job.metadata.annotations = Some([("lockstep.dev/restart-grace".to_owned(), "soon".to_owned())].into());
     let found = validation::job(&job);
     assert!(found[0].field.starts_with("metadata.annotations"), "{found:?}");
+}
+
+#[test]
+fn what_is_wrong_about_a_submission_is_named() {
+    let cases = [
+        (
+            json!({"runtimeEnvYAML": "env_vars: 5"}),
+            "spec.runtimeEnvYAML: failed to unmarshal RuntimeEnvYAML: env_vars: 5: env_vars must be a map",
+        ),
+        (
+            json!({"entrypointResources": "[1]"}),
+            "spec.entrypointResources: must be a JSON object",
+        ),
+        (
+            json!({"submitterConfig": {"backoffLimit": -1}}),
+            "spec.submitterConfig.backoffLimit: must be greater than or equal to 0",
+        ),
+    ];
+    for (spec, expected) in cases {
+        let found = validation::job(&jobs::rayjob(spec));
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, [expected]);
+    }
+    let empty = jobs::rayjob(json!({"runtimeEnvYAML": "env_vars:"}));
+    assert_eq!(validation::job(&empty), []);
 }
 
 #[test]

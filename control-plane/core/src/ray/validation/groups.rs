@@ -62,6 +62,10 @@ pub(super) fn validate(
         if group.group_name.is_empty() {
             wrong.push((".groupName", "must be set".to_owned()));
         }
+        // It is the value of a label of the group's pods: without it there would be none.
+        for error in label_value(&group.group_name) {
+            wrong.push((".groupName", error));
+        }
         if !names.insert(names::replicated_job(&group.group_name)) {
             wrong.push((
                 ".groupName",
