@@ -11,6 +11,7 @@ use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, Ray
 use lockstep_core::ray::job::{
     JobPlan, ObservedJob, Ray, Recalled, head_failures, is_begun, plan, question, recall,
 };
+use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENT_JOBS;
@@ -87,6 +88,7 @@ impl Reconciler {
         };
         // Asked only while it matters.
         let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
+        let has_left_pods = cluster.is_none() && is_between(job) && self.has_pods(job, name);
         Ok(ObservedJob {
             submitter,
             job: Arc::clone(job),
@@ -94,11 +96,21 @@ impl Reconciler {
             is_whole,
             cluster,
             jobset: jobset.map(Arc::new),
+            has_left_pods,
             head_failures,
             ray,
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             watched_since: self.since,
             now: Timestamp::now(),
+        })
+    }
+
+    /// Whether there are pods of the job's cluster of this name that have not ended.
+    fn has_pods(&self, job: &RayJob, cluster: &str) -> bool {
+        let jobsets = names::jobsets(cluster);
+        jobsets.iter().any(|jobset| {
+            let pods = self.stores.pods_of(&ObjectRef::new(jobset).within(job.ns()));
+            pods.iter().any(|pod| !pod.summary.is_terminal())
         })
     }
 
@@ -228,6 +240,13 @@ fn head_counts(job: &RayJob) -> bool {
 fn is_running(job: &RayJob) -> bool {
     let status = job.status.as_ref();
     status.and_then(|status| status.job_deployment_status.as_ref()) == Some(&Phase::Running)
+}
+
+/// Whether the attempt before is over, and the next one waits until nothing of it runs.
+fn is_between(job: &RayJob) -> bool {
+    let status = job.status.as_ref();
+    let phase = status.and_then(|status| status.job_deployment_status.as_ref());
+    matches!(phase, Some(Phase::Retrying | Phase::Suspending))
 }
 
 /// Whether the job's next step follows from what is not there: a cluster or a submitter that is gone, or a Job's name that is free.

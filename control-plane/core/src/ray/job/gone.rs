@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
         self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
 
-    /// Has the cluster deleted. True: it is still there.
+    /// Has the cluster deleted. True: it is still there, or its pods are, in which a driver may run.
     pub(super) fn delete_cluster(&mut self) -> bool {
         let Some(cluster) = self
             .observed
@@ -68,7 +68,7 @@ impl<'a> Draft<'a> {
             .as_deref()
             .filter(|cluster| self.owns(&cluster.metadata))
         else {
-            return false;
+            return self.observed.has_left_pods;
         };
         if !cluster.is_deleting() {
             let cluster = JobRef {
@@ -113,7 +113,17 @@ impl<'a> Draft<'a> {
             );
             Some(("FailedToDeleteRayCluster", message))
         });
-        if let Some((reason, message)) = submitter.or(cluster)
+        let since = self.status.retrying_since.as_ref();
+        let is_late = self.observed.has_left_pods && self.since(since) > GOES_WITHIN;
+        let pods = is_late.then(|| {
+            let name = &self.status.ray_cluster_name;
+            let message = format!(
+                "{WAITS}the pods of the RayCluster {name} are gone, which is no more; one may be on a node that is lost (label \
+                 ray.io/cluster={name})"
+            );
+            ("FailedToDeleteRayCluster", message)
+        });
+        if let Some((reason, message)) = submitter.or(cluster).or(pods)
             && self.status.message != message
         {
             self.tell(Severity::Warning, reason, message.clone());

@@ -70,6 +70,9 @@ pub struct ObservedJob {
     pub jobset: Option<Arc<JobSet>>,
     /// The Job that has the RayJob's name.
     pub submitter: Option<Arc<Job>>,
+    /// Whether pods of the cluster that the status names are still there, although it is not: they outlive one that was deleted without waiting
+    /// for them. Looked at between attempts.
+    pub has_left_pods: bool,
     /// How often the cluster's head has failed, as [`head_failures`] counts.
     pub head_failures: i32,
     /// What the dashboard says.

@@ -72,6 +72,31 @@ fn a_cluster_that_is_deleted_while_the_job_runs_ends_the_attempt_at_once() {
 }
 
 #[test]
+fn an_attempt_waits_for_the_pods_of_a_cluster_that_was_deleted_without_them() {
+    let mut stage = running(json!({"backoffLimit": 1}));
+    // The driver runs on in one of them until its grace period is over.
+    (stage.cluster, stage.jobset, stage.ray) = (None, None, Ray::Unreachable);
+    stage.has_left_pods = true;
+    stage.submitter = None;
+    stage.settle().wait(60);
+    assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Retrying, 1));
+    assert!(stage.status().message.contains("was deleted while the job ran"));
+    stage.seconds += 1;
+    let plan = stage.step();
+    assert_eq!(warnings(&plan), ["FailedToDeleteRayCluster"]);
+    let name = stage.clusters[0].clone();
+    let message = &stage.status().message;
+    assert!(
+        message.contains(&format!("waits until the pods of the RayCluster {name} are gone")),
+        "{message}"
+    );
+    stage.has_left_pods = false;
+    stage.submits("s1");
+    assert_eq!((stage.clusters.len(), stage.submitted.len()), (2, 2));
+    assert_eq!(stage.status().message, "");
+}
+
+#[test]
 fn a_submitter_that_does_not_go_is_named() {
     let mut stage = running(json!({"backoffLimit": 1}));
     let submitter = stage.submitter.as_mut().unwrap();
