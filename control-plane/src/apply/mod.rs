@@ -86,7 +86,7 @@ impl ApplyError {
 }
 
 /// An error in words for people: of an answer of the API server its message alone.
-fn said(error: &kube::Error) -> String {
+pub(crate) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         error => error.to_string(),

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error;
 
-use crate::apply::is_status;
+use crate::apply::{is_status, said};
 
 /// Why an object could not be brought closer to what it asks for.
 #[derive(Debug, Error)]
@@ -33,7 +33,7 @@ pub(super) enum RayError {
     #[error("the dashboard: {0}")]
     Refused(String),
     /// The API server would not have an object created: by a quota, a policy, or for want of a permission.
-    #[error("{what} cannot be created: {error}")]
+    #[error("{what} cannot be created: {}", said(error))]
     Create {
         /// Its kind.
         kind: String,
@@ -43,7 +43,7 @@ pub(super) enum RayError {
         error: kube::Error,
     },
     /// The API server, or a webhook, would not have an object changed.
-    #[error("{what} cannot be changed: {error}")]
+    #[error("{what} cannot be changed: {}", said(error))]
     Change {
         /// Its kind.
         kind: String,

@@ -12,7 +12,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::JobSet;
 use lockstep_api::ray::{HeadInfo, RayCluster, keys};
 use lockstep_core::observed::is_controlled_by;
-use lockstep_core::ray::cluster::{ClusterPlan, ObservedCluster, SCALED, plan};
+use lockstep_core::ray::cluster::{CREATED, ClusterPlan, ObservedCluster, SCALED, plan};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
@@ -164,10 +164,17 @@ impl Reconciler {
         if let Some(service) = &plan.create_service {
             apply::create(&self.client, &**service).await?;
         }
-        if let Some(jobset) = &plan.create_jobset {
-            apply::create(&self.client, &**jobset).await?;
-        }
         let mut refused = None;
+        if let Some(jobset) = &plan.create_jobset {
+            match apply::create(&self.client, &**jobset).await {
+                // All else that is known of the cluster is shown nonetheless, as that it is suspended no more.
+                Err(error @ RayError::Create { .. }) => {
+                    plan.events.retain(|event| event.reason != CREATED);
+                    refused = Some(error);
+                }
+                created => created?,
+            }
+        }
         if let Some(jobset) = &plan.update_jobset {
             match apply::replace(&self.client, &**jobset).await {
                 // All else that is known of the cluster is shown nonetheless.

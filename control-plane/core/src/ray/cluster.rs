@@ -23,6 +23,8 @@ use crate::observed::{controller_of, is_controlled_by};
 use crate::plan::{Event, JobRef, Severity};
 use crate::validation::Violation;
 
+/// Reason of the event that tells of a JobSet that was created.
+pub const CREATED: &str = "CreatedJobSet";
 /// Reason of the event on a cluster whose groups have other numbers of workers now.
 pub const SCALED: &str = "ScaledWorkerGroups";
 /// Reason of the event on a cluster that another controller looks after.
@@ -246,7 +248,7 @@ fn run(
         None if is_free => {
             plan.events.push(event(
                 Severity::Normal,
-                "CreatedJobSet",
+                CREATED,
                 format!("created the JobSet {}", wanted.name()),
             ));
             plan.create_jobset = Some(Box::new(wanted.clone()));

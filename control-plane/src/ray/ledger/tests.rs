@@ -57,6 +57,13 @@ fn refused(why: &str) -> RayError {
     }
 }
 
+#[test]
+fn of_a_refusal_the_message_is_told_and_no_more() {
+    let told = refused("exceeded quota").event().unwrap();
+    assert_eq!(told.reason, "FailedToCreateRayCluster");
+    assert_eq!(told.message, "RayCluster rj-x cannot be created: exceeded quota");
+}
+
 #[tokio::test]
 async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     let (ledger, job) = (ledger(), job("u"));
