@@ -47,7 +47,8 @@ pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Pain
     let all = usize::try_from(history.generation).unwrap_or(usize::MAX);
     if told < all {
         text.push_str(&format!(
-            "{all} restarts, events of {told}: the API server keeps events for an hour, where it is not told otherwise\n"
+            "generation {all}, and events of {told} restarts: a suspension takes a generation too, and the API server keeps events for an hour, \
+            where it is not told otherwise\n"
         ));
     }
     text

@@ -120,7 +120,8 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
         .filter_map(entry)
         .collect();
     entries.sort_by_key(|entry| (entry.at, entry.generation));
-    if let Some(last) = in_place.and_then(|status| untold(status, &entries)) {
+    let suspended = suspended(jobset, events);
+    if let Some(last) = in_place.and_then(|status| untold(status, &entries, suspended)) {
         entries.push(last);
     }
     History {
@@ -131,6 +132,15 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
         generation: in_place.map_or(0, |status| status.generation),
         entries,
     }
+}
+
+/// What its event tells of the last restart in the status, once that is done.
+pub(crate) fn of_last(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
+    let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
+    let told = history(jobset, events);
+    last_completed(&told.entries)
+        .filter(|entry| is_last(entry, status, suspended(jobset, events)))
+        .cloned()
 }
 
 /// The last completed restart among these.
@@ -144,6 +154,12 @@ fn is_about(event: &Event, jobset: &JobSet) -> bool {
             && object.name.as_deref() == Some(jobset.name())
             && object.uid.as_deref().is_none_or(|uid| uid == jobset.uid_str())
     })
+}
+
+/// When an event was written.
+fn when(event: &Event) -> Option<Timestamp> {
+    let written = event.event_time.as_ref().map(|time| time.0);
+    written.or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
 /// The restarts, and what else is done about workers that fail.
@@ -163,15 +179,13 @@ fn entry(event: &Event) -> Option<Entry> {
         return None;
     }
     let note = event.note.clone().unwrap_or_default();
-    let written = event.event_time.as_ref().map(|time| time.0);
-    let made = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let annotations = event.metadata.annotations.as_ref();
     let timeline: Option<Timeline> = annotations
         .and_then(|annotations| annotations.get(TIMELINE))
         .and_then(|text| serde_json::from_str(text).ok());
     let Some(timeline) = timeline else {
         return Some(Entry {
-            at: written.or(made),
+            at: when(event),
             what,
             generation: None,
             rung: None,
@@ -184,7 +198,7 @@ fn entry(event: &Event) -> Option<Entry> {
     };
     let phases = timeline.phases();
     Some(Entry {
-        at: time::from_nanos(timeline.failed_at).or(written).or(made),
+        at: time::from_nanos(timeline.failed_at).or_else(|| when(event)),
         what,
         generation: timeline.generation,
         took_ms: phases.running,
@@ -201,30 +215,63 @@ fn cause(note: &str) -> &str {
     note.split_once(" ms: ").map_or(note, |(_, cause)| cause)
 }
 
-/// The restart that the status tells of, where no event does.
-fn untold(status: &InPlaceRestartStatus, entries: &[Entry]) -> Option<Entry> {
-    let cause = status.cause.as_ref()?;
-    let generation = u64::try_from(status.generation.max(status.latest)).ok()?;
-    let told = entries
+/// When the JobSet was suspended last, as far as events tell.
+fn suspended(jobset: &JobSet, events: &[Event]) -> Option<Timestamp> {
+    events
         .iter()
-        .any(|entry| entry.generation.is_some_and(|told| told >= generation));
+        .filter(|event| event.reason.as_deref() == Some("SuspendedJobs") && is_about(event, jobset))
+        .filter_map(when)
+        .max()
+}
+
+/// Whether this is the last restart that the status tells of. A suspension takes a generation of its own and leaves the cause as it was, so a later
+/// generation need not be another restart.
+fn is_last(entry: &Entry, status: &InPlaceRestartStatus, suspended: Option<Timestamp>) -> bool {
+    let Some(generation) = entry.generation else {
+        return false;
+    };
+    let since = suspended.is_some_and(|suspended| entry.at.is_some_and(|at| at < suspended));
+    i64::try_from(generation).is_ok_and(|told| told >= latest(status))
+        || since && is_over(status) && entry.cause == why(status)
+}
+
+/// The highest restart attempt in the status.
+fn latest(status: &InPlaceRestartStatus) -> i64 {
+    status.generation.max(status.latest)
+}
+
+fn is_over(status: &InPlaceRestartStatus) -> bool {
+    matches!(status.phase, None | Some(InPlacePhase::InSync))
+}
+
+/// Why the last restart was begun, in a sentence.
+fn why(status: &InPlaceRestartStatus) -> String {
+    let Some(cause) = &status.cause else {
+        return String::new();
+    };
+    let sentence = cause.message.clone().or_else(|| cause.reason.clone());
+    sentence.unwrap_or_default()
+}
+
+/// The restart that the status tells of, where no event does.
+fn untold(status: &InPlaceRestartStatus, entries: &[Entry], suspended: Option<Timestamp>) -> Option<Entry> {
+    status.cause.as_ref()?;
+    let generation = u64::try_from(latest(status)).ok()?;
+    let told = entries.iter().any(|entry| is_last(entry, status, suspended));
     (generation > 0 && !told).then(|| Entry {
         at: None,
-        what: if matches!(status.phase, None | Some(InPlacePhase::InSync)) {
-            "Restarted".to_owned()
+        what: if is_over(status) {
+            "Restarted"
         } else {
-            "Restarting".to_owned()
-        },
+            "Restarting"
+        }
+        .to_owned(),
         generation: Some(generation),
         rung: status.rung.as_ref().map(ToString::to_string),
         took_ms: None,
         workers: None,
         replaced_pods: None,
-        cause: cause
-            .message
-            .clone()
-            .or_else(|| cause.reason.clone())
-            .unwrap_or_default(),
+        cause: why(status),
         phases: None,
     })
 }

@@ -248,16 +248,14 @@ fn held(gang: &GangStatus) -> Option<String> {
 }
 
 fn last_restart(seen: &Observed, in_place: Option<&InPlaceRestartStatus>) -> Option<LastRestart> {
-    let told = history::history(&seen.jobset, &seen.events);
     let status = in_place?;
     let cause = status.cause.as_ref()?;
-    let latest = u64::try_from(status.generation.max(status.latest)).ok()?;
     // The event of an earlier restart says nothing of this one.
-    let event = history::last_completed(&told.entries).filter(|entry| entry.generation == Some(latest));
+    let event = history::of_last(&seen.jobset, &seen.events);
     let live = seen.group.as_ref().and_then(|group| group.last_cause.as_ref());
     let at = live
         .and_then(|cause| time::from_nanos(cause.time_unix_nanos))
-        .or_else(|| event.and_then(|entry| entry.at));
+        .or_else(|| event.as_ref().and_then(|entry| entry.at));
     Some(LastRestart {
         at,
         reason: cause.reason.clone(),

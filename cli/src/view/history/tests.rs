@@ -101,3 +101,30 @@ fn the_status_tells_of_the_last_restart_where_its_event_is_gone() {
     assert_eq!(history(&jobset(status), &[known]).entries.len(), 1);
     assert_eq!(history(&jobset(json!({})), &[]).entries, []);
 }
+
+#[test]
+fn a_suspension_is_not_told_as_a_restart() {
+    let note = "Restarted 4 workers in place to attempt 1 in 31.2 ms: it was asked for";
+    let restarted = event("1", "RestartedInPlace", note, Some(timeline(1, before(300))));
+    let suspended = event("1", "SuspendedJobs", "jobset is suspended", None);
+    let status =
+        |phase: &str| json!({"generation": 2, "phase": phase, "cause": {"message": "it was asked for"}});
+
+    let resumed = jobset(status("InSync"));
+    let events = [restarted.clone(), suspended.clone()];
+    assert_eq!(history(&resumed, &events).entries.len(), 1);
+    let last = of_last(&resumed, &events).unwrap();
+    assert_eq!((last.at, last.took_ms), (Some(before(300)), Some(31.2)));
+
+    // Another restart: the JobSet was not suspended since, or this one goes on, or it has another cause.
+    let mut other = resumed.clone();
+    other.status = jobset(json!({"generation": 2, "phase": "InSync", "cause": {"message": "other"}})).status;
+    for (jobset, events) in [
+        (resumed, vec![restarted.clone()]),
+        (jobset(status("Stopping")), events.to_vec()),
+        (other, events.to_vec()),
+    ] {
+        assert_eq!(history(&jobset, &events).entries.len(), 2, "{jobset:?}");
+        assert_eq!(of_last(&jobset, &events), None, "{jobset:?}");
+    }
+}
