@@ -305,3 +305,25 @@ fn kuberay_is_a_conflict_only_where_lockstep_looks_after_ray() {
     seen.kuberay = Ok(vec![lease("kuberay", before(600))]);
     assert_eq!(worst(&verdicts(&seen)), Level::Ok);
 }
+
+#[test]
+fn webhooks_of_a_lockstep_elsewhere_are_not_to_be_deleted() {
+    let hint = |control_plane: &str| {
+        let mut seen = sound();
+        seen.namespace = "mistaken".into();
+        seen.deployments = Ok(vec![deployment(
+            "lockstep-system",
+            control_plane,
+            "lockstep-control-plane:0.1.0",
+            1,
+        )]);
+        let all = verdicts(&seen);
+        let webhooks = all.iter().find(|it| it.text.contains("leads to Service"));
+        webhooks.and_then(|it| it.hint.clone()).unwrap()
+    };
+    assert_eq!(
+        hint("lockstep-control-plane"),
+        "Lockstep is in lockstep-system, and needs it: give --system-namespace lockstep-system"
+    );
+    assert!(hint("another").contains("delete it"));
+}

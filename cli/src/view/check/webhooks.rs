@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::admissionregistration::v1::{RuleWithOperations, WebhookClientConfig};
 use kube::ResourceExt as _;
 
-use super::{Observed, Report, certificate};
+use super::{Observed, Report, certificate, control_plane};
 
 /// Names of the configurations, as upstream has them.
 const MUTATING: &str = "jobset-mutating-webhook-configuration";
@@ -84,6 +84,19 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     }
 }
 
+/// What to do about webhooks of another namespace: they are Lockstep's where its control plane is there.
+fn other(seen: &Observed, namespace: &str) -> String {
+    let ours = seen.deployments.iter().flatten();
+    let ours = ours
+        .filter(|it| it.name_any() == control_plane::NAME)
+        .any(|it| it.namespace().as_deref() == Some(namespace));
+    if ours {
+        format!("Lockstep is in {namespace}, and needs it: give --system-namespace {namespace}")
+    } else {
+        "it is left from another controller: delete it, then helm upgrade lockstep".to_owned()
+    }
+}
+
 /// Where one configuration's webhooks are, and whether the API server will trust them.
 fn one(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&Webhook<'_>]) {
     let mut bad = false;
@@ -104,7 +117,7 @@ fn one(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&Webhook<'_
                     "{name} leads to Service {namespace}/{service}, not to Lockstep in {}",
                     seen.namespace
                 ),
-                "it is left from another controller: delete it, then helm upgrade lockstep",
+                other(seen, namespace),
             );
         } else if there == Some(false) {
             bad = true;
