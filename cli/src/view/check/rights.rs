@@ -45,8 +45,18 @@ pub(crate) const WISHES: [Right; 8] = [
         false,
         "restart, suspend and resume are refused",
     ),
-    right("list", ("batch", "jobs", ""), false, "status shows no Jobs"),
-    right("list", ("", "pods", ""), false, "status shows no pods"),
+    right(
+        "list",
+        ("batch", "jobs", ""),
+        false,
+        "status and restart --wait are refused",
+    ),
+    right(
+        "list",
+        ("", "pods", ""),
+        false,
+        "status and restart --wait are refused",
+    ),
     right(
         "list",
         ("events.k8s.io", "events", ""),
