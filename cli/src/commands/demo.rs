@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::bar::Bar;
 use super::{DONE, INTERRUPTED, TIMED_OUT};
 use crate::args::Demo;
-use crate::fetch::{Changes, Cluster, Scope};
+use crate::fetch::{Changes, Cluster, Refused, Scope};
 use crate::print::{self, Printer};
 use crate::view::demo::{Places, is_steady, kept, manifest, places, refusal, trouble, up};
 use crate::view::history::history;
@@ -76,6 +76,11 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
     let printer = Printer::new(&args.output);
     // Never given up half-way: what may have been made is known, and is removed.
     let begun = made.make(args).await;
+    if let Err(error) = &begun
+        && error.is::<Refused>()
+    {
+        return begun.map(|()| DONE);
+    }
     let ended = match begun {
         Ok(()) => tokio::select! {
             ended = made.watch(args, printer) => Some(ended),
@@ -119,9 +124,15 @@ impl Made<'_> {
         if self.namespace_too {
             self.cluster.make_namespace().await?;
         }
-        self.cluster
+        let made = self
+            .cluster
             .make_jobset(manifest(&self.jobset, &args.image, args.workers))
-            .await?;
+            .await;
+        match made {
+            // Its namespace was made, and has to go.
+            Err(error) if self.namespace_too => bail!("{error:#}"),
+            made => made?,
+        }
         let (workers, image) = (args.workers, &args.image);
         print::note(&format!(
             "made JobSet {}: {workers} workers of {image}",

@@ -10,11 +10,23 @@ use tokio::io::AsyncReadExt as _;
 
 use super::installation::seen;
 use super::jobsets::Scope;
-use super::{Cluster, answer};
+use super::{Cluster, answer, words};
 use crate::view::demo::{CONTAINER, Installed, KILL};
 
 /// Bytes of what a command says that failed.
 const SAID: u64 = 1024;
+
+/// The API server has refused to make something, so nothing was made.
+#[derive(Debug)]
+pub(crate) struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 impl Cluster {
     /// The installation, as far as a demo needs it.
@@ -35,7 +47,7 @@ impl Cluster {
         let namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
         let api: Api<Namespace> = Api::all(self.client.clone());
         let what = format!("make namespace {name}");
-        answer(&what, api.create(&PostParams::default(), &namespace))
+        make(&what, api.create(&PostParams::default(), &namespace))
             .await
             .context("a namespace that you may use can be named by -n")?;
         Ok(())
@@ -46,8 +58,7 @@ impl Cluster {
         let jobset: JobSet = serde_json::from_value(manifest)?;
         let what = format!("make JobSet {}/{}", self.namespace, jobset.name());
         let api: Api<JobSet> = self.api(&Scope::Namespace);
-        answer(&what, api.create(&PostParams::default(), &jobset)).await?;
-        Ok(())
+        make(&what, api.create(&PostParams::default(), &jobset)).await
     }
 
     /// Removes this cluster's namespace, and all that is in it with it. Whether it was there.
@@ -97,6 +108,22 @@ impl Cluster {
             Some(status) => bail!("{what}: {} {}", status.message.unwrap_or_default(), said.trim()),
             None => Err(anyhow!("{what}: nothing was heard of the command")),
         }
+    }
+}
+
+/// Waits for the answer to a creation, and keeps a refusal apart from what may have been made all the same.
+async fn make<T>(what: &str, creation: impl Future<Output = kube::Result<T>>) -> Result<()> {
+    let creation = async {
+        match creation.await {
+            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+                Ok(Err(kube::Error::Api(status)))
+            }
+            done => done.map(|_| Ok(())),
+        }
+    };
+    match answer(what, creation).await? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(Refused(format!("{what}: {}", words(&error))).into()),
     }
 }
 

@@ -17,6 +17,7 @@ use kube::{Client, Config};
 use crate::args;
 
 pub(crate) use changes::Changes;
+pub(crate) use demo::Refused;
 pub(crate) use jobsets::Scope;
 pub(crate) use platform::Platform;
 

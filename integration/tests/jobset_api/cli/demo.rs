@@ -97,6 +97,11 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     lockstep(&scene, &["demo", "--workers", "0"])
         .await?
         .says(64, &["--workers <NUMBER>", "0 is not in 1..=64"])?;
+    // Nothing was made, so nothing is said to be left.
+    let may_not = [&demo[..], &["--as", "system:serviceaccount:nobody:nobody"]].concat();
+    let refused = lockstep(&scene, &may_not).await?;
+    refused.says(1, &["error: make JobSet ", "cannot create resource \"jobsets\""])?;
+    ensure!(!refused.err.contains("still there"), "{refused:#?}");
     let quota = ["create", "quota", "one", "--hard=count/jobsets.jobset.x-k8s.io=1"];
     scene.namespace.kubectl(&quota).await?;
     // Kubernetes may take minutes to count what a new definition defines, and refuses it until then.
