@@ -32,7 +32,8 @@ pub(super) fn facts(timeline: &Timeline) -> String {
         facts.push(format!("by {rung}"));
     }
     if let Some(workers) = timeline.workers {
-        facts.push(format!("{workers} workers"));
+        let plural = if workers == 1 { "" } else { "s" };
+        facts.push(format!("{workers} worker{plural}"));
     }
     if let Some(replaced) = timeline.replaced_pods.filter(|replaced| *replaced > 0) {
         facts.push(format!("{replaced} in a new pod"));
