@@ -294,6 +294,22 @@ class Client:
         asked = self.restart_group(namespace, name, token=token, timeout=_until(end))
         # The request that was handled last before this one. Nobody knows where a new leader did not show the group yet.
         before = looked.handled_request if looked and looked.uid == asked.uid else None
+        shown: list[pb.Group] = []
+        try:
+            return self._wait(asked, before, namespace, name, end, shown)
+        except errors.DeadlineExceeded as late:
+            raise errors.make(late.code, _not_yet(namespace, name, timeout, shown[-1] if shown else None)) from late
+
+    def _wait(
+        self,
+        asked: pb.RestartGroupResponse,
+        before: str | None,
+        namespace: str,
+        name: str,
+        end: float,
+        shown: list[pb.Group],
+    ) -> pb.Group:
+        """Waits for the restart that was `asked` for, `before` which another was handled last. `shown` has the group as it was seen last."""
         first = True
         # The restart attempt at which it was asked whether the restart has ended already.
         looked_at = -1
@@ -303,6 +319,7 @@ class Client:
             for event in self._follow(namespace, name, False, end, first_by=end):
                 match event:
                     case Changed(group) if group.uid == asked.uid:
+                        shown[:] = [group]
                         # Without a restart since, what is handled by now was handled before.
                         if first and (before is None or group.generation <= asked.generation):
                             before = group.handled_request
@@ -397,6 +414,15 @@ def _target(only: Target) -> pb.Target:
             return pb.Target(job=name)
         case OneWorker(job, index, container):
             return pb.Target(worker=pb.WorkerIdentity(job=job, completion_index=index, container=container))
+
+
+def _not_yet(namespace: str, name: str, timeout: float, group: pb.Group | None) -> str:
+    """Why a restart that was asked for is not done: where the group stood last."""
+    far = "nothing was seen of it"
+    if group:
+        phase = pb.GroupPhase.Name(group.phase).removeprefix("GROUP_PHASE_")
+        far = f"{phase}, {group.workers_up} of {group.workers_expected} workers up at generation {group.generation}"
+    return f"{namespace}/{name}: asked to restart, and not all workers run again within {timeout:g} s: {far}"
 
 
 def _is_steady(group: pb.Group) -> bool:
