@@ -46,18 +46,24 @@ impl Cluster {
         };
         let mut config = match &args.kubeconfig {
             Some(file) => {
-                let wrong = || format!("--kubeconfig {}", file.display());
-                let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+                let what = format!("--kubeconfig {}", file.display());
+                let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unusable(&what, &error))?;
                 Config::from_custom_kubeconfig(kubeconfig, &options)
                     .await
-                    .with_context(wrong)?
+                    .map_err(|error| unusable(&what, &error))?
             }
-            None if args.context.is_some() => Config::from_kubeconfig(&options)
-                .await
-                .context("the kubeconfig cannot be used (see --kubeconfig and --context)")?,
-            None => Config::infer()
-                .await
-                .context("no cluster is configured: set KUBECONFIG, or give --kubeconfig")?,
+            None if args.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
+                unusable(
+                    "the kubeconfig cannot be used (see --kubeconfig and --context)",
+                    &error,
+                )
+            })?,
+            None => Config::infer().await.map_err(|error| {
+                unusable(
+                    "no cluster is configured: set KUBECONFIG, or give --kubeconfig",
+                    &error,
+                )
+            })?,
         };
         config.connect_timeout = Some(CONNECT);
         impersonate(&mut config, &args)?;
@@ -120,6 +126,21 @@ fn impersonate(config: &mut Config, args: &args::Cluster) -> Result<()> {
         config.auth_info.impersonate_groups = Some(args.as_group.clone());
     }
     Ok(())
+}
+
+/// Why a kubeconfig is of no use. The parser shows the lines around a mistake below the first of its own, and they may hold tokens and keys.
+fn unusable(what: &str, error: &dyn std::error::Error) -> anyhow::Error {
+    let mut text = what.to_owned();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let said = error.to_string();
+        let said = said.lines().next().unwrap_or_default();
+        if !text.contains(said) {
+            text = format!("{text}: {said}");
+        }
+        next = error.source();
+    }
+    anyhow!(text)
 }
 
 /// The answer to a request for `what`, or why there is none, in words.

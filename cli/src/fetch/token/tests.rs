@@ -54,3 +54,20 @@ async fn who_has_no_token_is_told_how_to_get_one() {
     let error = cluster(basic, None).await.token().await.unwrap_err().to_string();
     assert!(error.contains("Basic") && !error.contains("secret"), "{error}");
 }
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_read_is_not_shown() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"apiVersion: v1\nusers: [{name: u, user: {token: a-secret}}\ncontexts: []\n")
+        .unwrap();
+    let args = args::Cluster {
+        kubeconfig: Some(file.path().to_owned()),
+        ..args::Cluster::default()
+    };
+    let Err(error) = Cluster::open(args).await else {
+        panic!("it was read")
+    };
+    let said = format!("{error:#}");
+    assert!(said.contains("line 3 column "), "{said}");
+    assert!(!said.contains("a-secret"), "{said}");
+}
