@@ -16,7 +16,10 @@ import sys, urllib.request
 command, address = sys.argv[2], sys.argv[sys.argv.index("--address") + 1]
 if command == "submit":
     data = "\\0".join(sys.argv[3:]).encode()
-    sys.exit(0 if urllib.request.urlopen(urllib.request.Request(address + "/submit", data)).read() == b"ok" else 1)
+    answer = urllib.request.urlopen(urllib.request.Request(address + "/submit", data)).read()
+    if answer != b"ok":
+        sys.exit("RuntimeError: Request failed with status code %s." % answer.decode())
+    sys.exit(0)
 follow = "?follow" if "--follow" in sys.argv else ""
 sys.stdout.write(urllib.request.urlopen(address + "/logs" + follow).read().decode())
 """
@@ -31,6 +34,7 @@ class Head(http.server.ThreadingHTTPServer):
         self.status = None  # of the job; None: it is not known
         self.then = {}  # what it becomes when its logs were followed
         self.accepts = True
+        self.busy = 0  # submissions that it cannot take yet
         self.unhealthy = 0  # requests that fail before one is answered
         self.submitted = []
         self.logs = ["line 1\n"]
@@ -66,8 +70,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         head = self.server
         head.submitted.append(self.rfile.read(int(self.headers["Content-Length"])).decode().split("\0"))
+        head.busy -= 1
+        if head.busy >= 0:
+            return self.send(200, "500: No available agent to submit job, please try again later")
         if not head.accepts:
-            return self.send(200, "no")
+            return self.send(200, "400: no such package")
         head.status = "RUNNING"
         self.send(200, "ok")
 
@@ -115,6 +122,14 @@ class Submitter(unittest.TestCase):
         ran = self.run_it()
         self.assertEqual(ran.returncode, 0, ran)
         self.assertIn("waiting for Ray", ran.stdout)
+
+    def test_asks_again_where_ray_cannot_take_the_job_yet(self):
+        self.head.busy = 2
+        self.head.then = {"RUNNING": ("SUCCEEDED", [], "s0")}
+        ran = self.run_it()
+        self.assertEqual(ran.returncode, 0, ran)
+        self.assertEqual(len(self.head.submitted), 3)
+        self.assertIn("No available agent", ran.stdout)
 
     def test_kuberay_2314_attaches_to_a_job_that_runs(self):
         self.head.status = "RUNNING"

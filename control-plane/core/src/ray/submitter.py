@@ -19,6 +19,8 @@ JOB = os.environ["RAY_JOB_SUBMISSION_ID"]
 SESSION = os.environ.get("RAYJOB_SESSION", "")
 SUBMIT = json.loads(os.environ["RAYJOB_SUBMIT"])
 ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
+# For how many seconds a Ray that cannot take the job yet is asked again: its head answers before all of it is up. Three submitters make 5 minutes.
+BUSY = 90
 
 
 def get(path):
@@ -49,6 +51,16 @@ def say(text):
     print("submitter: " + text, flush=True)
 
 
+def submit():
+    """Whether Ray has taken the job, and where not, whether it may soon: it has refused for no fault of the job's."""
+    entrypoint = [*SUBMIT[:-1], *words(SUBMIT[-1])]
+    command = ray("submit", "--address", ADDRESS, "--submission-id", JOB, "--no-wait", *entrypoint)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    sys.stdout.buffer.write(ran.stdout)
+    sys.stdout.buffer.flush()
+    return ran.returncode == 0, b"failed with status code 5" in ran.stdout
+
+
 def show(follow, shown):
     """Prints the driver's output beyond what was shown; returns how many lines that makes."""
     command = ray("logs", "--address", ADDRESS, *(["--follow"] if follow else []), JOB)
@@ -66,6 +78,7 @@ def show(follow, shown):
 def main():
     shown = 0
     waits = False
+    busy = None  # since when
     while True:
         try:
             get("/api/gcs_healthz")
@@ -85,13 +98,19 @@ def main():
                 say("Ray does not know the job any more")
                 return 75
             # One that was submitted meanwhile is refused by Ray.
-            entrypoint = [*SUBMIT[:-1], *words(SUBMIT[-1])]
-            if subprocess.call(ray("submit", "--address", ADDRESS, "--submission-id", JOB, "--no-wait", *entrypoint)) != 0:
-                try:
-                    if get("/api/jobs/" + JOB) is None:
-                        return 75
-                except (OSError, http.client.HTTPException):
-                    return 75
+            taken, is_busy = submit()
+            if taken:
+                continue
+            busy = busy or time.monotonic()
+            try:
+                if get("/api/jobs/" + JOB) is not None:
+                    continue
+            except (OSError, http.client.HTTPException):
+                return 75
+            if not is_busy or time.monotonic() - busy >= BUSY:
+                return 75
+            say("Ray cannot take the job yet")
+            time.sleep(2)
             continue
         info = json.loads(found)
         if info["status"] in ENDS:
