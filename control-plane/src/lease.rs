@@ -39,7 +39,7 @@ pub(crate) use whereabouts::follow;
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 
 /// How often a replica that waits looks whether the lease was given up, or is renewed.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How often others may write the Lease between two writes that belong together, before it is given up.
 const RACES: u32 = 10;

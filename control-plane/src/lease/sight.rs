@@ -101,8 +101,10 @@ impl Sight {
         }
         if holder.is_none() {
             // With what is left of its holder the manager would take it for one that is held.
-            let is_clean =
-                spec.holder_identity.is_none() && spec.renew_time.is_none() && spec.acquire_time.is_none();
+            let is_clean = spec.holder_identity.is_none()
+                && spec.renew_time.is_none()
+                && spec.acquire_time.is_none()
+                && spec.lease_duration_seconds.is_none();
             return if is_clean { Standing::Free } else { Standing::Over };
         }
         let now = Instant::now();
