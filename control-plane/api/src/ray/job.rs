@@ -189,7 +189,7 @@ pub struct RayJobStatus {
     /// Since when Ray has not been reached, while it should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Time>,
-    /// When the phase that Retrying is began.
+    /// When the wait between two attempts began, or that for a suspension.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrying_since: Option<Time>,
     /// When the job was submitted for the first time.

@@ -106,7 +106,7 @@ def main():
                 if get("/api/jobs/" + JOB) is not None:
                     continue
             except (OSError, http.client.HTTPException):
-                return 75
+                pass
             if not is_busy or time.monotonic() - busy >= BUSY:
                 return 75
             say("Ray cannot take the job yet")

@@ -121,6 +121,9 @@ impl Draft<'_> {
     /// Deletes what there is, then is suspended.
     pub(super) fn suspend(&mut self) {
         if self.delete_submitter() | self.delete_cluster() {
+            // Nothing else tells since when it waits for the pods of a cluster that is gone.
+            let now = self.now();
+            self.status.retrying_since.get_or_insert(now);
             self.tell_what_does_not_go();
             return self.look_again(POLL);
         }

@@ -97,6 +97,25 @@ fn an_attempt_waits_for_the_pods_of_a_cluster_that_was_deleted_without_them() {
 }
 
 #[test]
+fn a_suspension_that_waits_for_such_pods_says_so() {
+    let mut stage = running(json!({"shutdownAfterJobFinishes": true}));
+    stage.job.spec.suspend = Some(true);
+    stage.step();
+    (stage.cluster, stage.jobset, stage.ray) = (None, None, Ray::Unreachable);
+    (stage.has_left_pods, stage.submitter) = (true, None);
+    stage.settle().wait(61);
+    assert_eq!(stage.phase(), Phase::Suspending);
+    let message = &stage.status().message;
+    assert!(
+        message.contains("waits until the pods of the RayCluster"),
+        "{message}"
+    );
+    stage.has_left_pods = false;
+    stage.settle().wait(10);
+    assert_eq!(stage.phase(), Phase::Suspended);
+}
+
+#[test]
 fn a_submitter_that_does_not_go_is_named() {
     let mut stage = running(json!({"backoffLimit": 1}));
     let submitter = stage.submitter.as_mut().unwrap();
