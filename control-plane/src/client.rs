@@ -32,12 +32,17 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> 
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut config = if let Some(file) = kubeconfig {
         let wrong = || format!("--kubeconfig {}", file.display());
-        let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+        let kubeconfig = Kubeconfig::read_from(file)
+            .map_err(|error| unusable(&error))
+            .with_context(wrong)?;
         from(kubeconfig).await.with_context(wrong)?
     } else if let Some(kubeconfig) = merged(&listed).context("KUBECONFIG")? {
         from(kubeconfig).await.context("KUBECONFIG")?
     } else {
-        Config::infer().await.context("no API server is configured")?
+        Config::infer()
+            .await
+            .map_err(|error| unusable(&error))
+            .context("no API server is configured")?
     };
     trim_token(&mut config)?;
     Ok(config)
@@ -58,7 +63,9 @@ fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     }
     let mut merged: Option<Kubeconfig> = None;
     for file in files.iter().filter(|file| file.exists()) {
-        let next = Kubeconfig::read_from(file).with_context(|| file.display().to_string())?;
+        let next = Kubeconfig::read_from(file)
+            .map_err(|error| unusable(&error))
+            .with_context(|| file.display().to_string())?;
         merged = Some(match merged {
             Some(before) => before.merge(next)?,
             None => next,
@@ -66,6 +73,24 @@ fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     }
     ensure!(merged.is_some(), "none of its files is there");
     Ok(merged)
+}
+
+/// Why a kubeconfig is of no use. The parser shows the lines around a mistake below the first of its own, and they may hold tokens and keys.
+fn unusable(error: &dyn std::error::Error) -> anyhow::Error {
+    let said = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    let mut text = said(error);
+    let mut next = error.source();
+    while let Some(error) = next {
+        let cause = said(error);
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        next = error.source();
+    }
+    anyhow::anyhow!(text)
 }
 
 /// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a file is read once, and that is said: kube trims none
@@ -182,6 +207,23 @@ mod tests {
         assert_eq!(context(&[&one]).expect("none to leave out"), None);
         let refused = context(&[&missing, &missing]).expect_err("nothing to read");
         assert_eq!(refused.to_string(), "none of its files is there");
+    }
+
+    #[tokio::test]
+    async fn the_lines_around_a_mistake_in_a_kubeconfig_are_not_shown() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("config");
+        let text = "apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user: {token: secret\nclusters: []\n";
+        std::fs::write(&file, text).expect("written");
+        let Err(refused) = config(Some(&file)).await else {
+            panic!("it is no YAML");
+        };
+        let said = format!("{refused:#}");
+        assert!(!said.contains("secret") && !said.contains('\n'), "{said}");
+        assert!(
+            said.starts_with(&format!("--kubeconfig {}: ", file.display())),
+            "{said}"
+        );
     }
 
     #[test]
