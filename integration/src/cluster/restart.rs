@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::process::{Enter, ProcessId};
-use super::state::State;
+use super::state::{Lock, State};
 use super::{Cluster, ClusterError, lock};
 use crate::wait::until;
 
@@ -18,23 +18,44 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Cluster {
     /// Kills a daemon of a node, such as `kubelet-1`, with SIGKILL and starts it again with the same arguments. Does not wait until it
-    /// serves.
-    pub async fn restart_daemon(&mut self, name: &str) -> Result<(), ClusterError> {
-        let _lock = lock(&self.name).await?;
-        // Another process may have added some.
-        self.state = State::load(&self.dir).ok_or_else(|| ClusterError::NotUp(self.name.clone()))?;
-        let index = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
-        let index = index.ok_or_else(|| ClusterError::Invalid(format!("{name} is no daemon of a node")))?;
-        let old = self.daemon(name).ok_or(ClusterError::NoNode(index))?;
+    /// serves. Gives its command line, for [`Cluster::keep_up`].
+    pub async fn restart_daemon(&mut self, name: &str) -> Result<Vec<OsString>, ClusterError> {
+        let _lock = self.locked().await?;
+        let old = self.of_node(name)?;
         let args = command_line(old)?;
         old.signal(Signal::SIGKILL);
         until(format!("{name} has ended"), PATIENCE, async || {
             (!old.is_alive()).then_some(())
         })
         .await?;
+        self.start_again(name, &args).await?;
+        Ok(args)
+    }
 
+    /// Starts a daemon of a node again if it has ended by itself, as kubelet does where containerd does not answer.
+    pub async fn keep_up(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
+        let _lock = self.locked().await?;
+        if self.of_node(name)?.is_alive() {
+            return Ok(());
+        }
+        self.start_again(name, args).await
+    }
+
+    async fn locked(&mut self) -> Result<Lock, ClusterError> {
+        let lock = lock(&self.name).await?;
+        // Another process may have added some.
+        self.state = State::load(&self.dir).ok_or_else(|| ClusterError::NotUp(self.name.clone()))?;
+        Ok(lock)
+    }
+
+    fn of_node(&self, name: &str) -> Result<ProcessId, ClusterError> {
+        self.daemon(name).ok_or(ClusterError::NoNode(index_of(name)?))
+    }
+
+    async fn start_again(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
         let mut words = args.iter();
-        let mut command = Enter::Node(self.holder(index)?).command(words.next().cloned().unwrap_or_default());
+        let holder = self.holder(index_of(name)?)?;
+        let mut command = Enter::Node(holder).command(words.next().cloned().unwrap_or_default());
         command.args(words);
         let new = self.launcher().start(name, &command)?;
         for daemon in &mut self.state.daemons {
@@ -45,11 +66,17 @@ impl Cluster {
         self.state.save(&self.dir)?;
         // What starts it has other arguments.
         until(format!("{name} is started again"), PATIENCE, async || {
-            command_line(new).is_ok_and(|now| now == args).then_some(())
+            let is_it = command_line(new).is_ok_and(|now| now == args);
+            (is_it || !new.is_alive()).then_some(())
         })
         .await?;
         Ok(())
     }
+}
+
+fn index_of(name: &str) -> Result<u8, ClusterError> {
+    let index = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
+    index.ok_or_else(|| ClusterError::Invalid(format!("{name} is no daemon of a node")))
 }
 
 /// The command line of a process.

@@ -1,6 +1,8 @@
 //! What can happen to the programs under and beside the workers, other than to be killed: they stop for a while, they are started again,
 //! and connections break.
 
+use std::ffi::OsString;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use super::product::{Part, Product, READY};
 
 /// The port of the hub, as the chart has it.
 const HUB: u16 = 9444;
+/// The port of kubelet.
+const KUBELET: u16 = 10250;
 /// Loses what comes to the hub and what it says, as a broken network does.
 const LOSE: &str = "
 table inet lost {
@@ -70,9 +74,25 @@ impl Product {
     }
 
     /// Kills a daemon and starts it again as it was.
-    pub(crate) async fn restart(&self, daemon: Daemon) -> Result<()> {
+    pub(crate) async fn restart(&self, daemon: Daemon) -> Result<Vec<OsString>> {
         self.with_cluster(async |cluster| Ok(cluster.restart_daemon(&daemon.name()).await?))
             .await
+    }
+
+    /// Kills a node's kubelet and starts it again as it was, as often as it takes: where containerd does not answer kubelet ends by itself.
+    pub(crate) async fn restart_kubelet(&self, node: u8) -> Result<()> {
+        let daemon = Daemon::Kubelet(node);
+        let args = self.restart(daemon).await?;
+        eventually("kubelet serves", READY, async || {
+            let address = self
+                .with_cluster(async |cluster| {
+                    cluster.keep_up(&daemon.name(), &args).await?;
+                    Ok(cluster.network()?.node(node))
+                })
+                .await?;
+            Ok(TcpStream::connect((address, KUBELET)).map(drop)?)
+        })
+        .await
     }
 
     /// Kills a node's containerd, which cuts NRI and the CRI, and starts it again as it was.

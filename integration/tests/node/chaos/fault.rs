@@ -193,7 +193,8 @@ impl Armed {
                 Ok(())
             }
             Self::Restart(Daemon::Containerd(node)) => product.restart_containerd(node).await,
-            Self::Restart(daemon) => product.restart(daemon).await,
+            Self::Restart(Daemon::Kubelet(node)) => product.restart_kubelet(node).await,
+            Self::Restart(daemon) => product.restart(daemon).await.map(drop),
             Self::Delete(pod) => {
                 group
                     .namespace
