@@ -7,6 +7,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use lockstep_api::{JobSet, Network, ReplicatedJob, naming};
+use serde::Serialize;
 
 use crate::features::Features;
 
@@ -103,6 +104,21 @@ impl Violation {
             message: message.into(),
             is_harmless: false,
         }
+    }
+
+    /// One that shows a list or an object: the beginning of one that is long, since every violation may show the same.
+    pub(crate) fn with_json(
+        field: impl Into<String>,
+        value: &impl Serialize,
+        message: impl Into<String>,
+    ) -> Self {
+        const LONGEST: usize = 4096;
+        let mut shown = serde_json::to_string(value).unwrap_or_default();
+        if shown.len() > LONGEST {
+            shown.truncate(shown.floor_char_boundary(LONGEST));
+            shown.push_str("...");
+        }
+        Self::with_value(field, format_args!("{shown}"), message)
     }
 }
 

@@ -104,11 +104,11 @@ fn replicated_jobs_are_immutable_and_the_change_is_named() {
     let ordered = base().with(|js| js.spec.execution_policy = Some(ExecutionPolicy::default()));
     assert_eq!(
         refused(&base(), &ordered),
-        ["spec.executionPolicy: Value is immutable"]
+        ["spec.executionPolicy: Invalid value: {}: Value is immutable"]
     );
     assert_eq!(
         refused(&ordered, &base()),
-        ["spec.executionPolicy: Value is immutable"]
+        ["spec.executionPolicy: Invalid value: null: Value is immutable"]
     );
     let suspended = base().suspended(true);
     assert_eq!(refused(&base(), &suspended), [""; 0]);
@@ -326,7 +326,13 @@ fn execution_policy_excludes_other_orders() {
     });
     let found = |js: &JobSet| messages(&validate_create(js, &Features::default()));
     assert_eq!(found(&in_order), [""; 0]);
-    assert!(found(&in_order.clone().in_order())[0].contains("StartupPolicy APIs are mutually exclusive"));
+    assert_eq!(
+        found(&in_order.clone().in_order()),
+        [
+            "spec.executionPolicy: Invalid value: {\"executionPolicyOrder\":\"InOrder\",\"replicatedJobsStatus\":\"Failed\"}: \
+             ExecutionPolicy and StartupPolicy APIs are mutually exclusive"
+        ]
+    );
     let depends = in_order.clone().with(|js| {
         js.spec.replicated_jobs[1] = replicated_job("b", 1).depends_on("a", "Ready");
     });
@@ -377,8 +383,33 @@ fn claims_need_a_mount_a_name_of_their_own_and_room() {
     let found = |js: &JobSet| messages(&validate_create(js, &Features::default()));
     assert_eq!(found(&claiming("1Gi")), [""; 0]);
     let unmounted = claiming("1Gi").with(|js| js.spec.replicated_jobs.remove(0).replicas = None);
+    let message = &found(&unmounted)[0];
     assert!(
-        found(&unmounted)[0].contains("don't have a matching volumeMount: data from VolumeClaimPolicies")
+        message.starts_with("spec.replicatedJobs: Invalid value: [{\"") && message.contains("\"name\":\"b\""),
+        "{message}"
+    );
+    assert!(
+        message.ends_with(
+            "}]: replicatedJob containers don't have a matching volumeMount: data from VolumeClaimPolicies"
+        ),
+        "{message}"
+    );
+    let long = unmounted.clone().with(|js| {
+        let names = (0..1000).map(|index| format!("{index:04}"));
+        let jobs = names.map(|name| ReplicatedJob {
+            name,
+            ..js.spec.replicated_jobs[0].clone()
+        });
+        js.spec.replicated_jobs = jobs.collect();
+    });
+    let violations = validate_create(&long, &Features::default());
+    let shown = violations
+        .iter()
+        .find(|violation| violation.message.contains("matching volumeMount"));
+    let shown = shown.unwrap().to_string();
+    assert!(
+        shown.contains("...: replicatedJob containers") && shown.len() < 5000,
+        "{shown}"
     );
     let twice = claiming("1Gi").with(|js| {
         let again = js.spec.volume_claim_policies[0].clone();

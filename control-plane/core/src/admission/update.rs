@@ -44,8 +44,9 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     }
     let stands_still = !(old.is_suspended() || new.is_suspended());
     if new.spec.gang != old.spec.gang && stands_still {
-        violations.push(Violation::new(
+        violations.push(Violation::with_json(
             "spec.gang",
+            &new.spec.gang,
             "field is immutable unless the JobSet is suspended",
         ));
     }
@@ -69,7 +70,12 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     );
     if new.spec.execution_policy != old.spec.execution_policy {
         // In the words of the schema's rule.
-        violations.push(Violation::new("spec.executionPolicy", "Value is immutable"));
+        let policy = &new.spec.execution_policy;
+        violations.push(Violation::with_json(
+            "spec.executionPolicy",
+            policy,
+            "Value is immutable",
+        ));
     }
     violations
 }

@@ -37,8 +37,9 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
         ));
     }
     if jobset.starts_in_order() {
-        violations.push(Violation::new(
+        violations.push(Violation::with_json(
             "spec.executionPolicy",
+            policy,
             "ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
         ));
     }
@@ -48,8 +49,9 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
         .iter()
         .any(|job| !job.depends_on.is_empty())
     {
-        violations.push(Violation::new(
+        violations.push(Violation::with_json(
             "spec.executionPolicy",
+            policy,
             "ExecutionPolicy and DependsOn APIs are mutually exclusive",
         ));
     }

@@ -77,8 +77,9 @@ fn volumes(jobset: &JobSet, name: &str, violations: &mut Vec<Violation>) {
         }
     }
     if !pods(jobset).any(|(_, pod)| mounts(pod, name)) {
-        violations.push(Violation::new(
+        violations.push(Violation::with_json(
             "spec.replicatedJobs",
+            &jobset.spec.replicated_jobs,
             format!(
                 "replicatedJob containers don't have a matching volumeMount: {name} from VolumeClaimPolicies"
             ),
@@ -106,8 +107,9 @@ pub(crate) fn against_existing(jobset: &JobSet, existing: &[PersistentVolumeClai
             continue;
         };
         if !asks_for(template.spec.as_ref(), claim.spec.as_ref()) {
-            violations.push(Violation::new(
+            violations.push(Violation::with_json(
                 format!("{field}.spec"),
+                &template.spec,
                 format!(
                     "spec does not match existing PVC {name} in namespace {}",
                     jobset.ns()

@@ -35,8 +35,10 @@ async fn claims_that_exist_must_be_the_same() {
     assert_eq!(ask_with(claim("1Gi"), VALIDATE, &review).await["allowed"], true);
     let refused = ask_with(claim("2Gi"), VALIDATE, &review).await;
     let message = refused["status"]["message"].as_str().unwrap();
+    let field = "spec.volumeClaimPolicies[0].template[0].spec: Invalid value: {";
+    assert!(message.contains(field), "{message}");
     assert!(
-        message.contains("spec does not match existing PVC data-js in namespace team"),
+        message.contains("}: spec does not match existing PVC data-js in namespace team"),
         "{message}"
     );
     let refused = ask_with(api_server(Err(500)), VALIDATE, &review).await;

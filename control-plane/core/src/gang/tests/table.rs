@@ -174,9 +174,14 @@ fn a_gang_changes_while_the_jobset_is_suspended_only() {
         let violations = admission::validate_update(old, new, &Features::default());
         violations.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(
-        refused(&old, &new),
-        ["spec.gang: field is immutable unless the JobSet is suspended"]
+    let message = refused(&old, &new).concat();
+    assert!(
+        message.starts_with("spec.gang: Invalid value: {") && message.contains("\"minAvailable\":2"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("}: field is immutable unless the JobSet is suspended"),
+        "{message}"
     );
     let suspended = (old.suspended(true), new.suspended(true));
     assert!(refused(&suspended.0, &suspended.1).is_empty());
