@@ -107,15 +107,17 @@ fn follows(pod: &Pod) -> Option<&str> {
 }
 
 /// Brings a leader to a domain where its own Job is, and no other of the same priority.
+///
+/// The API server gives every pod a priority before. One that it gave none, with that part of it off, gets the terms that upstream gives it.
 fn attract(pod: &mut Pod, topology: &str) {
     let key = label(pod, labels::JOB_KEY).unwrap_or_default().to_owned();
-    let priority = label(pod, labels::PRIORITY).map(str::to_owned);
+    let priority = label(pod, labels::PRIORITY).unwrap_or_default().to_owned();
     let own = term(topology, vec![require(labels::JOB_KEY, "In", Some(key.clone()))]);
-    let mut others = vec![
+    let others = vec![
         require(labels::JOB_KEY, "Exists", None),
         require(labels::JOB_KEY, "NotIn", Some(key)),
+        require(labels::PRIORITY, "In", Some(priority)),
     ];
-    others.extend(priority.map(|priority| require(labels::PRIORITY, "In", Some(priority))));
     let affinity = pod.spec.get_or_insert_default().affinity.get_or_insert_default();
     let together = affinity.pod_affinity.get_or_insert_default();
     add(

@@ -48,6 +48,24 @@ fn a_leader_gets_affinity_to_its_own_job_and_against_all_others() {
 }
 
 #[test]
+fn a_leader_without_a_priority_gets_the_same_terms() {
+    let placed = mutate(&pod("0"), None).unwrap();
+    assert_eq!(label(&placed, labels::PRIORITY), None);
+    let affinity = serde_json::to_value(placed.spec.clone().unwrap().affinity).unwrap();
+    let apart = &affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    assert_eq!(
+        apart[0]["labelSelector"]["matchExpressions"],
+        json!([
+            {"key": labels::JOB_KEY, "operator": "Exists"},
+            {"key": labels::JOB_KEY, "operator": "NotIn", "values": ["key"]},
+            {"key": labels::PRIORITY, "operator": "In", "values": [""]},
+        ])
+    );
+    assert_eq!(apart.as_array().map(Vec::len), Some(1));
+    assert_eq!(mutate(&placed, None), None, "a second call changes nothing");
+}
+
+#[test]
 fn a_leader_keeps_the_affinity_that_it_has() {
     let affinity = json!({
         "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
