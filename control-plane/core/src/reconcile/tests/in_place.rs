@@ -321,3 +321,64 @@ fn a_recreation_while_no_coordinator_is_there_counts_with_those_before_and_after
         assert_eq!(plan(&observed).finished, Some(TerminalState::Failed));
     }
 }
+
+#[test]
+fn pods_with_upstreams_agent_are_left_to_it_although_daemons_are_connected() {
+    use k8s_openapi::api::core::v1::EnvVar;
+
+    let js = group().with(|js| {
+        let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        let pod = job.template.spec.as_mut().unwrap();
+        let env = ["JOBSET_NAME", "POD_NAME", "WORKER_COMMAND"].map(|name| EnvVar {
+            name: name.to_owned(),
+            ..EnvVar::default()
+        });
+        pod.containers[0].env = Some(env.to_vec());
+    });
+    let created = plan(&observe(&js, []));
+    assert_eq!(created.create_jobs.len(), 2);
+    for job in &created.create_jobs {
+        let template = &job.spec.as_ref().unwrap().template;
+        let annotations = template.metadata.as_ref().unwrap().annotations.as_ref().unwrap();
+        // Without these a node daemon puts no agent of ours in front, and stops nothing.
+        for mark in [
+            annotations::IN_PLACE,
+            annotations::SUPERVISE,
+            annotations::STOP_WITHOUT_AGENT,
+        ] {
+            assert_eq!(annotations.get(mark), None, "{mark}");
+        }
+    }
+    let status = |attempts: &[Option<i32>], restarts: i32| {
+        let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Running)));
+        assert!(observed.has_daemons);
+        observed.is_attended = true;
+        let reported = attempts.iter().map(|attempt| crate::observed::AgentPod {
+            attempt: *attempt,
+            container_restarts: restarts,
+            ..Default::default()
+        });
+        observed.agent_pods = reported.collect();
+        *plan(&observed).status.unwrap()
+    };
+    let quiet = status(&[None, None], 0);
+    let upstream = InPlaceRestartStatus {
+        kind: Some(InPlaceKind::UpstreamAgent),
+        ..InPlaceRestartStatus::default()
+    };
+    assert_eq!(quiet.in_place_restart.as_ref(), Some(&upstream));
+    assert_eq!(quiet.current_in_place_restart_attempt, None);
+    assert_eq!(status(&[Some(0), None], 0).current_in_place_restart_attempt, None);
+    assert_eq!(
+        status(&[Some(0), Some(0)], 0).current_in_place_restart_attempt,
+        Some(0)
+    );
+    assert_eq!(
+        status(&[Some(0), Some(1)], 1).previous_in_place_restart_attempt,
+        Some(0)
+    );
+    for over in [status(&[Some(0), Some(3)], 0), status(&[None, None], 3)] {
+        assert_eq!(over.terminal_state, Some(TerminalState::Failed));
+        assert_eq!(over.in_place_restart.as_ref(), Some(&upstream));
+    }
+}
