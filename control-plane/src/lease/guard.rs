@@ -6,10 +6,19 @@
 //!   which that is true. Any other is left undone, and answered with the Lease as it is: the manager reads after each write, and sees whose it is.
 //! - To the manager our Lease was renewed as long ago as the monotonic clock says, and that of another just now. So it renews ours in time and lets
 //!   others have theirs, whatever the wall clocks say and however they are set.
+//! - While this replica leads the manager hears of no failure. Its pauses after failures only grow for as long as it leads, up to half a minute: a
+//!   few that are long past would keep it from a renewal that is due. What fails is tried again here, in the pace of a leader that renews.
+//!
+//! Trying again never prolongs a leadership. Each attempt to write looks anew whose the Lease is and states a time of its own, so that others see it
+//! change. A leader counts the time since the last write that was done (`lost`). What is tried is begun after that one and given up after the time
+//! that a leader has to renew: by then it has stopped, before the Lease is over for others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -25,6 +34,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use super::lost::time_to_renew;
 use super::{RACES, holder};
 use crate::settings::LeaderElection;
 
@@ -33,12 +43,39 @@ use crate::settings::LeaderElection;
 #[error("others have written the lease between each reading and the write on top of it")]
 struct Raced;
 
+/// The API server, or the way to it, is silent.
+#[derive(Debug, Error)]
+#[error("no answer in time")]
+struct Silent;
+
 struct Guard {
     client: Client,
     leases: Api<Lease>,
     name: String,
     identity: String,
     renewed: watch::Sender<Instant>,
+    pace: Pace,
+}
+
+/// How what fails is tried again.
+struct Pace {
+    /// For how long in all: a leader that has renewed nothing for that long has stopped.
+    limit: Duration,
+    /// For how long one attempt may be without an answer, so that it leaves time for others.
+    patience: Duration,
+    /// Between two attempts.
+    pause: Duration,
+}
+
+impl Pace {
+    fn new(election: &LeaderElection) -> Self {
+        let limit = time_to_renew(election);
+        Self {
+            limit,
+            patience: limit / 3,
+            pause: election.retry.min(limit / 4),
+        }
+    }
 }
 
 /// A client for the manager of this Lease alone, and when the manager last wrote it: before it was sent, so that nobody has seen it earlier.
@@ -54,6 +91,7 @@ pub(super) fn guarded(
         name: election.lease.clone(),
         identity: identity.to_owned(),
         renewed,
+        pace: Pace::new(election),
     });
     let service = tower::service_fn(move |request| {
         let guard = Arc::clone(&guard);
@@ -64,15 +102,44 @@ pub(super) fn guarded(
 
 impl Guard {
     async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        match *request.method() {
-            Method::GET => self.read(request).await,
-            Method::PATCH => self.write(request).await,
-            _ => Ok(self.client.send(request).await?),
+        let (mut head, body) = request.into_parts();
+        head.headers.remove(CONTENT_LENGTH);
+        let body = body.collect().await?.to_bytes();
+        let until = Instant::now() + self.pace.limit;
+        let left = || until.saturating_duration_since(Instant::now());
+        loop {
+            let attempt = self.attempt(&head, &body);
+            let answer = tokio::time::timeout(self.pace.patience.min(left()), attempt)
+                .await
+                .unwrap_or_else(|_| Err(Silent.into()));
+            let failure = match &answer {
+                Ok(answer) if is_for_manager(answer.status()) => None,
+                Ok(answer) => Some(answer.status().to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            let Some(failure) = failure.filter(|_| left() > self.pace.pause) else {
+                return answer;
+            };
+            tracing::warn!(method = %head.method, error = failure, "the lease cannot be had from the API server: tried again");
+            tokio::time::sleep(self.pace.pause).await;
         }
     }
 
-    async fn read(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        let answer = self.client.send(request).await?;
+    async fn attempt(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
+        match head.method {
+            Method::GET => self.read(head, body).await,
+            Method::PATCH => self.write(head, body).await,
+            _ => self.send(head, body.clone()).await,
+        }
+    }
+
+    async fn send(&self, head: &Parts, body: impl Into<Bytes>) -> Result<Response<Body>, BoxError> {
+        let request = Request::from_parts(head.clone(), Body::from(body.into()));
+        Ok(self.client.send(request).await?)
+    }
+
+    async fn read(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
+        let answer = self.send(head, body.clone()).await?;
         if !answer.status().is_success() {
             return Ok(answer);
         }
@@ -86,10 +153,8 @@ impl Guard {
         found(&lease)
     }
 
-    async fn write(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        let (mut head, body) = request.into_parts();
-        head.headers.remove(CONTENT_LENGTH);
-        let mut patch: Map<String, Value> = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+    async fn write(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
+        let mut patch: Map<String, Value> = serde_json::from_slice(body)?;
         for _ in 0..=RACES {
             if let Some(lease) = self.leases.get_opt(&self.name).await? {
                 if !self.is_ours(&lease) && !self.takes(&patch, &lease) {
@@ -104,9 +169,10 @@ impl Guard {
                     );
                 }
             }
-            let body = Body::from(serde_json::to_vec(&patch)?);
+            restamp(&mut patch);
+            let body = serde_json::to_vec(&patch)?;
             let asked = Instant::now();
-            let answer = self.client.send(Request::from_parts(head.clone(), body)).await?;
+            let answer = self.send(head, body).await?;
             if answer.status() == StatusCode::CONFLICT {
                 continue;
             }
@@ -115,7 +181,7 @@ impl Guard {
             }
             return Ok(answer);
         }
-        // Not a conflict: the manager panics where it is told of one while it gives the Lease up.
+        // Not a conflict, if it comes to that: the manager panics where it is told of one while it gives the Lease up.
         Err(Raced.into())
     }
 
@@ -128,6 +194,22 @@ impl Guard {
         let becomes = patch.get("spec").and_then(|spec| spec.get("holderIdentity"));
         holder(lease).is_none() && becomes.and_then(Value::as_str) == Some(&self.identity)
     }
+}
+
+/// Has every write that does not give the Lease up renew it, at a time of its own. One before it may have been done without an answer: by the same
+/// time others would see nothing renewed now, while this replica counts from now.
+fn restamp(patch: &mut Map<String, Value>) {
+    let Some(spec) = patch.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    if !spec.get("renewTime").is_some_and(Value::is_null) {
+        spec.insert("renewTime".to_owned(), json!(MicroTime(Timestamp::now())));
+    }
+}
+
+/// Whether trying again would not be better: it is done, or the Lease is not as the manager took it to be.
+fn is_for_manager(status: StatusCode) -> bool {
+    status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
 }
 
 fn found(lease: &impl Serialize) -> Result<Response<Body>, BoxError> {

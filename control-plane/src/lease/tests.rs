@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::*;
 
 mod clocks;
+mod faults;
+mod server;
 
 /// A Lease that somebody else writes before each of the next so many writes that rely on its version.
 struct Played {

@@ -2,135 +2,13 @@
 //!
 //! The tests' time is paused, and the wall clock as good as stands still: where a lease ends in time, no wall clock has ended it.
 
-use http::Method;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::server::*;
 use super::*;
 
-/// 15 s, renewed every 2 s.
-const DURATION: Duration = Duration::from_secs(15);
-const RETRY: Duration = Duration::from_secs(2);
-/// Several times as long as a lease.
-const LONG: Duration = Duration::from_secs(120);
 /// Of a lease that is given up.
 const SOON: Duration = Duration::from_millis(1200);
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
-
-/// An API server with at most one Lease.
-#[derive(Default)]
-struct Server {
-    lease: Option<Value>,
-    version: u64,
-    /// By how much the clock of whoever writes was ahead of now.
-    ahead: SignedDuration,
-    /// How many of its next renewals are refused.
-    refuses: u32,
-    /// Who takes the lease just before the next one who would write to it.
-    quicker: Option<&'static str>,
-    /// Writes of anybody that the server was asked for, and has done.
-    writes: u32,
-}
-
-type Shared = Arc<Mutex<Server>>;
-
-impl Server {
-    /// Puts the Lease of somebody there who renews it now, by a clock that differs by so much.
-    fn hold(&mut self, holder: &str, differs: SignedDuration) {
-        let now = (Timestamp::now() + differs).to_string();
-        self.put(
-            &json!({"spec": {"holderIdentity": holder, "acquireTime": now, "renewTime": now, "leaseDurationSeconds": 15}}),
-        );
-    }
-
-    fn put(&mut self, patch: &Value) {
-        self.version += 1;
-        let lease = self.lease.get_or_insert_with(|| {
-            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lease"}, "spec": {}})
-        });
-        json_patch::merge(lease, patch);
-        lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
-    }
-
-    fn holder(&self) -> Option<String> {
-        let holder = self.lease.as_ref()?["spec"]["holderIdentity"].as_str();
-        holder.map(str::to_owned)
-    }
-
-    fn answer(&mut self, method: &Method, is_apply: bool, body: &Value) -> (StatusCode, Value) {
-        let failure = |code: StatusCode, reason: &str| {
-            let status = json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code.as_u16(), "message": reason});
-            (code, status)
-        };
-        match (method, &self.lease) {
-            (&Method::GET, None) => return failure(StatusCode::NOT_FOUND, "NotFound"),
-            (&Method::GET, Some(lease)) => return (StatusCode::OK, lease.clone()),
-            _ => {}
-        }
-        let mut patch = body.clone();
-        if let Some(time) = body["spec"]["renewTime"].as_str() {
-            if self.refuses > 0 {
-                self.refuses -= 1;
-                return failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
-            }
-            let time: Timestamp = time.parse().unwrap();
-            patch["spec"]["renewTime"] = json!((time + self.ahead).to_string());
-        }
-        let takes = body["spec"]["holderIdentity"].is_string();
-        if let Some(quicker) = self.quicker.take_if(|_| body["spec"].is_object()) {
-            self.hold(quicker, -HOUR);
-        }
-        let on = body["metadata"]["resourceVersion"].as_str();
-        let is_other = self
-            .holder()
-            .is_some_and(|holder| holder != body["spec"]["holderIdentity"]);
-        // Of server-side apply's rules one matters here: nobody applies a value over that of another.
-        if on.is_some_and(|on| on != self.version.to_string()) || is_apply && takes && is_other {
-            return failure(StatusCode::CONFLICT, "Conflict");
-        }
-        self.writes += 1;
-        self.put(&patch);
-        (StatusCode::OK, self.lease.clone().unwrap_or_default())
-    }
-}
-
-fn server() -> (Client, Shared) {
-    let shared = Shared::default();
-    let server = Arc::clone(&shared);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let server = Arc::clone(&server);
-        async move {
-            let (head, body) = request.into_parts();
-            let body = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
-            let is_apply = head
-                .headers
-                .values()
-                .any(|value| value.as_bytes().starts_with(b"application/apply-patch"));
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
-            let (status, answer) = match head.uri.path().contains("/leases") {
-                true => server.lock().unwrap().answer(&head.method, is_apply, &body),
-                false => (StatusCode::OK, namespace),
-            };
-            let answer = Response::builder()
-                .status(status)
-                .body(Body::from(answer.to_string().into_bytes()));
-            Ok::<_, tower::BoxError>(answer?)
-        }
-    });
-    (Client::new(service, "default"), shared)
-}
-
-fn by_default() -> LeaderElection {
-    LeaderElection {
-        duration: DURATION,
-        ..election(10, 2)
-    }
-}
-
-/// A replica that stands for election, once it leads.
-async fn lead(client: &Client, election: LeaderElection) -> Leadership {
-    let own = Identity::read().unwrap();
-    Leadership::acquire(client, &election, &own, None).await.unwrap()
-}
 
 /// Somebody who has taken the lease, and renews it by a clock that differs by so much. Nobody may take it from him.
 async fn renew(server: &Shared, holder: &str, differs: SignedDuration) {

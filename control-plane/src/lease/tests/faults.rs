@@ -1,0 +1,134 @@
+//! An API server that fails now and then, while a replica leads.
+
+use super::server::*;
+use super::*;
+
+const FAULTS: [Fault; 6] = [
+    Fault::Status(StatusCode::INTERNAL_SERVER_ERROR),
+    Fault::Status(StatusCode::SERVICE_UNAVAILABLE),
+    Fault::Status(StatusCode::TOO_MANY_REQUESTS),
+    Fault::Status(StatusCode::FORBIDDEN),
+    Fault::CutOff,
+    Fault::Silence,
+];
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_are_past_do_not_slow_the_next_renewals() {
+    for fault in FAULTS {
+        let (client, server) = server();
+        let mut leadership = lead(&client, by_default()).await;
+        server.lock().unwrap().fault = fault;
+        let failures = async {
+            for round in 0..12 {
+                tokio::time::sleep(DURATION).await;
+                let mut server = server.lock().unwrap();
+                // Never both: then there would be too much of it for one renewal.
+                (server.refuses, server.hides) = ((round + 1) % 2, round % 2);
+            }
+            tokio::time::sleep(DURATION).await;
+            server.lock().unwrap().writes
+        };
+        let before = tokio::select! {
+            lost = leadership.lost() => panic!("{fault:?}: {lost}"),
+            before = failures => before,
+        };
+        let lost = tokio::time::timeout(LONG, leadership.lost()).await;
+        assert!(lost.is_err(), "{fault:?}: {lost:?}");
+        let renewed = u64::from(server.lock().unwrap().writes - before);
+        assert!(
+            renewed >= LONG.as_secs() / RETRY.as_secs() * 9 / 10,
+            "{fault:?}: {renewed}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
+    for fault in FAULTS {
+        let (client, server) = server();
+        let election = by_default();
+        let mut leadership = lead(&client, election.clone()).await;
+        tokio::time::sleep(DURATION).await;
+        let before = {
+            let mut server = server.lock().unwrap();
+            (server.refuses, server.fault) = (1, fault);
+            server.writes
+        };
+        let renewed = async {
+            while server.lock().unwrap().refuses > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let began = Instant::now();
+            while server.lock().unwrap().writes == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            began.elapsed()
+        };
+        let took = tokio::select! {
+            lost = leadership.lost() => panic!("{fault:?}: {lost}"),
+            took = renewed => took,
+        };
+        // What is silent is given up in time for one more attempt, and another.
+        let silent = match fault {
+            Fault::Silence => election.renew_deadline / 3,
+            _ => Duration::ZERO,
+        };
+        let expected = silent + RETRY;
+        let (early, late) = (
+            expected - Duration::from_millis(100),
+            expected + Duration::from_millis(100),
+        );
+        assert!(took >= early && took <= late, "{fault:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_renewals_all_fail_stops_before_another_may_lead() {
+    for fault in FAULTS {
+        for election in [by_default(), election(3, 1), election(1, 1)] {
+            let (client, server) = server();
+            let mut leadership = lead(&client, election.clone()).await;
+            tokio::time::sleep(LONG).await;
+            {
+                let mut server = server.lock().unwrap();
+                (server.refuses, server.fault) = (u32::MAX, fault);
+            }
+            let began = Instant::now();
+            let lost = tokio::time::timeout(LONG, leadership.lost()).await;
+            assert!(lost.is_ok(), "{fault:?}, {election:?}: it leads on");
+            assert!(
+                began.elapsed() < election.duration,
+                "{fault:?}, {election:?}: {:?}",
+                began.elapsed()
+            );
+            // By its renewing alone: it is over for others no earlier than so long after the last one that was done.
+            let writes = server.lock().unwrap().writes;
+            tokio::time::sleep(LONG).await;
+            assert_eq!(server.lock().unwrap().writes, writes, "{fault:?}, {election:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_done_unheard_makes_no_leader_act_for_longer() {
+    let (client, server) = server();
+    let mut leadership = lead(&client, by_default()).await;
+    tokio::time::sleep(LONG).await;
+    let before = {
+        let mut server = server.lock().unwrap();
+        (server.refuses, server.fault) = (1, Fault::Unheard);
+        server.writes
+    };
+    while server.lock().unwrap().writes < before + 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    {
+        let mut server = server.lock().unwrap();
+        (server.refuses, server.fault) = (u32::MAX, Fault::Silence);
+    }
+    let lost = tokio::time::timeout(LONG, leadership.lost()).await;
+    assert!(lost.is_ok(), "it leads on");
+    // So long others have seen the lease unchanged.
+    let seen = server.lock().unwrap().changed.map(|changed| changed.elapsed());
+    assert!(seen.is_some_and(|seen| seen < DURATION), "{seen:?}");
+}
