@@ -70,7 +70,9 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_retry_period: Option<Duration>,
 
-    /// Accepted for compatibility; requests are limited by how many are under way, not by rate.
+    /// Requests to the API server in a second [default: no limit; 500 where --kube-api-burst is given]
+    ///
+    /// Those of the leader's Lease are not counted. Without a limit requests are limited by how many are under way.
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_QPS",
@@ -79,7 +81,7 @@ pub struct Args {
     )]
     pub kube_api_qps: Option<f32>,
 
-    /// Accepted for compatibility, like --kube-api-qps.
+    /// Requests to the API server at once [default: no limit; 500 where --kube-api-qps is given]
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_BURST",

@@ -16,9 +16,11 @@ use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, layer};
 
 use crate::metrics::Metrics;
+use crate::settings::RequestRate;
 use counting::Counting;
 
 mod counting;
+mod rate;
 
 /// How long the API server may take until it begins to answer, retries included. Connections die without a word, and whoever waits for an answer
 /// on one keeps others waiting: a group cannot be released before its status is written. Webhooks of others may take as long. That a request was
@@ -115,8 +117,12 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
 /// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the slash.
 const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
 
-/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer.
-pub(crate) fn connect(mut config: Config, metrics: &Metrics) -> kube::Result<Client> {
+/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer. At a rate, where one is given.
+pub(crate) fn connect(
+    mut config: Config,
+    requests: Option<RequestRate>,
+    metrics: &Metrics,
+) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let count = Counting::new(metrics.requests(), &config.cluster_url);
     let name = MapRequestLayer::new(move |mut request: Request<Body>| {
@@ -125,7 +131,11 @@ pub(crate) fn connect(mut config: Config, metrics: &Metrics) -> kube::Result<Cli
         request
     });
     let client = ClientBuilder::try_from(config)?.with_layer(&layer::layer_fn(Bounded));
-    Ok(client.with_layer(&count).with_layer(&name).build())
+    let client = client.with_layer(&count).with_layer(&name).build();
+    Ok(match requests {
+        Some(requests) => rate::limited(client, requests),
+        None => client,
+    })
 }
 
 /// Gives up requests that are not answered in time.

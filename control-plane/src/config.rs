@@ -70,7 +70,7 @@ pub struct Configuration {
     pub tls: Option<Tls>,
     /// Certificates of the webhooks.
     pub internal_cert_management: Option<InternalCertManagement>,
-    /// Accepted for compatibility.
+    /// How often the API server may be asked.
     pub client_connection: Option<ClientConnection>,
     /// Features to turn on or off.
     pub feature_gates: Option<BTreeMap<String, bool>>,
@@ -161,7 +161,7 @@ pub struct InternalCertManagement {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
-    /// Requests per second.
+    /// Requests in a second; a negative number is no limit.
     pub qps: Option<f32>,
     /// Requests at once.
     pub burst: Option<i32>,

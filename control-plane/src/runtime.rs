@@ -42,7 +42,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let metrics = Arc::new(Metrics::default());
     let traces = Traces::to(settings.traces.as_ref())?;
-    let client = client::connect(config, &metrics)?;
+    let client = client::connect(config, settings.requests, &metrics)?;
     let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();

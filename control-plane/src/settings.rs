@@ -26,6 +26,8 @@ mod tests;
 
 /// Name of the leader's Lease.
 const LEASE: &str = "lockstep-control-plane";
+const CLIENT_QPS: f32 = 500.0;
+const CLIENT_BURST: u32 = 500;
 const METRICS_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
 const WEBHOOK_PORT: u16 = 9443;
@@ -73,6 +75,8 @@ impl SettingsError {
 pub struct Settings {
     /// File that says how to reach the API server; otherwise the environment does.
     pub kubeconfig: Option<PathBuf>,
+    /// How often the API server may be asked; no limit without.
+    pub requests: Option<RequestRate>,
     /// Namespace of the product.
     pub namespace: String,
     /// Which features are on.
@@ -103,6 +107,15 @@ pub struct Settings {
     pub traces: Option<OtlpEndpoint>,
     /// How agents get into containers.
     pub agents: Agents,
+}
+
+/// How often the API server may be asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestRate {
+    /// In a second, in the long run; more than none.
+    pub per_second: f32,
+    /// At once; at least one.
+    pub burst: u32,
 }
 
 /// How Ray's resources are looked after.
@@ -202,6 +215,7 @@ impl Settings {
         let certificates = file.internal_cert_management.unwrap_or_default();
         let managed = certificates.enable.unwrap_or(true);
         let election = file.leader_election.unwrap_or_default();
+        let connection = file.client_connection.unwrap_or_default();
         Ok(Self {
             features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
             manage_crds: args.manage_crds,
@@ -255,9 +269,24 @@ impl Settings {
                 _ => Agents::ByNode,
             },
             kubeconfig: args.kubeconfig,
+            requests: request_rate(
+                args.kube_api_qps.or(connection.qps),
+                args.kube_api_burst.or(connection.burst),
+            ),
             namespace: args.namespace,
         })
     }
+}
+
+/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited by default.
+fn request_rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> {
+    if qps.is_none() && burst.is_none() {
+        return None;
+    }
+    let per_second = qps.unwrap_or(CLIENT_QPS);
+    let burst = burst.map_or(CLIENT_BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
+    // To client-go, too, a negative one is no limit.
+    (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }
 
 fn features(

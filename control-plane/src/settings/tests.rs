@@ -110,6 +110,28 @@ featureGates: {RestartJob: true, InPlaceRestart: false}
 }
 
 #[test]
+fn requests_are_limited_where_a_flag_or_the_file_says_so() {
+    let rate = |flags: &[&str], file: &str| {
+        let requests = settings(flags, file).unwrap().requests;
+        requests.map(|rate| (rate.per_second, rate.burst))
+    };
+    let file = "clientConnection: {qps: 50, burst: 100}";
+    assert_eq!(rate(&[], ""), None);
+    assert_eq!(rate(&[], file), Some((50.0, 100)));
+    assert_eq!(
+        rate(&["--kube-api-qps=20", "-kube-api-burst=30"], file),
+        Some((20.0, 30))
+    );
+    assert_eq!(rate(&["--kube-api-qps=20"], file), Some((20.0, 100)));
+    assert_eq!(rate(&["--kube-api-burst=30"], file), Some((50.0, 30)));
+    assert_eq!(rate(&[], "clientConnection: {qps: 0.5}"), Some((0.5, 500)));
+    assert_eq!(rate(&["--kube-api-burst=0"], ""), Some((500.0, 1)));
+    for none in ["--kube-api-qps=-1", "--kube-api-qps=0", "--kube-api-qps=NaN"] {
+        assert_eq!(rate(&[none], file), None, "{none}");
+    }
+}
+
+#[test]
 fn a_feature_that_is_named_is_not_switched_with_all_of_them() {
     let features = |flags: &[&str], file: &str| {
         let features = settings(flags, file).unwrap().features;
