@@ -61,6 +61,12 @@ fn immutable() -> Value {
         "message": "Value is immutable",
         "rule": "has(self.executionPolicy) == has(oldSelf.executionPolicy)",
     },
+    // Without webhooks too: pods that replace others of a gang that was taken away would stay behind their gate.
+    {
+        "fieldPath": ".gang",
+        "message": "field is immutable unless the JobSet is suspended",
+        "rule": "has(self.suspend) && self.suspend || has(oldSelf.suspend) && oldSelf.suspend || has(self.gang) == has(oldSelf.gang) && (!has(self.gang) || self.gang == oldSelf.gang)",
+    },
 ]))]
 pub struct JobSetSpec {
     /// The groups of identical Jobs that make up the set.
