@@ -15,7 +15,7 @@ use crate::{
     validation::{self, Violation},
 };
 
-pub use default::default;
+pub use default::{default, restate};
 pub use warnings::{create_warnings, update_warnings};
 
 #[cfg(test)]

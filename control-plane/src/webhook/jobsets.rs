@@ -43,7 +43,7 @@ pub(super) fn mutate(request: &Request) -> Result<Patch, Refusal> {
 /// The new JobSet with the defaults that the old one has in its lists.
 ///
 /// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with them the defaults in their items, which
-/// are immutable. Upstream refuses that. A JobSet that never had the defaults is not given them.
+/// are immutable. Upstream refuses that. A JobSet that never had the defaults is not given them. Those that follow from what is changed are made anew.
 fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     let with_defaults_in_lists = |jobset: &JobSet| {
         let mut defaulted = jobset.clone();
@@ -56,7 +56,9 @@ fn completed(old: &JobSet, new: &JobSet) -> JobSet {
         defaulted
     };
     if with_defaults_in_lists(old) == *old {
-        with_defaults_in_lists(new)
+        let mut new = new.clone();
+        admission::restate(old, &mut new);
+        with_defaults_in_lists(&new)
     } else {
         new.clone()
     }

@@ -265,6 +265,25 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
     assert_eq!(patched(&without, &answer), (without, Vec::new()));
 }
 
+/// As `kubectl apply` sends a manifest whose `replicatedJobs[].minAvailable` is another: what it does not state is there from before.
+#[tokio::test]
+async fn a_gang_that_is_applied_with_another_minimum_is_taken() {
+    let mut worker = worker();
+    worker["template"]["spec"]["parallelism"] = json!(4);
+    let gang = json!({"replicatedJobs": [{"name": "w", "minAvailable": 3}]});
+    let written = jobset(json!({"replicatedJobs": [worker], "gang": gang, "suspend": true}));
+    let (stored, _) = defaulted(&written).await;
+    assert_eq!(stored["spec"]["gang"]["minAvailable"], 3);
+    let mut applied = stored.clone();
+    applied["spec"]["gang"]["replicatedJobs"][0]["minAvailable"] = json!(2);
+    let answer = ask(MUTATE, "UPDATE", &applied, &stored).await;
+    let (completed, paths) = patched(&applied, &answer);
+    assert_eq!(paths, ["/spec/gang/minAvailable"]);
+    assert_eq!(completed["spec"]["gang"]["minAvailable"], 2);
+    let answer = ask(VALIDATE, "UPDATE", &completed, &stored).await;
+    assert_eq!(answer["allowed"], true, "{answer}");
+}
+
 #[tokio::test]
 async fn what_does_nothing_is_told_of_and_passes() {
     let mut object = jobset(json!({"replicatedJobs": [worker()]}));

@@ -45,6 +45,22 @@ pub fn default(jobset: &mut JobSet) {
     }
 }
 
+/// Takes out of a gang that is being changed what the defaults made of it before: the minimum of the whole where those of replicatedJobs are stated anew, and
+/// that of the only replicatedJob where the whole is. Else who changes what they wrote would be refused for what they did not write.
+pub fn restate(old: &JobSet, new: &mut JobSet) {
+    let alone = new.spec.replicated_jobs.len() == 1;
+    let (Some(before), Some(gang)) = (&old.spec.gang, &mut new.spec.gang) else {
+        return;
+    };
+    let is_same = gang.min_available == before.min_available;
+    let are_same = gang.replicated_jobs == before.replicated_jobs;
+    if is_same && !are_same {
+        gang.min_available = None;
+    } else if alone && are_same && !is_same && gang.min_available.is_some() {
+        gang.replicated_jobs.clear();
+    }
+}
+
 /// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose replicatedJobs wait for each other.
 fn gang(jobset: &mut JobSet) {
     let Some(gang) = &jobset.spec.gang else {

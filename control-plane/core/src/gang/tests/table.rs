@@ -189,6 +189,55 @@ fn a_gang_changes_while_the_jobset_is_suspended_only() {
     assert_eq!(refused(&suspended.0, &wrong).len(), 1);
 }
 
+/// As with `kubectl apply` of a manifest that states one of the two: the other is there by default.
+#[test]
+fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
+    let changed = |old: JobSet, change: fn(&mut Gang)| {
+        let mut old = old.suspended(true);
+        admission::default(&mut old);
+        let mut new = old.clone();
+        change(new.spec.gang.as_mut().unwrap());
+        admission::restate(&old, &mut new);
+        admitted(&new)
+    };
+    let entry = |name: &str, min_available| GangReplicatedJob {
+        name: name.to_owned(),
+        min_available,
+    };
+    let of_m = |minimum| vec![("m".to_owned(), minimum)];
+    let listed = changed(set(&["m"], None, &[("m", 4)]), |gang| {
+        gang.replicated_jobs[0].min_available = 2;
+    });
+    assert_eq!(listed, Ok((2, of_m(2))));
+    let whole = changed(set(&["m"], Some(4), &[]), |gang| gang.min_available = Some(2));
+    assert_eq!(whole, Ok((2, of_m(2))));
+    let no_more = changed(set(&["m"], None, &[("m", 4)]), |gang| {
+        gang.min_available = None;
+    });
+    assert_eq!(no_more, Ok((4, of_m(4))));
+    // The list is replaced as a whole, and `w` had been filled in.
+    let mut old = set(&["m", "w"], None, &[("m", 4)]).suspended(true);
+    admission::default(&mut old);
+    let mut new = old.clone();
+    new.spec.gang.as_mut().unwrap().replicated_jobs = vec![entry("m", 2)];
+    admission::restate(&old, &mut new);
+    assert_eq!(
+        admitted(&new),
+        Ok((5, vec![("m".to_owned(), 2), ("w".to_owned(), 3)]))
+    );
+    // With several the whole alone says nothing of the parts.
+    let whole = changed(set(&["m", "w"], None, &[("m", 4)]), |gang| {
+        gang.min_available = Some(6);
+    });
+    assert!(whole.unwrap_err().contains("must be 7, the sum"));
+    // Who states both is held to it.
+    let both = changed(set(&["m"], None, &[("m", 4)]), |gang| {
+        gang.min_available = Some(3);
+        gang.replicated_jobs[0].min_available = 2;
+    });
+    assert!(both.unwrap_err().contains("must be 2, the sum"));
+}
+
 proptest! {
     /// What is admitted has one meaning: the parts add up to the whole, and none is more than its pods.
     #[test]
