@@ -167,6 +167,10 @@ pub(crate) fn report(
     draft: &mut Draft<'_>,
 ) {
     let Some(wish) = &jobset.spec.gang else {
+        // One that was taken away while the JobSet was suspended is not told of any more.
+        draft.status.gangs.clear();
+        let told = &mut draft.status.conditions;
+        told.retain(|condition| condition.type_ != conditions::MIN_AVAILABLE);
         return;
     };
     let minimums = wish.minimums(&jobset.spec.replicated_jobs);

@@ -348,6 +348,25 @@ fn a_gang_that_was_changed_is_followed() {
 }
 
 #[test]
+fn a_gang_that_was_taken_away_is_not_told_of_any_more() {
+    let mut model = Model::new(&[2]);
+    model.run_time = 1000;
+    model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
+    model.run(5);
+    assert_eq!(model.phase("a", "w"), Some(GangPhase::Waiting));
+    let spec = model.spec_of("a");
+    spec.suspend = Some(true);
+    spec.gang = None;
+    model.run(2);
+    model.spec_of("a").suspend = Some(false);
+    model.run(5);
+    let status = model.clusters["a"].jobset.status.clone().unwrap();
+    assert_eq!(status.gangs, []);
+    assert_eq!(status.condition(conditions::MIN_AVAILABLE), None);
+    assert_eq!(model.bound("a"), 2, "{}", model.describe());
+}
+
+#[test]
 fn a_recreation_starts_together_again() {
     let mut model = Model::new(&[4]);
     model.run_time = 1000;
