@@ -245,6 +245,9 @@ impl<'a> Entry<'a> {
         let uncreated = self.below().filter(|seat| is_awaited(gang, seat)).count();
         // Pods are on their way in the beginning. Whose pods never come keeps nothing for ever.
         if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
+            if self.is_late_from().is_some_and(|late| now < late) {
+                return false;
+            }
             let of = self.below().count();
             let uncreated = message::uncreated(uncreated, of);
             let message = match leaving::of_gang(gang) {
@@ -342,15 +345,25 @@ impl<'a> Entry<'a> {
     /// Until when a gang keeps its place in the queue although its pods are not there.
     fn grace_ends(&self) -> Option<Timestamp> {
         let since = self.gang.asked.unwrap_or(self.jobset.created);
-        since.checked_add(self.gang.timeout.min(LONGEST_GRACE)).ok()
+        since.checked_add(self.grace()).ok()
+    }
+
+    /// From when on it is told that pods are not there. The Jobs of a gang that has backed off are resumed once it waits: their start is of before until then.
+    fn is_late_from(&self) -> Option<Timestamp> {
+        self.progress.waits_since()?.checked_add(self.grace()).ok()
+    }
+
+    fn grace(&self) -> SignedDuration {
+        self.gang.timeout.min(LONGEST_GRACE)
     }
 
     fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         let lacks_pods = self.waits_for_room() && self.below().any(|seat| is_awaited(self.gang, seat));
         let waits = lacks_pods || self.gang.pod_group.is_some() && !self.has_pods();
-        let grace = self.grace_ends().filter(|_| waits);
+        let grace = [self.grace_ends(), self.is_late_from()].into_iter().flatten();
+        let grace = grace.filter(|_| waits);
         let until = self.progress.until();
-        grace.into_iter().chain(until).filter(|at| *at > now).min()
+        grace.chain(until).filter(|at| *at > now).min()
     }
 }
 

@@ -68,6 +68,12 @@ impl<'a> Progress<'a> {
         matches!(self.after.phase, GangPhase::Waiting | GangPhase::BackingOff)
     }
 
+    /// Since when it waits after a back-off; `None`: it has not backed off, or does not wait.
+    pub(super) fn waits_since(&self) -> Option<Timestamp> {
+        let waits = self.after.attempt > 0 && self.after.phase == GangPhase::Waiting;
+        self.after.since.as_ref().filter(|_| waits).map(|since| since.0)
+    }
+
     pub(super) fn until(&self) -> Option<Timestamp> {
         self.after.until.as_ref().map(|until| until.0)
     }

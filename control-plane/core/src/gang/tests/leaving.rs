@@ -1,7 +1,8 @@
-//! Pods of before that hold their nodes still are named.
+//! Pods of before that hold their nodes still are named, and those that do not come are told of.
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus, conditions};
 
@@ -107,4 +108,49 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
     let lost = format!("{message}, which does not report");
     assert_eq!(write.gangs[0].message, Some(lost));
     assert_eq!(decided(PodPhase::Failed, true).gangs[0].phase, GangPhase::Waiting);
+}
+
+/// Until its Jobs are resumed they tell when they were let to run before.
+#[test]
+fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
+    let part = Part {
+        name: "w".to_owned(),
+        minimum: 2,
+        replicas: 1,
+        parallelism: 2,
+        indexed: true,
+        ..Part::default()
+    };
+    let gang = Gang {
+        name: "w".to_owned(),
+        is_created: true,
+        asked: Some(at(0)),
+        timeout: SignedDuration::from_secs(60),
+        parts: vec![part],
+        ..Gang::default()
+    };
+    let status = GangStatus {
+        name: "w".to_owned(),
+        min_available: 2,
+        attempt: 1,
+        since: Some(Time(at(100))),
+        ..GangStatus::default()
+    };
+    let world = World {
+        jobsets: vec![JobSetGangs {
+            status: vec![status],
+            gangs: vec![gang],
+            ..JobSetGangs::default()
+        }],
+        ..World::default()
+    };
+    let early = decide(&world, at(101));
+    assert_eq!(early.jobsets, []);
+    let late = early.wake_at.unwrap();
+    assert_eq!(late, at(160));
+    let write = decide(&world, late).jobsets.remove(0).write.unwrap();
+    assert_eq!(
+        write.announcements[0].message,
+        "2 of 2 pods have not been created"
+    );
 }
