@@ -18,7 +18,7 @@ use super::metrics::GangMetrics;
 use super::seen::SeenPod;
 use super::watch::Watched;
 use crate::apply::events::{self, Queue};
-use crate::apply::is_status;
+use crate::apply::{is_status, said};
 use crate::metrics::Metrics;
 use crate::watch::Stores;
 
@@ -35,7 +35,7 @@ pub(super) enum ActError {
     #[error("the API server drops status.gangs: install Lockstep's CustomResourceDefinition of JobSets")]
     Pruned,
     /// The API server did not answer, or refused.
-    #[error("{what}: {error}")]
+    #[error("{what}: {}", said(error))]
     Api {
         /// What was to be written.
         what: String,

@@ -11,17 +11,18 @@ use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::gang::{self, Decision, GroupPolicy, PodGroupRef, World};
+use lockstep_core::plan::Event;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::PodGroups;
 use super::act::{ActError, Hand};
+use super::failures::Failures;
 use super::metrics::GangMetrics;
 use super::watch::Watched;
 use crate::apply::events;
 use crate::metrics::Metrics;
-use crate::retry::delay;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 
@@ -29,8 +30,6 @@ use crate::watch::notify::Notified;
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a status is written of which only the message has changed.
 const REPEAT: Duration = Duration::from_secs(10);
-/// The longest wait after failures of one JobSet's writes.
-const LONGEST: Duration = Duration::from_secs(30);
 /// How often a PodGroup is made that is not known to be gone.
 const MAKE_AGAIN: Duration = Duration::from_secs(300);
 /// JobSets that are written at the same time.
@@ -51,8 +50,7 @@ struct Sight {
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that were made, by name.
     groups: HashMap<Key, HashMap<String, Made>>,
-    /// JobSets of which a write has failed: nothing is done for them for a while.
-    failures: HashMap<Key, Failures>,
+    failures: Failures,
 }
 
 /// A PodGroup that was made, or found.
@@ -66,11 +64,6 @@ impl Made {
     fn is(&self, wanted: &PodGroupRef) -> bool {
         !wanted.exact || self.policy == Some(wanted.policy)
     }
-}
-
-struct Failures {
-    in_a_row: u32,
-    until: Instant,
 }
 
 /// Namespace and name of a JobSet.
@@ -91,7 +84,7 @@ impl Controller {
                 jobsets: BTreeMap::new(),
                 written: HashMap::new(),
                 groups: HashMap::new(),
-                failures: HashMap::new(),
+                failures: Failures::default(),
             },
             hand: Hand {
                 client,
@@ -168,7 +161,7 @@ async fn follow(
         let done = act(hand, &mut sight, decided.jobsets).await;
         // What was written may let something else be done, which the watches need not tell first.
         let again = done.then_some(Duration::ZERO);
-        wake = [decided.wake, sight.next_message(), sight.next_retry(), again]
+        wake = [decided.wake, sight.next_message(), sight.failures.next(), again]
             .into_iter()
             .flatten()
             .min()
@@ -197,7 +190,7 @@ impl Sight {
                 self.jobsets.remove(&key);
                 self.written.remove(&key);
                 self.groups.remove(&key);
-                self.failures.remove(&key);
+                self.failures.forget(object);
             }
         }
     }
@@ -234,13 +227,6 @@ impl Sight {
         let ages = self.written.values().map(Instant::elapsed);
         ages.filter_map(|age| REPEAT.checked_sub(age)).min()
     }
-
-    /// How soon something is tried again that has failed.
-    fn next_retry(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let waits = self.failures.values().map(|failures| failures.until);
-        waits.filter(|until| *until > now).min().map(|until| until - now)
-    }
 }
 
 /// What is to be done about one JobSet.
@@ -263,7 +249,8 @@ impl Task {
 struct Done {
     key: Key,
     groups: Vec<(String, Option<GroupPolicy>)>,
-    failed: bool,
+    /// What has failed, but for conflicts.
+    failure: Option<String>,
 }
 
 impl Sight {
@@ -271,12 +258,7 @@ impl Sight {
     fn task(&mut self, mut decision: Decision) -> Option<Task> {
         let key = (decision.namespace.clone(), decision.name.clone());
         let known = self.jobsets.get(&key)?;
-        let now = Instant::now();
-        if self
-            .failures
-            .get(&key)
-            .is_some_and(|failures| failures.until > now)
-        {
+        if self.failures.keeps_off(&object(&key)) {
             return None;
         }
         if decision.write.as_ref().is_some_and(|write| !write.urgent) {
@@ -311,28 +293,33 @@ impl Sight {
         }
     }
 
-    fn done(&mut self, done: Done) {
+    /// Returns what the user of the JobSet is to be told.
+    fn done(&mut self, done: Done) -> Option<(Arc<JobSet>, Event)> {
         let now = Instant::now();
-        if done.failed {
-            let before = self
-                .failures
-                .get(&done.key)
-                .map_or(0, |failures| failures.in_a_row);
-            let in_a_row = before.saturating_add(1);
-            let until = now + delay(in_a_row).min(LONGEST);
-            self.failures
-                .insert(done.key.clone(), Failures { in_a_row, until });
-        } else {
-            self.failures.remove(&done.key);
-        }
+        let object = object(&done.key);
+        let known = self.jobsets.get(&done.key).map(|known| &known.jobset);
+        let news = match (done.failure, known) {
+            (Some(failure), Some(jobset)) => {
+                let event = self.failures.add(jobset, failure);
+                event.map(|event| (Arc::clone(jobset), event))
+            }
+            _ => {
+                self.failures.forget(&object);
+                None
+            }
+        };
         if let Some(made) = self.groups.get_mut(&done.key) {
             let groups = done.groups.into_iter();
             made.extend(groups.map(|(name, policy)| (name, Made { policy, at: now })));
         }
         // What was written is decided on next, whether or not the watch shows it yet.
-        let (namespace, name) = &done.key;
-        self.look(&ObjectRef::new(name).within(namespace));
+        self.look(&object);
+        news
     }
+}
+
+fn object((namespace, name): &Key) -> ObjectRef<JobSet> {
+    ObjectRef::new(name).within(namespace)
 }
 
 /// Carries out decisions. True: something was done.
@@ -350,7 +337,9 @@ async fn act(hand: &Hand, sight: &mut Sight, decisions: Vec<Decision>) -> bool {
         .await;
     let any = !done.is_empty();
     for done in done {
-        sight.done(done);
+        if let Some((jobset, event)) = sight.done(done) {
+            hand.news.add(events::regarding(&*jobset), event);
+        }
     }
     any
 }
@@ -368,7 +357,7 @@ async fn carry_out(hand: &Hand, task: Task) -> Done {
         return Done {
             key,
             groups,
-            failed: true,
+            failure: Some(error.to_string()),
         };
     }
     let write = async {
@@ -391,13 +380,18 @@ async fn carry_out(hand: &Hand, task: Task) -> Done {
         Ok(groups) => (groups, Ok(())),
         Err(error) => (Vec::new(), Err(error)),
     };
-    let errors = [written, made, ungated].into_iter().filter_map(Result::err);
-    let errors = errors.inspect(|error| told(&object, error));
-    let failed = errors
-        .filter(|error| !matches!(error, ActError::Conflict))
-        .count()
-        > 0;
-    Done { key, groups, failed }
+    let errors: Vec<ActError> = [written, made, ungated]
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
+    errors.iter().for_each(|error| told(&object, error));
+    let is_conflict = |error: &&ActError| matches!(error, ActError::Conflict);
+    let failure = errors.iter().find(|error| !is_conflict(error));
+    Done {
+        key,
+        groups,
+        failure: failure.map(ToString::to_string),
+    }
 }
 
 fn told(jobset: &ObjectRef<JobSet>, error: &ActError) {

@@ -66,13 +66,16 @@ pub(super) async fn create(
         {
             return Ok(Some(wanted.policy));
         }
-        tracing::info!(
-            namespace = jobset.ns(),
-            jobset = jobset.name(),
-            group = wanted.name,
-            policy = ?wanted.policy,
-            "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
-        );
+        // Nobody else's is deleted: that there is one is said then.
+        if is_controlled_by(&there.metadata, jobset.uid_str()) {
+            tracing::info!(
+                namespace = jobset.ns(),
+                jobset = jobset.name(),
+                group = wanted.name,
+                policy = ?wanted.policy,
+                "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
+            );
+        }
         remove(&groups, metrics, jobset, &there).await?;
     }
     make().await.map(|_| Some(wanted.policy))

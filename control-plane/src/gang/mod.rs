@@ -14,6 +14,7 @@ mod act;
 mod cluster;
 mod controller;
 mod discovery;
+mod failures;
 mod groups;
 mod metrics;
 mod seen;
