@@ -249,7 +249,9 @@ impl Task {
 struct Done {
     key: Key,
     groups: Vec<(String, Option<GroupPolicy>)>,
-    /// What has failed, but for conflicts.
+    /// Somebody else has written the status in between: a message that was to be written was not.
+    conflict: bool,
+    /// What has failed otherwise.
     failure: Option<String>,
 }
 
@@ -296,6 +298,9 @@ impl Sight {
     /// Returns what the user of the JobSet is to be told.
     fn done(&mut self, done: Done) -> Option<(Arc<JobSet>, Event)> {
         let now = Instant::now();
+        if done.conflict {
+            self.written.remove(&done.key);
+        }
         let object = object(&done.key);
         let known = self.jobsets.get(&done.key).map(|known| &known.jobset);
         let news = match (done.failure, known) {
@@ -357,6 +362,7 @@ async fn carry_out(hand: &Hand, task: Task) -> Done {
         return Done {
             key,
             groups,
+            conflict: false,
             failure: Some(error.to_string()),
         };
     }
@@ -390,6 +396,7 @@ async fn carry_out(hand: &Hand, task: Task) -> Done {
     Done {
         key,
         groups,
+        conflict: errors.iter().any(|error| is_conflict(&error)),
         failure: failure.map(ToString::to_string),
     }
 }
