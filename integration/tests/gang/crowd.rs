@@ -41,7 +41,7 @@ async fn a_hundred_gangs_behind_gates_start_whole_and_finish(scene: Scene) -> Re
 }
 
 async fn a_hundred_gangs_in_pod_groups_start_whole_and_finish(scene: Scene) -> Result<()> {
-    // kube-scheduler takes up to 10 s to try a gang again, which is as long as these run.
+    // kube-scheduler takes most of a core to try gangs again that have no room.
     compete(scene, "PodGroup", 0.6).await
 }
 
