@@ -17,7 +17,7 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tracing::{debug, info, warn};
 
 use super::convert::{self, AgentMessage, DecodeError};
-use super::peer::{PeerCheck, PeerError};
+use super::peer::{Peer, PeerCheck, PeerError};
 use super::refusals::Refusals;
 use crate::pace::Pace;
 use crate::worker::driver::{Closed, Handle, NotLinked};
@@ -88,9 +88,9 @@ type Frames = Framed<UnixStream, LengthDelimitedCodec>;
 
 /// Serves one connection of `pod` to its end.
 pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refusals: Arc<Refusals>) {
-    let pid = stream.peer_cred().ok().and_then(|credentials| credentials.pid());
+    let peer = Peer::of(&stream);
     let mut frames = Framed::new(stream, codec());
-    let (name, container, pid) = match register(&mut frames, pid, &pod, &context).await {
+    let (name, container, pid) = match register(&mut frames, peer, &pod, &context).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
         Err(error) => return refuse(frames, &pod, &error, &refusals).await,
@@ -131,7 +131,7 @@ fn codec() -> LengthDelimitedCodec {
 
 async fn register(
     frames: &mut Frames,
-    pid: Option<i32>,
+    peer: Peer,
     pod: &PodUid,
     context: &Context,
 ) -> Result<Option<(String, ContainerId, i32)>, LinkError> {
@@ -154,11 +154,11 @@ async fn register(
         return Err(LinkError::Protocol(protocol));
     }
     let id = if id.as_str().is_empty() {
-        context.peers.container(pid)?
+        context.peers.container(&peer)?
     } else {
         id
     };
-    let pid = context.peers.check(pid, &id, pod)?;
+    let pid = context.peers.check(&peer, &id, pod)?;
     info!(container = %id, name = container, pid, version, "agent registered");
     Ok(Some((container, id, pid)))
 }

@@ -3,13 +3,19 @@
 //! The socket's directory is mounted into every container of its pod that is a worker, so the processes of the worker can reach it as well as
 //! the agent. The kernel says which process connected; `/proc` says which container of which pod it is in, and that it is the first process of the
 //! container's pid namespace: the agent and nobody else. A process may make a pid namespace of its own there and be the
-//! first in that one, but it lies deeper.
+//! first in that one, but it lies deeper. What `/proc` said counts where the process that connected has its number still ([`Peer`]).
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
+
 use crate::worker::types::{ContainerId, PodUid};
+
+mod process;
+
+pub use process::Peer;
 
 /// Why a peer is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +23,17 @@ pub enum PeerError {
     /// The kernel names no process: the daemon is not in the host's pid namespace.
     #[error("the peer's process is not visible from here (does the daemon run with hostPID?)")]
     Invisible,
+    /// It has ended, and its number may be another's.
+    #[error("process {0} has ended")]
+    Gone(i32),
+    /// The kernel can say whether it has ended, and does not.
+    #[error("process {pid} cannot be held: {error}")]
+    Unheld {
+        /// Host pid.
+        pid: i32,
+        /// Why.
+        error: Errno,
+    },
     /// Its `/proc` entry cannot be read.
     #[error("cannot read {path}: {source}")]
     Unreadable {
@@ -55,13 +72,13 @@ pub trait PeerCheck: Send + Sync + 'static {
     ///
     /// # Errors
     /// When it is not, or that cannot be known.
-    fn check(&self, pid: Option<i32>, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError>;
+    fn check(&self, peer: &Peer, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError>;
 
     /// The container of a peer that does not know it.
     ///
     /// # Errors
     /// When it is in none, or that cannot be known.
-    fn container(&self, pid: Option<i32>) -> Result<ContainerId, PeerError>;
+    fn container(&self, peer: &Peer) -> Result<ContainerId, PeerError>;
 }
 
 /// The check by `/proc`.
@@ -72,8 +89,8 @@ pub struct ProcPeerCheck {
 }
 
 impl PeerCheck for ProcPeerCheck {
-    fn check(&self, pid: Option<i32>, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError> {
-        let pid = visible(pid)?;
+    fn check(&self, peer: &Peer, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError> {
+        let pid = peer.pid()?;
         let cgroup = self.read(pid, "cgroup")?;
         let other = || PeerError::OtherContainer {
             pid,
@@ -89,13 +106,15 @@ impl PeerCheck for ProcPeerCheck {
         if !is_first_of_container(&self.read(pid, "status")?) {
             return Err(PeerError::NotInit(pid));
         }
+        peer.is_still(pid)?;
         Ok(pid)
     }
 
-    fn container(&self, pid: Option<i32>) -> Result<ContainerId, PeerError> {
-        let pid = visible(pid)?;
+    fn container(&self, peer: &Peer) -> Result<ContainerId, PeerError> {
+        let pid = peer.pid()?;
         let cgroup = self.read(pid, "cgroup")?;
         let (_, id) = place_of(&cgroup).ok_or(PeerError::NoContainer(pid))?;
+        peer.is_still(pid)?;
         Ok(id.into())
     }
 }
@@ -105,10 +124,6 @@ impl ProcPeerCheck {
         let path = self.proc_root.join(pid.to_string()).join(file);
         fs::read_to_string(&path).map_err(|source| PeerError::Unreadable { path, source })
     }
-}
-
-fn visible(pid: Option<i32>) -> Result<i32, PeerError> {
-    pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)
 }
 
 /// The pod and the container that `/proc/<pid>/cgroup` names: kubelet's `pod<uid>`, or `kubepods-…-pod<uid>.slice` with underscores in the place of

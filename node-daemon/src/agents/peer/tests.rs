@@ -1,8 +1,8 @@
 use super::*;
 
-const ID: &str = "0f6c1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f";
+pub(super) const ID: &str = "0f6c1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f";
 
-fn proc_with(pid: i32, cgroup: &str, nspid: &str) -> (tempfile::TempDir, ProcPeerCheck) {
+pub(super) fn proc_with(pid: i32, cgroup: &str, nspid: &str) -> (tempfile::TempDir, ProcPeerCheck) {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(pid.to_string());
     fs::create_dir(&entry).unwrap();
@@ -34,14 +34,20 @@ fn the_container_of_a_process_is_found_by_its_cgroup() {
         format!("0::/kubepods.slice/kubepods-pod12.slice/cri-containerd-{ID}.scope\n"),
     ] {
         let (_dir, check) = proc_with(77, &cgroup, "77\t1");
-        assert_eq!(check.container(Some(77)).unwrap(), ContainerId::from(ID));
+        assert_eq!(
+            check.container(&Peer::numbered(Some(77))).unwrap(),
+            ContainerId::from(ID)
+        );
     }
     let (_dir, check) = proc_with(77, "0::/user.slice/session-0123.scope\n", "77\t1");
     assert!(matches!(
-        check.container(Some(77)),
+        check.container(&Peer::numbered(Some(77))),
         Err(PeerError::NoContainer(77))
     ));
-    assert!(matches!(check.container(None), Err(PeerError::Invisible)));
+    assert!(matches!(
+        check.container(&Peer::numbered(None)),
+        Err(PeerError::Invisible)
+    ));
 }
 
 #[test]
@@ -64,26 +70,32 @@ fn the_agent_is_the_first_process_of_its_container() {
     let cgroup = format!("0::/kubepods/pod1/{ID}\n");
     let (id, pod) = (ContainerId::from(ID), PodUid::from("1"));
     let (_dir, check) = proc_with(77, &cgroup, "77\t1");
-    assert_eq!(check.check(Some(77), &id, &pod).unwrap(), 77);
+    assert_eq!(check.check(&Peer::numbered(Some(77)), &id, &pod).unwrap(), 77);
     // The last two are first in a pid namespace that they have made themselves; the one before is not in a container's.
     for nspid in ["77\t12", "1", "77\t12\t1", "77\t1\t1"] {
         let (_dir, check) = proc_with(77, &cgroup, nspid);
         assert!(
-            matches!(check.check(Some(77), &id, &pod), Err(PeerError::NotInit(77))),
+            matches!(
+                check.check(&Peer::numbered(Some(77)), &id, &pod),
+                Err(PeerError::NotInit(77))
+            ),
             "{nspid}"
         );
     }
     let (_dir, check) = proc_with(77, "0::/user.slice\n", "77\t1");
     assert!(matches!(
-        check.check(Some(77), &id, &pod),
+        check.check(&Peer::numbered(Some(77)), &id, &pod),
         Err(PeerError::OtherContainer { .. })
     ));
     assert!(matches!(
-        check.check(Some(78), &id, &pod),
+        check.check(&Peer::numbered(Some(78)), &id, &pod),
         Err(PeerError::Unreadable { .. })
     ));
     for pid in [None, Some(0), Some(-1)] {
-        assert!(matches!(check.check(pid, &id, &pod), Err(PeerError::Invisible)));
+        assert!(matches!(
+            check.check(&Peer::numbered(pid), &id, &pod),
+            Err(PeerError::Invisible)
+        ));
     }
 }
 
@@ -103,8 +115,13 @@ fn the_agent_of_one_pod_does_not_speak_at_the_socket_of_another() {
         ),
     ] {
         let (_dir, check) = proc_with(77, &cgroup, "77\t1");
-        assert_eq!(check.check(Some(77), &id, &mine.into()).unwrap(), 77);
-        let refused = check.check(Some(77), &id, &yours.into()).unwrap_err();
+        assert_eq!(
+            check.check(&Peer::numbered(Some(77)), &id, &mine.into()).unwrap(),
+            77
+        );
+        let refused = check
+            .check(&Peer::numbered(Some(77)), &id, &yours.into())
+            .unwrap_err();
         assert!(refused.to_string().contains(mine), "{refused}");
     }
 }
@@ -150,7 +167,7 @@ fn the_pod_and_the_container_are_those_that_kubelet_has_named() {
             format!("2:pids:/\n1:name=systemd:{path}\n0::/\n"),
         ] {
             let (_dir, check) = proc_with(77, &cgroup, "77\t1");
-            let checked = check.check(Some(77), &ID.into(), &uid.into());
+            let checked = check.check(&Peer::numbered(Some(77)), &ID.into(), &uid.into());
             assert_eq!(checked.is_ok(), believed, "{cgroup}: {checked:?}");
         }
     }

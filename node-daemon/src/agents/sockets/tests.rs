@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use super::*;
-use crate::agents::peer::{PeerCheck, PeerError};
+use crate::agents::peer::{Peer, PeerCheck, PeerError};
 use crate::worker::driver::{Driver, Handle, Host};
 use crate::worker::facts::{HostKill, Input};
 use crate::worker::state::Table;
@@ -23,7 +23,7 @@ static FORGED: AtomicUsize = AtomicUsize::new(0);
 struct Trusting;
 
 impl PeerCheck for Trusting {
-    fn check(&self, pid: Option<i32>, container: &ContainerId, _: &PodUid) -> Result<i32, PeerError> {
+    fn check(&self, peer: &Peer, container: &ContainerId, _: &PodUid) -> Result<i32, PeerError> {
         if container.as_str() == "forged again" {
             FORGED.fetch_add(1, Ordering::Relaxed);
             return Err(PeerError::Invisible);
@@ -31,10 +31,10 @@ impl PeerCheck for Trusting {
         if container.as_str() == "forged" {
             return Err(PeerError::Invisible);
         }
-        Ok(pid.unwrap_or(0))
+        Ok(peer.pid().unwrap_or(0))
     }
 
-    fn container(&self, _: Option<i32>) -> Result<ContainerId, PeerError> {
+    fn container(&self, _: &Peer) -> Result<ContainerId, PeerError> {
         Ok("found".into())
     }
 }
