@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -15,12 +15,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::expiry;
-use super::hub::{CA_SECRET, Cluster, TlsError, from_dir};
+use super::hub::{CA_CONFIG_MAP, CA_SECRET, Cluster, TlsError, from_dir};
 use super::serving::{Certificate, grpc};
 use crate::metrics::Metrics;
 use crate::{namespace, retry};
 
-/// How often it is looked whether it is time for another CA. What other replicas have written is seen at once.
+/// How often it is looked whether it is time for another CA. What others have written or deleted is seen at once.
 const LOOK: Duration = Duration::from_secs(600);
 /// Between attempts that fail at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -71,6 +71,10 @@ impl HubIdentity {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let changes = watcher::watch_object(secrets, CA_SECRET).default_backoff();
         let mut changes = std::pin::pin!(changes);
+        // No daemon's pod starts without it.
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let published = watcher::watch_object(maps, CA_CONFIG_MAP).default_backoff();
+        let mut published = std::pin::pin!(published);
         let mut failures = 0;
         loop {
             let looked = self.look(&mut cluster).await;
@@ -91,6 +95,9 @@ impl HubIdentity {
                 // Another replica has written it, or somebody has deleted it.
                 changed = changes.next(), if self.dir.is_none() => if let Some(Err(error)) = changed {
                     tracing::debug!(%error, "the hub's authority cannot be watched");
+                },
+                changed = published.next(), if self.dir.is_none() => if let Some(Err(error)) = changed {
+                    tracing::debug!(%error, "what daemons are told of the hub's authority cannot be watched");
                 },
             }
         }

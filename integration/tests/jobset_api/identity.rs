@@ -365,12 +365,15 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
     result
 }
 
+/// The ConfigMap by which daemons are told whom to trust.
+const PUBLISHED: &str = "lockstep-hub-ca";
+
 /// What daemons are told to trust, once it holds so many certificates.
 async fn trusted(scene: &Scene, certificates: usize) -> Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(scene.client(), NAMESPACE);
     let what = format!("{certificates} certificates are published");
     eventually(&what, PATIENCE, async || {
-        let data = maps.get("lockstep-hub-ca").await?.data.unwrap_or_default();
+        let data = maps.get(PUBLISHED).await?.data.unwrap_or_default();
         let ca = data.get("ca.crt").context("no CA")?;
         let found = ca.matches("BEGIN CERTIFICATE").count();
         ensure!(found == certificates, "{found}");
@@ -407,6 +410,15 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
             Ok(first.connect(&token).await?)
         })
         .await?;
+
+        // No daemon's pod starts without it, and a new one trusts what is in it.
+        let maps: Api<ConfigMap> = Api::namespaced(scene.client(), NAMESPACE);
+        maps.delete(PUBLISHED, &DeleteParams::default()).await?;
+        ensure!(trusted(&scene, 1).await? == first.ca, "another one is published");
+        let nothing = json!({"data": {"ca.crt": "nothing"}});
+        maps.patch(PUBLISHED, &PatchParams::default(), &Patch::Merge(nothing))
+            .await?;
+        ensure!(trusted(&scene, 1).await? == first.ca, "another one is published");
 
         long_ago(&scene, "ca.since").await?;
         let ca = trusted(&scene, 2).await?;
