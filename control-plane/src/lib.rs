@@ -13,6 +13,7 @@ pub mod lease;
 pub mod logging;
 pub mod metrics;
 mod namespace;
+mod news;
 pub mod panics;
 pub mod placement;
 pub mod platform;

@@ -1,20 +1,14 @@
 //! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have refused, as they say.
 
-use std::collections::HashMap;
+#[cfg(test)]
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use tokio::time::Instant;
 
 use crate::metrics::Metrics;
-
-/// The same refusal of the same daemon is logged again after this time.
-const QUIET: Duration = Duration::from_secs(3600);
-/// Refusals that are remembered. While there are so many, others are only counted.
-const REMEMBERED: usize = 4096;
+use crate::news::News;
 
 /// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
 const REASONS: [&str; 42] = [
@@ -72,7 +66,7 @@ struct Labels {
 pub struct Refusals {
     counts: Family<Labels, Counter>,
     agents: Counter,
-    logged: Mutex<HashMap<(String, &'static str), Instant>>,
+    news: News<(String, &'static str)>,
     /// The reason of each line in the log.
     #[cfg(test)]
     lines: Mutex<Vec<&'static str>>,
@@ -103,7 +97,7 @@ impl Refusals {
 
     /// Somebody was refused: `who` is a node, where that is known for certain, or else the address of the peer.
     pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
-        if self.is_news(who, reason) {
+        if self.news.is_new((who.to_owned(), reason)) {
             #[cfg(test)]
             self.lines
                 .lock()
@@ -117,21 +111,6 @@ impl Refusals {
     /// A daemon has refused so many agents more; its node's log says whom, and why.
     pub(super) fn agents(&self, more: u32) {
         self.agents.inc_by(more.into());
-    }
-
-    fn is_news(&self, who: &str, reason: &'static str) -> bool {
-        let now = Instant::now();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.len() >= REMEMBERED {
-            logged.retain(|_, at| now.duration_since(*at) < QUIET);
-        }
-        let key = (who.to_owned(), reason);
-        let known = logged.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET);
-        if known || logged.len() >= REMEMBERED {
-            return false;
-        }
-        logged.insert(key, now);
-        true
     }
 
     #[cfg(test)]
@@ -155,15 +134,21 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::news::QUIET;
 
     #[tokio::test(start_paused = true)]
     async fn each_refusal_is_counted_and_logged_once_an_hour() {
         let refusals = Refusals::default();
-        assert!(refusals.is_news("10.0.0.1", "expired"));
-        assert!(!refusals.is_news("10.0.0.1", "expired"));
-        assert!(refusals.is_news("10.0.0.1", "signature") && refusals.is_news("10.0.0.2", "expired"));
+        let note = |who, reason| refusals.note(who, reason, &std::fmt::Error);
+        note("10.0.0.1", "expired");
+        note("10.0.0.1", "expired");
+        assert_eq!((refusals.count("expired"), refusals.logged("expired")), (2, 1));
+        note("10.0.0.1", "signature");
+        note("10.0.0.2", "expired");
+        assert_eq!((refusals.logged("signature"), refusals.logged("expired")), (1, 2));
         tokio::time::advance(QUIET).await;
-        assert!(refusals.is_news("10.0.0.1", "expired"));
+        note("10.0.0.1", "expired");
+        assert_eq!((refusals.count("expired"), refusals.logged("expired")), (4, 3));
     }
 
     /// The texts in the functions that name reasons.
@@ -193,16 +178,5 @@ mod tests {
             text.contains("lockstep_hub_refusals_total{reason=\"expired\"} 0"),
             "{text}"
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_more_are_remembered_than_fit() {
-        let refusals = Refusals::default();
-        for peer in 0..2 * REMEMBERED {
-            refusals.is_news(&peer.to_string(), "expired");
-        }
-        assert_eq!(refusals.logged.lock().unwrap().len(), REMEMBERED);
-        tokio::time::advance(QUIET).await;
-        assert!(refusals.is_news("a new one", "expired"));
     }
 }

@@ -1,6 +1,7 @@
 //! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
 //!
-//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400.
+//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. The log has a few
+//! lines a second, of a few hundred bytes, whoever calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use super::refusal::Refusal;
 use super::review::{Allowed, Answer, Request};
 use super::{jobsets, pods, ray};
 use crate::metrics::Webhooks;
+use crate::news::{Lines, beginning};
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
 
@@ -52,6 +54,8 @@ pub(super) struct Admission {
     pub(super) placement: Placement,
     /// There where Ray's resources are looked after.
     pub(super) kuberay: Option<Arc<KubeRay>>,
+    /// What callers have the log say: whoever reaches the port can call.
+    pub(super) lines: Arc<Lines>,
 }
 
 /// All paths. Calls of each are counted.
@@ -70,7 +74,10 @@ pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
         .route(JOBSET_PATHS[3], post(validate_pod))
         .merge(ray)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
-        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&admission.lines),
+            in_time,
+        ))
         .route_layer(middleware::from_fn_with_state(calls.clone(), counted))
         .with_state(admission)
 }
@@ -84,12 +91,15 @@ fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
         .layer(Extension(Arc::clone(kuberay)))
 }
 
-async fn mutate_jobset(body: Bytes) -> Response {
-    answer(&body, async |request| Ok(jobsets::mutate(request)?.into())).await
+async fn mutate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
+    answer(&admission.lines, &body, async |request| {
+        Ok(jobsets::mutate(request)?.into())
+    })
+    .await
 }
 
 async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&body, async |request| {
+    answer(&admission.lines, &body, async |request| {
         let warnings = jobsets::validate(request, admission.features, &admission.client).await?;
         Ok(Allowed {
             warnings,
@@ -100,43 +110,58 @@ async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Res
 }
 
 async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&body, async |request| {
+    answer(&admission.lines, &body, async |request| {
         Ok(pods::mutate(request, &admission.placement).await?.into())
     })
     .await
 }
 
 async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&body, async |request| {
+    answer(&admission.lines, &body, async |request| {
         pods::validate(request, &admission.placement).await?;
         Ok(Allowed::default())
     })
     .await
 }
 
-async fn validate_ray<R>(Extension(kuberay): Extension<Arc<KubeRay>>, body: Bytes) -> Response
+async fn validate_ray<R>(
+    State(admission): State<Admission>,
+    Extension(kuberay): Extension<Arc<KubeRay>>,
+    body: Bytes,
+) -> Response
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
 {
-    answer(&body, async |request| {
+    answer(&admission.lines, &body, async |request| {
         ray::validate::<R>(request, &kuberay).await?;
         Ok(Allowed::default())
     })
     .await
 }
 
-async fn answer(body: &Bytes, review: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>) -> Response {
+async fn answer(
+    lines: &Lines,
+    body: &Bytes,
+    review: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
+) -> Response {
     let request = match Request::read(body) {
         Ok(request) => request,
         Err(error) => {
-            tracing::warn!(%error, "a webhook was called with something else");
-            return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
+            let error = error.to_string();
+            let error = beginning(&error);
+            if let Some(left_out) = lines.next() {
+                tracing::warn!(error, left_out, "a webhook was called with something else");
+            }
+            return (StatusCode::BAD_REQUEST, error.to_owned()).into_response();
         }
     };
     let answer = match review(&request).await {
         Ok(allowed) => Answer::allow(request.uid, allowed),
         Err(refusal) => {
-            tracing::info!(namespace = request.namespace, %refusal, "refused");
+            if let Some(left_out) = lines.next() {
+                let (namespace, said) = (beginning(&request.namespace), refusal.to_string());
+                tracing::info!(namespace, refusal = beginning(&said), left_out, "refused");
+            }
             Answer::refuse(request.uid, &refusal)
         }
     };
@@ -153,11 +178,13 @@ async fn counted(State(calls): State<Webhooks>, request: axum::extract::Request,
     response
 }
 
-async fn in_time(request: axum::extract::Request, next: Next) -> Response {
+async fn in_time(State(lines): State<Arc<Lines>>, request: axum::extract::Request, next: Next) -> Response {
     match tokio::time::timeout(TIME_OUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            tracing::warn!("a webhook was not answered in time");
+            if let Some(left_out) = lines.next() {
+                tracing::warn!(left_out, "a webhook was not answered in time");
+            }
             (
                 StatusCode::GATEWAY_TIMEOUT,
                 "the webhook could not decide in time",

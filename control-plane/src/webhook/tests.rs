@@ -63,6 +63,7 @@ fn admission(client: Client) -> Admission {
         placement: Placement::without_watch(client.clone()),
         kuberay: Some(Arc::new(KubeRay::new(client.clone()))),
         client,
+        lines: Arc::default(),
     }
 }
 
@@ -420,11 +421,13 @@ async fn nonsense_is_answered_with_an_error() {
         without_request.to_string(),
         old_version.to_string(),
         without_uid.to_string(),
+        json!({"apiVersion": "x".repeat(1 << 20), "kind": "AdmissionReview"}).to_string(),
     ] {
         for path in [MUTATE, VALIDATE] {
             let (code, answer) = post(router(), path, body.clone()).await;
             assert_eq!(code, StatusCode::BAD_REQUEST, "{body:.80}");
-            assert!(!answer.is_empty());
+            // Whatever was sent, and so is the line in the log.
+            assert!(!answer.is_empty() && answer.len() < 2048, "{}", answer.len());
         }
     }
     let (code, _) = post(router(), MUTATE, vec![b' '; LONGEST_BODY + 1]).await;

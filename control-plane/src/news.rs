@@ -1,0 +1,141 @@
+//! What strangers can have the log say, however often they come: once an hour of each, or a few lines a second.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The same is logged again after this time.
+pub(crate) const QUIET: Duration = Duration::from_secs(3600);
+/// How many are remembered. While there are so many, others are not logged.
+const REMEMBERED: usize = 4096;
+
+/// Things of which each is logged once an hour.
+pub(crate) struct News<K>(Mutex<HashMap<K, Instant>>);
+
+impl<K> Default for News<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> News<K> {
+    /// Whether it is to be logged now.
+    pub(crate) fn is_new(&self, key: K) -> bool {
+        let now = Instant::now();
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= REMEMBERED {
+            logged.retain(|_, at| now.duration_since(*at) < QUIET);
+        }
+        let known = logged.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET);
+        if known || logged.len() >= REMEMBERED {
+            return false;
+        }
+        logged.insert(key, now);
+        true
+    }
+}
+
+/// Lines of a log at once, where there were none for a while; one more each second.
+const LINES: u32 = 20;
+/// The time that each line after these waits for.
+const EACH: Duration = Duration::from_secs(1);
+
+/// Lines that may be many: they differ, and all of the first ones are of use.
+pub(crate) struct Lines(Mutex<Left>);
+
+struct Left {
+    lines: u32,
+    since: Instant,
+    /// How many were left out since the last line.
+    out: u64,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self(Mutex::new(Left {
+            lines: LINES,
+            since: Instant::now(),
+            out: 0,
+        }))
+    }
+}
+
+impl Lines {
+    /// Whether there is a line left, and how many were left out before it.
+    pub(crate) fn next(&self) -> Option<u64> {
+        let mut left = self.left();
+        let waited = left.since.elapsed().as_secs() / EACH.as_secs();
+        let more = u32::try_from(waited).unwrap_or(LINES).min(LINES);
+        if more > 0 {
+            left.lines = (left.lines + more).min(LINES);
+            left.since = Instant::now();
+        }
+        if left.lines == 0 {
+            left.out += 1;
+            return None;
+        }
+        left.lines -= 1;
+        Some(std::mem::take(&mut left.out))
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The beginning of what a stranger has written, for a line of the log.
+pub(crate) fn beginning(text: &str) -> &str {
+    const MOST: usize = 1024;
+    &text[..text.floor_char_boundary(MOST)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_is_new_once_an_hour() {
+        let news = News::default();
+        assert!(news.is_new("one"));
+        assert!(!news.is_new("one"));
+        assert!(news.is_new("another"));
+        tokio::time::advance(QUIET).await;
+        assert!(news.is_new("one"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_are_remembered_than_fit() {
+        let news = News::default();
+        for one in 0..2 * REMEMBERED {
+            news.is_new(one);
+        }
+        assert_eq!(news.0.lock().unwrap().len(), REMEMBERED);
+        tokio::time::advance(QUIET).await;
+        assert!(news.is_new(2 * REMEMBERED));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_are_few_whoever_asks_and_say_how_many_are_missing() {
+        let lines = Lines::default();
+        let said = (0..1000).filter_map(|_| lines.next()).count();
+        assert_eq!(said, LINES as usize);
+        tokio::time::advance(EACH).await;
+        assert_eq!(
+            (lines.next(), lines.next()),
+            (Some(1000 - u64::from(LINES)), None)
+        );
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let said: Vec<u64> = (0..1000).filter_map(|_| lines.next()).collect();
+        assert_eq!((said.len(), said[0], said[1]), (LINES as usize, 1, 0));
+    }
+
+    #[test]
+    fn what_is_long_is_cut() {
+        assert_eq!(beginning("short"), "short");
+        let long = "ä".repeat(1000);
+        assert_eq!(beginning(&long), "ä".repeat(512));
+    }
+}
