@@ -1,22 +1,15 @@
 //! Who may see groups, and who may restart them. Behind a trait, so that the service does not depend on how that is known.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
 use async_trait::async_trait;
-use prometheus_client::metrics::counter::Counter;
 use thiserror::Error;
-use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
 use super::refused::{Reason, Refused};
+use super::turned_away::TurnedAway;
 use crate::metrics::Metrics;
 use crate::serve::{Access, Verdict, Wish};
 use crate::tls::Visit;
-
-/// Time between two lines in the log about callers that crowd.
-const QUIET: Duration = Duration::from_secs(3600);
 
 /// Why a request is not served.
 #[derive(Debug, Error)]
@@ -42,7 +35,7 @@ pub enum Refusal {
     TooMany,
     /// The API server could not be asked.
     #[error("the API server could not be asked who the caller is")]
-    Unavailable,
+    Unavailable(#[source] Box<kube::Error>),
 }
 
 impl Refusal {
@@ -56,7 +49,7 @@ impl Refusal {
                 .with("user", user)
                 .with("verb", verb),
             Self::TooMany => refused(Reason::TooManyCallers),
-            Self::Unavailable => refused(Reason::ApiServerUnavailable),
+            Self::Unavailable(_) => refused(Reason::ApiServerUnavailable),
         }
         .into()
     }
@@ -99,31 +92,20 @@ pub trait Authorizer: Send + Sync + 'static {
 /// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
 pub struct ClusterAuthorizer {
     access: Access,
-    crowds: Crowds,
+    turned_away: TurnedAway,
 }
 
 impl ClusterAuthorizer {
-    /// One that asks through this client, and counts whom it does not ask about.
+    /// One that asks through this client, and counts whom it refuses.
     #[must_use]
     pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
-        let crowds = Crowds::default();
-        metrics.register(|registry| {
-            registry.register(
-                "lockstep_platform_crowded_out",
-                "Calls of the platform API that were refused because too many of their address waited to be checked",
-                crowds.count.clone(),
-            );
-        });
         Self {
             access: Access::new(client),
-            crowds,
+            turned_away: TurnedAway::register(metrics),
         }
     }
-}
 
-#[async_trait]
-impl Authorizer for ClusterAuthorizer {
-    async fn authorize(
+    async fn ask(
         &self,
         caller: &Caller,
         verb: &'static str,
@@ -144,43 +126,28 @@ impl Authorizer for ClusterAuthorizer {
         match self.access.check(&caller.address, token, &wish).await {
             Ok(Verdict::Allowed) => Ok(()),
             Ok(Verdict::Unknown) => Err(Refusal::Unknown),
-            Ok(Verdict::TooMany) => {
-                self.crowds.note(&caller.address);
-                Err(Refusal::TooMany)
-            }
+            Ok(Verdict::TooMany) => Err(Refusal::TooMany),
             Ok(Verdict::Denied(user)) => Err(Refusal::Denied {
                 user,
                 verb,
                 place: place(namespace, name),
             }),
-            Err(error) => {
-                tracing::warn!(%error, "a caller of the platform API could not be checked");
-                Err(Refusal::Unavailable)
-            }
+            Err(error) => Err(Refusal::Unavailable(Box::new(error))),
         }
     }
 }
 
-/// Calls that were not even checked: counted each time, logged once an hour.
-#[derive(Default)]
-struct Crowds {
-    count: Counter,
-    logged: Mutex<Option<Instant>>,
-}
-
-impl Crowds {
-    /// One more from this address.
-    fn note(&self, address: &str) {
-        self.count.inc();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|at| at.elapsed() >= QUIET) {
-            *logged = Some(Instant::now());
-            tracing::warn!(
-                address,
-                all = self.count.get(),
-                "too many calls of the platform API from one address wait to be checked: more are refused"
-            );
-        }
+#[async_trait]
+impl Authorizer for ClusterAuthorizer {
+    async fn authorize(
+        &self,
+        caller: &Caller,
+        verb: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let asked = self.ask(caller, verb, namespace, name).await;
+        asked.inspect_err(|refusal| self.turned_away.note(&caller.address, refusal))
     }
 }
 

@@ -33,6 +33,7 @@ mod refused;
 mod service;
 mod suspend;
 mod watching;
+mod turned_away;
 mod written;
 
 pub use authorize::{Authorizer, Caller, ClusterAuthorizer};

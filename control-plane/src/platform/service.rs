@@ -24,7 +24,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 
-use super::authorize::{self, Authorizer, Caller, Refusal};
+use super::authorize::{self, Authorizer, Caller};
 use super::board::{Board, Key, Snapshot};
 use super::deadline::Deadlines;
 use super::dry_run::Wish;
@@ -105,12 +105,7 @@ impl PlatformService {
         name: &str,
     ) -> Result<(), Status> {
         let allowed = self.authorizer.authorize(caller, verb, namespace, name).await;
-        allowed.map_err(|error| {
-            if !matches!(error, Refusal::TooMany) {
-                tracing::info!(%error, verb, namespace, name, "a call of the platform API was refused");
-            }
-            error.status(verb, namespace, name)
-        })
+        allowed.map_err(|refusal| refusal.status(verb, namespace, name))
     }
 
     /// The group, or why there is none.

@@ -71,7 +71,7 @@ impl Watching {
             .authorize(&self.caller, "watch", namespace, name)
             .await
         {
-            Ok(()) | Err(authorize::Refusal::Unavailable | authorize::Refusal::TooMany) => Ok(()),
+            Ok(()) | Err(authorize::Refusal::Unavailable(_) | authorize::Refusal::TooMany) => Ok(()),
             Err(refusal) => Err(refusal.status("watch", namespace, name)),
         }
     }

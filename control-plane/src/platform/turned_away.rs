@@ -1,0 +1,133 @@
+//! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port can call it as often as they like.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::authorize::Refusal;
+use crate::metrics::Metrics;
+use crate::news::News;
+
+/// Why a call may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
+const REASONS: [&str; 4] = ["no_token", "unknown_token", "denied", "no_api_server"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+/// Counts and logs calls that were refused.
+#[derive(Default)]
+pub(super) struct TurnedAway {
+    counts: Family<Labels, Counter>,
+    crowds: Counter,
+    /// By who called: the user, where the API server says so, or else the address.
+    news: News<(String, &'static str)>,
+    /// Whether anybody crowds, of whatever address.
+    crowd: News<()>,
+    /// Lines in the log.
+    #[cfg(test)]
+    lines: std::sync::atomic::AtomicUsize,
+}
+
+impl TurnedAway {
+    /// Registers their metrics.
+    pub(super) fn register(metrics: &Metrics) -> Self {
+        let turned_away = Self::default();
+        for reason in REASONS {
+            turned_away.counts.get_or_create(&Labels { reason }).inc_by(0);
+        }
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_platform_refusals",
+                "Calls of the platform API that were refused for who called, by reason",
+                turned_away.counts.clone(),
+            );
+            registry.register(
+                "lockstep_platform_crowded_out",
+                "Calls of the platform API that were refused because too many of their address waited to be checked",
+                turned_away.crowds.clone(),
+            );
+        });
+        turned_away
+    }
+
+    #[cfg(test)]
+    fn line(&self) {
+        self.lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// One more from this address.
+    pub(super) fn note(&self, address: &str, refusal: &Refusal) {
+        let Some(reason) = reason(refusal) else {
+            self.crowds.inc();
+            if self.crowd.is_new(()) {
+                #[cfg(test)]
+                self.line();
+                tracing::warn!(
+                    address,
+                    all = self.crowds.get(),
+                    "too many calls of the platform API from one address wait to be checked: more are refused"
+                );
+            }
+            return;
+        };
+        self.counts.get_or_create(&Labels { reason }).inc();
+        let who = match refusal {
+            Refusal::Denied { user, .. } => user,
+            _ => address,
+        };
+        if self.news.is_new((who.to_owned(), reason)) {
+            #[cfg(test)]
+            self.line();
+            let cause = std::error::Error::source(refusal).map(ToString::to_string);
+            tracing::warn!(address, reason, error = %refusal, cause, "a caller of the platform API was refused");
+        }
+    }
+}
+
+/// `None` for those that were not even checked.
+fn reason(refusal: &Refusal) -> Option<&'static str> {
+    match refusal {
+        Refusal::Missing => Some("no_token"),
+        Refusal::Unknown => Some("unknown_token"),
+        Refusal::Denied { .. } => Some("denied"),
+        Refusal::Unavailable(_) => Some("no_api_server"),
+        Refusal::TooMany => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(user: &str, verb: &'static str) -> Refusal {
+        Refusal::Denied {
+            user: user.to_owned(),
+            verb,
+            place: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_calls_again_and_again_is_counted_and_fills_no_log() {
+        let metrics = Metrics::default();
+        let turned_away = TurnedAway::register(&metrics);
+        for _ in 0..500 {
+            turned_away.note("10.0.0.1", &Refusal::Missing);
+            turned_away.note("10.0.0.1", &denied("jane", "list"));
+            turned_away.note("10.0.0.2", &denied("jane", "patch"));
+            turned_away.note("10.0.0.2", &Refusal::TooMany);
+        }
+        let text = metrics.encode().unwrap();
+        for line in [
+            "lockstep_platform_refusals_total{reason=\"no_token\"} 500",
+            "lockstep_platform_refusals_total{reason=\"unknown_token\"} 0",
+            "lockstep_platform_refusals_total{reason=\"denied\"} 1000",
+            "lockstep_platform_crowded_out_total 500",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert_eq!(turned_away.lines.into_inner(), 3);
+    }
+}
