@@ -29,11 +29,12 @@ mod history;
 mod only;
 mod open;
 mod page;
+mod places;
 mod refused;
 mod service;
 mod suspend;
-mod watching;
 mod turned_away;
+mod watching;
 mod written;
 
 pub use authorize::{Authorizer, Caller, ClusterAuthorizer};

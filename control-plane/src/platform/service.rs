@@ -17,7 +17,6 @@ use prost::Message as _;
 use rustls::ServerConfig;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -29,6 +28,7 @@ use super::board::{Board, Key, Snapshot};
 use super::deadline::Deadlines;
 use super::dry_run::Wish;
 use super::follow::Follower;
+use super::places::Places;
 use super::refused::{Reason, Refused};
 use super::suspend::{self, Done};
 use super::watching::Watching;
@@ -39,8 +39,6 @@ use crate::hub::Role;
 use crate::tls::{self, Door, HubIdentity, Stranger};
 use crate::watch::{self, PackedJobSet};
 
-/// Watches at the same time, over all callers.
-const MAX_WATCHES: usize = 256;
 /// Connections of one address, with a token or without; more of it wait, and are then turned away.
 const CONNECTIONS: usize = 256;
 /// Calls and watches at the same time on one connection.
@@ -62,7 +60,7 @@ pub struct PlatformService {
     authorizer: Arc<dyn Authorizer>,
     agents: Agents,
     role: Option<Arc<Role>>,
-    watches: Arc<Semaphore>,
+    places: Places,
     shutdown: CancellationToken,
 }
 
@@ -87,7 +85,7 @@ impl PlatformService {
             authorizer,
             agents,
             role,
-            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+            places: Places::default(),
             shutdown,
         }
     }
@@ -266,17 +264,13 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
-        let permit = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
-            let message = format!("more than {MAX_WATCHES} watches at once");
-            let refused = Refused::new(Reason::TooManyWatches, message);
-            refused.with("limit", MAX_WATCHES.to_string())
-        })?;
+        let place = self.places.take(&filter.namespace)?;
         let watching = Watching::new(
             Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
             filter,
             (caller, Arc::clone(&self.authorizer)),
             self.shutdown.clone(),
-            permit,
+            place,
         );
         let events = futures::stream::unfold(Some(watching), |watching| async move {
             let mut watching = watching?;

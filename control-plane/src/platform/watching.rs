@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -11,6 +10,7 @@ use tonic::Status;
 use super::authorize::{self, Authorizer, Caller};
 use super::board::Filter;
 use super::follow::Follower;
+use super::places::Place;
 use super::refused::{Reason, Refused};
 use super::service::Event;
 
@@ -25,7 +25,7 @@ pub(super) struct Watching {
     authorizer: Arc<dyn Authorizer>,
     ask_at: Instant,
     shutdown: CancellationToken,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Watching {
@@ -35,7 +35,7 @@ impl Watching {
         filter: Filter,
         (caller, authorizer): (Caller, Arc<dyn Authorizer>),
         shutdown: CancellationToken,
-        permit: OwnedSemaphorePermit,
+        place: Place,
     ) -> Self {
         Self {
             follower,
@@ -44,7 +44,7 @@ impl Watching {
             authorizer,
             ask_at: Instant::now() + ASK_AGAIN,
             shutdown,
-            _permit: permit,
+            _place: place,
         }
     }
 
