@@ -15,6 +15,16 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 /// Fields that the parts of a message have at most, all together: more than workers of a node are kept, and than groups one has.
 pub const MOST_FIELDS: usize = 16 * 1024;
 
+/// What a stream has for messages that come and go, in bytes, each way. tonic would take 8 KiB for each, for as long as the stream stands; a daemon's is silent
+/// nearly always. A larger message takes more while it passes.
+const BUFFER: usize = 512;
+/// Of messages that are ready at once so many bytes go together, as tonic has it.
+const TOGETHER: usize = 32 << 10;
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(BUFFER, TOGETHER)
+}
+
 /// Protobuf messages with at most [`MOST_FIELDS`].
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -35,11 +45,11 @@ where
     type Decoder = BoundedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::default())
+        ProstEncoder::new(buffers())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        BoundedDecoder(ProstCodec::<T, U>::raw_decoder(BufferSettings::default()))
+        BoundedDecoder(ProstCodec::<T, U>::raw_decoder(buffers()))
     }
 }
 
@@ -57,6 +67,10 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
             return Err(Status::out_of_range(text));
         }
         self.0.decode(from)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.0.buffer_settings()
     }
 }
 
