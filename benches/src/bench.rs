@@ -16,10 +16,11 @@ use crate::token;
 /// Files that a process has open besides one for each connection.
 const OTHER_FILES: usize = 200;
 /// Designs, and what they are called.
-const DESIGNS: [(&str, Design); 3] = [
+const DESIGNS: [(&str, Design); 4] = [
     ("Lockstep, 1 worker per node", Design::Lockstep { each: 1 }),
     ("Lockstep, 8 workers per node", Design::Lockstep { each: 8 }),
-    ("Valkey's design", Design::Valkey),
+    ("Valkey's design", Design::Valkey { poll_ms: 0 }),
+    ("Valkey's design as documented", Design::Valkey { poll_ms: 1000 }),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -149,7 +150,12 @@ fn print(workers: usize, samples: &[Samples]) {
             .collect();
         println!("{name:<44}{}", cells.join(""));
     };
-    let names = ["Lockstep, 1 a node", "Lockstep, 8 a node", "Valkey"];
+    let names = [
+        "Lockstep, 1 a node",
+        "Lockstep, 8 a node",
+        "Valkey",
+        "Valkey, polled",
+    ];
     println!("{:<44}{}", "", names.map(|name| format!("{name:>20}")).join(""));
     row("push, last has it, ms", &|of| times(&of.push));
     row("push, last runs it, ms", &|of| times(&of.raise));
@@ -158,8 +164,8 @@ fn print(workers: usize, samples: &[Samples]) {
     row(
         "decision until all are known parked, ms",
         &|of| match of.parked.percentile(50) {
-            0.0 => "-".to_owned(),
-            _ => times(&of.parked),
+            parked if parked > 0.0 => times(&of.parked),
+            _ => "-".to_owned(),
         },
     );
     row("server CPU per push, us", &|of| number(of.push_cost.each()));
@@ -168,6 +174,9 @@ fn print(workers: usize, samples: &[Samples]) {
     });
     row("server CPU per stream and restart, us", &|of| {
         number(of.trip_cost.each())
+    });
+    row("clients' CPU per stream and restart, us", &|of| {
+        number(of.fleet_cost.each())
     });
     row("server memory per stream, idle, KiB", &|of| {
         number(of.idle.percentile(50))
@@ -179,7 +188,12 @@ fn print(workers: usize, samples: &[Samples]) {
     row("connect at first, ms", &|of| times(&of.connect));
     row("server killed until all are back, ms", &|of| times(&of.storm));
     row("  memory at most, of that before", &|of| {
-        format!("{:.2}", of.storm_peak.percentile(50) / of.peak.percentile(50))
+        let ratio = of.storm_peak.percentile(50) / of.peak.percentile(50);
+        if ratio.is_finite() {
+            format!("{ratio:.2}")
+        } else {
+            "-".to_owned()
+        }
     });
 }
 

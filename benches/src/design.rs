@@ -21,10 +21,9 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Design {
     /// Lockstep, with so many workers on each node.
-    Lockstep {
-        each: usize,
-    },
-    Valkey,
+    Lockstep { each: usize },
+    /// The design with Valkey. Its agents ask the container runtime so often how their worker is, milliseconds; 0: they know at once.
+    Valkey { poll_ms: u64 },
 }
 
 /// How much is measured.
@@ -59,6 +58,11 @@ struct Up {
 /// Takes one block of rounds of a design. `dir` holds keys and tokens.
 pub(crate) async fn run(design: Design, dir: &Path, block: Block, samples: &mut Samples) -> Result<()> {
     let mut up = Up::start(design, dir, block, samples).await?;
+    if let Design::Valkey { poll_ms: 1.. } = design {
+        // Only what becomes of restarts is another with these.
+        up.restarts(Block { restarts: 0, ..block }, samples).await?;
+        return up.end().await;
+    }
     up.pushes(block.rounds, samples).await?;
     up.restarts(block, samples).await?;
     up.storm(samples).await?;
@@ -72,7 +76,7 @@ impl Up {
         let ports = ["--port".to_owned(), port.to_string()];
         let streams = match design {
             Design::Lockstep { each } => workers / each,
-            Design::Valkey => workers,
+            Design::Valkey { .. } => workers,
         };
         let (args, fleet_args, server) = match design {
             Design::Lockstep { each } => {
@@ -91,13 +95,14 @@ impl Up {
                     None,
                 )
             }
-            Design::Valkey => {
+            Design::Valkey { poll_ms } => {
                 let server = valkey::server::start(port, workers)?;
                 let pid = server.id().unwrap_or_default();
                 let size = ["--agents".to_owned(), workers.to_string()];
+                let polls = ["--poll-ms".to_owned(), poll_ms.to_string()];
                 (
                     [&["orchestrator".to_owned()], &ports[..], &size].concat(),
-                    [&["agents".to_owned()], &ports[..], &size].concat(),
+                    [&["agents".to_owned()], &ports[..], &size, &polls].concat(),
                     Some((server, pid)),
                 )
             }
@@ -232,7 +237,7 @@ impl Up {
     async fn restart(&mut self, wanted: u64, samples: &mut Samples) -> Result<()> {
         // Another worker each time, all over the fleet.
         let worker = usize::try_from(wanted)?.wrapping_mul(7919) % self.workers;
-        let before = self.cpu()?;
+        let (before, fleet_before) = (self.cpu()?, cpu(self.fleet.pid)?);
         self.fleet.order(Order::Fail { worker }).await?;
         let failed = self
             .fleet
@@ -259,6 +264,9 @@ impl Up {
         samples.running.add(failed, running);
         samples.parked.push(parked);
         samples.trip_cost.add(self.cpu()? - before, self.streams);
+        samples
+            .fleet_cost
+            .add(cpu(self.fleet.pid)? - fleet_before, self.streams);
         Ok(())
     }
 

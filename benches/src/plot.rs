@@ -19,7 +19,7 @@ const PANELS: [(&str, Read); 4] = [
     ("Server memory per stream, idle, KiB", |of| of.idle.percentile(50)),
 ];
 /// One for each design; they can be told apart in grey, too.
-const COLOURS: [&str; 3] = ["#1b6ca8", "#0b2f4f", "#d98a1f"];
+const COLOURS: [&str; 4] = ["#1b6ca8", "#0b2f4f", "#d98a1f", "#f3d9b5"];
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 240.0;
 const MARGIN: f64 = 40.0;
@@ -101,7 +101,7 @@ mod tests {
         let sizes: Vec<(usize, Vec<Samples>)> = [1000, 5000]
             .into_iter()
             .map(|workers| {
-                let samples = (1..=3).map(|design| {
+                let samples = (1..=4).map(|design| {
                     let mut samples = Samples::default();
                     for times in [
                         &mut samples.trip,
@@ -116,7 +116,7 @@ mod tests {
                 (workers, samples.collect())
             })
             .collect();
-        let svg = svg(&["a", "b", "c"], &sizes);
+        let svg = svg(&["a", "b", "c", "d"], &sizes);
         assert_eq!(svg.matches("workers</text>").count(), 4 * 2);
         for (design, colour) in COLOURS.iter().enumerate() {
             // Its bars, and the key.

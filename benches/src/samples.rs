@@ -76,6 +76,8 @@ pub(crate) struct Samples {
     pub(crate) push_cost: Cost,
     pub(crate) raise_cost: Cost,
     pub(crate) trip_cost: Cost,
+    /// CPU of the other ends, all in one process, per stream of a restart.
+    pub(crate) fleet_cost: Cost,
     /// KiB of the server per stream: idle, after the rounds, and after so many restarts.
     pub(crate) idle: Times,
     pub(crate) busy: Times,
@@ -98,6 +100,7 @@ impl Samples {
                 "push": self.push_cost.each(), "push_and_report": self.raise_cost.each(),
                 "restart": self.trip_cost.each(),
             },
+            "clients_cpu_us_per_stream": {"restart": self.fleet_cost.each()},
             "server_kib_per_stream": {
                 "idle": self.idle.percentile(50), "after_rounds": self.busy.percentile(50),
                 "after_restarts": self.restarted.percentile(50),

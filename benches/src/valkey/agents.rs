@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use super::resp::{Connection, Value, message};
 use super::{CHANGES, COUNTS, DESIRED, pair};
@@ -23,6 +24,9 @@ pub(crate) struct Args {
     port: u16,
     #[arg(long)]
     agents: usize,
+    /// Milliseconds between two looks at the container; 0: what becomes of it is known at once
+    #[arg(long, default_value_t = 0)]
+    poll_ms: u64,
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -37,6 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             told: 0,
             tally: Arc::clone(&tally),
             failure,
+            looks: (args.poll_ms > 0).then(|| Looks::of(worker, Duration::from_millis(args.poll_ms))),
         };
         tokio::spawn(agent.run(args.port));
     }
@@ -52,6 +57,33 @@ struct Agent {
     told: u32,
     tally: Arc<Tally>,
     failure: Arc<Notify>,
+    /// When the container is looked at, where it has to be.
+    looks: Option<Looks>,
+}
+
+/// Looks at regular times.
+struct Looks {
+    first: Instant,
+    every: Duration,
+}
+
+impl Looks {
+    /// At times that are spread evenly over those of all agents.
+    fn of(agent: usize, every: Duration) -> Self {
+        // By the golden section.
+        let part = (agent as f64 * 0.618_033_988_749_895).fract();
+        Self {
+            first: Instant::now() + every.mul_f64(part),
+            every,
+        }
+    }
+
+    fn next(&self, now: Instant) -> Instant {
+        let since = now.saturating_duration_since(self.first).as_nanos();
+        let every = self.every.as_nanos().max(1);
+        let left = every - since % every;
+        now.max(self.first) + Duration::from_nanos(u64::try_from(left).unwrap_or(0))
+    }
 }
 
 impl Agent {
@@ -90,15 +122,24 @@ impl Agent {
             tokio::select! {
                 value = connection.next() => {
                     if self.obey(&value?) {
+                        self.look().await;
                         self.report(connection).await?;
                     }
                 }
                 () = self.failure.notified() => {
                     self.tally.fails();
+                    self.look().await;
                     self.restart(self.count + 1);
                     self.report(connection).await?;
                 }
             }
+        }
+    }
+
+    /// Waits until the container is looked at.
+    async fn look(&self) {
+        if let Some(looks) = &self.looks {
+            sleep_until(looks.next(Instant::now())).await;
         }
     }
 

@@ -8,6 +8,9 @@
 //! What was chosen where its document leaves it open, each time the faster way: an agent writes its count and announces it in one write to the
 //! socket; the orchestrator listens and reads nothing but at its start; nobody polls; one connection (RESP3) for each agent; nothing is written to
 //! disk; plain text. Redis 7.0 of Debian stands for Valkey, its fork.
+//!
+//! As the document configures them, agents learn of their worker's container from the container runtime alone, which they ask once a second
+//! (`--cri-polling-interval=1s`), each at a time of its own. That is a design beside it, of which only restarts are measured.
 
 pub(crate) mod agents;
 pub(crate) mod orchestrator;
