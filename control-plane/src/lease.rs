@@ -54,9 +54,6 @@ const EPOCH: &str = "lockstep.dev/epoch";
 /// Why leadership could not be had or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
-    /// The lease manager failed.
-    #[error("lease: {0}")]
-    Manager(#[from] LeaseManagerError),
     /// The API server refused.
     #[error("lease: {0}")]
     Api(#[from] Box<kube::Error>),
@@ -112,14 +109,23 @@ impl Leadership {
         tracing::info!(lease, namespace, identity, "waiting for leadership");
         let (held, task) = loop {
             sight.until_free().await;
-            let manager = LeaseManagerBuilder::new(manager_client.clone(), lease)
+            let built = LeaseManagerBuilder::new(manager_client.clone(), lease)
                 .with_namespace(namespace)
                 .with_identity(&identity)
                 .with_duration(election.duration.as_secs())
                 // Tried as early as client-go tries, so that one attempt may fail, or take its time.
                 .with_grace(election.duration.saturating_sub(election.retry).as_secs())
                 .build()
-                .await?;
+                .await;
+            let manager = match built {
+                Ok(manager) => manager,
+                // Who waits has time.
+                Err(error) => {
+                    tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
+                    tokio::time::sleep(election.retry).await;
+                    continue;
+                }
+            };
             let (mut held, task) = manager.watch().await;
             let leads = tokio::select! {
                 leads = held.wait_for(|held| *held) => Some(leads.is_ok()),

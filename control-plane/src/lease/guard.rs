@@ -61,7 +61,7 @@ struct Guard {
 struct Pace {
     /// For how long in all: a leader that has renewed nothing for that long has stopped.
     limit: Duration,
-    /// For how long one attempt may be without an answer, so that it leaves time for others.
+    /// For how long one request may be without an answer, so that it leaves time for others. An attempt to write is two of them.
     patience: Duration,
     /// Between two attempts.
     pause: Duration,
@@ -108,10 +108,7 @@ impl Guard {
         let until = Instant::now() + self.pace.limit;
         let left = || until.saturating_duration_since(Instant::now());
         loop {
-            let attempt = self.attempt(&head, &body);
-            let answer = tokio::time::timeout(self.pace.patience.min(left()), attempt)
-                .await
-                .unwrap_or_else(|_| Err(Silent.into()));
+            let answer = within(left(), self.attempt(&head, &body)).await;
             let failure = match &answer {
                 Ok(answer) if is_for_manager(answer.status()) => None,
                 Ok(answer) => Some(answer.status().to_string()),
@@ -135,7 +132,7 @@ impl Guard {
 
     async fn send(&self, head: &Parts, body: impl Into<Bytes>) -> Result<Response<Body>, BoxError> {
         let request = Request::from_parts(head.clone(), Body::from(body.into()));
-        Ok(self.client.send(request).await?)
+        within(self.pace.patience, self.client.send(request)).await
     }
 
     async fn read(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
@@ -143,7 +140,10 @@ impl Guard {
         if !answer.status().is_success() {
             return Ok(answer);
         }
-        let mut lease: Lease = serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?;
+        let mut lease: Lease = {
+            let body = within(self.pace.patience, answer.into_body().collect()).await?;
+            serde_json::from_slice(&body.to_bytes())?
+        };
         let is_ours = self.is_ours(&lease);
         if let Some(time) = lease.spec.as_mut().and_then(|spec| spec.renew_time.as_mut()) {
             let now = Timestamp::now();
@@ -156,7 +156,8 @@ impl Guard {
     async fn write(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
         let mut patch: Map<String, Value> = serde_json::from_slice(body)?;
         for _ in 0..=RACES {
-            if let Some(lease) = self.leases.get_opt(&self.name).await? {
+            let lease = within(self.pace.patience, self.leases.get_opt(&self.name)).await?;
+            if let Some(lease) = lease {
                 if !self.is_ours(&lease) && !self.takes(&patch, &lease) {
                     tracing::debug!(holder = holder(&lease), "the lease is not ours: left as it is");
                     return found(&lease);
@@ -210,6 +211,15 @@ fn restamp(patch: &mut Map<String, Value>) {
 /// Whether trying again would not be better: it is done, or the Lease is not as the manager took it to be.
 fn is_for_manager(status: StatusCode) -> bool {
     status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
+}
+
+/// What comes within this time.
+async fn within<T, E: Into<BoxError>>(
+    time: Duration,
+    asked: impl Future<Output = Result<T, E>>,
+) -> Result<T, BoxError> {
+    let answer = tokio::time::timeout(time, asked).await;
+    answer.map_err(|_| Silent)?.map_err(Into::into)
 }
 
 fn found(lease: &impl Serialize) -> Result<Response<Body>, BoxError> {

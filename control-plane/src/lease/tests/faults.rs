@@ -132,3 +132,21 @@ async fn a_renewal_that_is_done_unheard_makes_no_leader_act_for_longer() {
     let seen = server.lock().unwrap().changed.map(|changed| changed.elapsed());
     assert!(seen.is_some_and(|seen| seen < DURATION), "{seen:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_follow() {
+    let (client, server) = server();
+    server.lock().unwrap().slow = Duration::from_secs(2);
+    let mut leadership = lead(&client, by_default()).await;
+    let lost = tokio::time::timeout(LONG, leadership.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    leadership.release().await.unwrap();
+    // Too slow to be waited for at first.
+    server.lock().unwrap().slow = Duration::from_secs(4);
+    let (follows, becomes_faster) = (lead(&client, by_default()), async {
+        tokio::time::sleep(LONG).await;
+        server.lock().unwrap().slow = Duration::from_millis(100);
+    });
+    let (leadership, ()) = tokio::join!(follows, becomes_faster);
+    leadership.release().await.unwrap();
+}

@@ -26,6 +26,8 @@ pub(super) struct Server {
     pub(super) hides: u32,
     /// And how.
     pub(super) fault: Fault,
+    /// How long each request takes.
+    pub(super) slow: Duration,
     /// Who takes the lease just before the next one who would write to it.
     pub(super) quicker: Option<&'static str>,
     /// Writes of anybody that the server was asked for, and has done.
@@ -135,6 +137,8 @@ pub(super) fn server() -> (Client, Shared) {
                 .values()
                 .any(|value| value.as_bytes().starts_with(b"application/apply-patch"));
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
+            let slow = server.lock().unwrap().slow;
+            tokio::time::sleep(slow).await;
             let is_lease = head.uri.path().contains("/leases");
             let fault = match is_lease {
                 true => server.lock().unwrap().fails(&head.method, &body),
