@@ -22,6 +22,8 @@ use crate::{namespace, retry};
 
 /// How often it is looked whether it is time for another CA. What others have written or deleted is seen at once.
 const LOOK: Duration = Duration::from_secs(600);
+/// Between two looks at least: somebody may change it back each time, as other replicas see each other's writes.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Between attempts that fail at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -78,20 +80,17 @@ impl HubIdentity {
         let mut failures = 0;
         loop {
             let looked = self.look(&mut cluster).await;
-            let wait = match looked {
-                Ok(()) => {
-                    failures = 0;
-                    LOOK
-                }
-                Err(error) => {
-                    failures += 1;
-                    let wait = retry::delay(failures).min(LONGEST_WAIT);
-                    tracing::warn!(%error, ?wait, "the hub's certificate cannot be looked after, will retry");
-                    wait
-                }
-            };
+            if let Err(error) = looked {
+                failures += 1;
+                let wait = retry::delay(failures).min(LONGEST_WAIT);
+                tracing::warn!(%error, ?wait, "the hub's certificate cannot be looked after, will retry");
+                tokio::time::sleep(wait).await;
+                continue;
+            }
+            failures = 0;
+            tokio::time::sleep(PAUSE).await;
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(LOOK) => {}
                 // Another replica has written it, or somebody has deleted it.
                 changed = changes.next(), if self.dir.is_none() => if let Some(Err(error)) = changed {
                     tracing::debug!(%error, "the hub's authority cannot be watched");
