@@ -15,7 +15,7 @@ use crate::{
     validation::{self, Violation},
 };
 
-pub use default::{default, restate};
+pub use default::{default, restate, restated};
 pub use warnings::{create_warnings, update_warnings};
 
 #[cfg(test)]

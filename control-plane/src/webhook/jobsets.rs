@@ -1,7 +1,6 @@
 //! Admission of JobSets: defaults when they are created, refusal of what cannot be.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use json_patch::Patch;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use lockstep_api::{GROUP, JobSet, KIND, VERSION};
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use super::patch;
 use super::refusal::Refusal;
-use super::review::{Operation, Request};
+use super::review::{Allowed, Operation, Request};
 use crate::unfit;
 
 /// How many volume claims are looked up at once.
@@ -22,13 +21,13 @@ const CLAIMS_AT_ONCE: usize = 8;
 ///
 /// One that lacks a required field passes as it is: the API server compares it with the schema next, and answers with 422, as it does where
 /// upstream fills in an empty value.
-pub(super) fn mutate(request: &Request) -> Result<Patch, Refusal> {
+pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
     let before = match request.operation {
         Operation::Create | Operation::Update => match read(&request.object) {
-            Err(Refusal::Incomplete(_)) => return Ok(Patch::default()),
+            Err(Refusal::Incomplete(_)) => return Ok(Allowed::default()),
             read => read?,
         },
-        Operation::Delete | Operation::Connect => return Ok(Patch::default()),
+        Operation::Delete | Operation::Connect => return Ok(Allowed::default()),
     };
     let after = if request.operation == Operation::Create {
         let mut after = before.clone();
@@ -37,7 +36,11 @@ pub(super) fn mutate(request: &Request) -> Result<Patch, Refusal> {
     } else {
         completed(&read(&request.old_object)?, &before)
     };
-    patch::diff(&request.object, &before, &after).map_err(|error| Refusal::Internal(error.to_string()))
+    let patch = patch::diff(&request.object, &before, &after);
+    Ok(Allowed {
+        patch: patch.map_err(|error| Refusal::Internal(error.to_string()))?,
+        warnings: admission::restated(&before, &after),
+    })
 }
 
 /// The new JobSet with the defaults that the old one has in its lists.

@@ -92,10 +92,7 @@ fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
 }
 
 async fn mutate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.lines, &body, async |request| {
-        Ok(jobsets::mutate(request)?.into())
-    })
-    .await
+    answer(&admission.lines, &body, async |request| jobsets::mutate(request)).await
 }
 
 async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {

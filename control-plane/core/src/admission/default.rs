@@ -54,11 +54,36 @@ pub fn restate(old: &JobSet, new: &mut JobSet) {
     };
     let is_same = gang.min_available == before.min_available;
     let are_same = gang.replicated_jobs == before.replicated_jobs;
-    if is_same && !are_same {
+    if is_same && !are_same && !gang.replicated_jobs.is_empty() {
         gang.min_available = None;
     } else if alone && are_same && !is_same && gang.min_available.is_some() {
         gang.replicated_jobs.clear();
     }
+}
+
+/// What of a gang is stored otherwise than its user has stated it: who states both minimums, and changes one, cannot be told from who states one.
+#[must_use]
+pub fn restated(stated: &JobSet, stored: &JobSet) -> Vec<String> {
+    let (Some(stated), Some(stored)) = (&stated.spec.gang, &stored.spec.gang) else {
+        return Vec::new();
+    };
+    let mut warnings = Vec::new();
+    if let (Some(from), Some(to)) = (stated.min_available, stored.min_available)
+        && from != to
+    {
+        warnings.push(format!(
+            "spec.gang.minAvailable: {to} in the place of {from}: the sum of spec.gang.replicatedJobs, which were changed"
+        ));
+    }
+    for (index, job) in stated.replicated_jobs.iter().enumerate() {
+        let (from, to) = (job.min_available, stored.listed(&job.name));
+        if let Some(to) = to.filter(|to| *to != from) {
+            warnings.push(format!(
+                "spec.gang.replicatedJobs[{index}].minAvailable: {to} in the place of {from}: spec.gang.minAvailable was changed"
+            ));
+        }
+    }
+    warnings
 }
 
 /// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose replicatedJobs wait for each other.

@@ -230,12 +230,46 @@ fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
         gang.min_available = Some(6);
     });
     assert!(whole.unwrap_err().contains("must be 7, the sum"));
+    // What was filled in may go, and the whole stays as it is stated.
+    let list_goes = changed(set(&["m"], Some(2), &[]), |gang| gang.replicated_jobs.clear());
+    assert_eq!(list_goes, Ok((2, of_m(2))));
+    let list_goes = changed(set(&["m", "w"], None, &[("m", 2)]), |gang| {
+        gang.replicated_jobs.clear()
+    });
+    assert!(list_goes.unwrap_err().contains("must be"));
     // Who states both is held to it.
     let both = changed(set(&["m"], None, &[("m", 4)]), |gang| {
         gang.min_available = Some(3);
         gang.replicated_jobs[0].min_available = 2;
     });
     assert!(both.unwrap_err().contains("must be 2, the sum"));
+}
+
+#[test]
+fn a_minimum_that_is_replaced_is_told() {
+    let mut old = set(&["m"], Some(4), &[]).suspended(true);
+    admission::default(&mut old);
+    let mut stated = old.clone();
+    stated.spec.gang.as_mut().unwrap().replicated_jobs[0].min_available = 2;
+    let mut stored = stated.clone();
+    admission::restate(&old, &mut stored);
+    admission::default(&mut stored);
+    assert_eq!(
+        admission::restated(&stated, &stored),
+        [
+            "spec.gang.minAvailable: 2 in the place of 4: the sum of spec.gang.replicatedJobs, which were changed"
+        ]
+    );
+    let mut again = stored.clone();
+    again.spec.gang.as_mut().unwrap().min_available = Some(4);
+    let mut after = again.clone();
+    admission::restate(&stored, &mut after);
+    admission::default(&mut after);
+    assert_eq!(
+        admission::restated(&again, &after),
+        ["spec.gang.replicatedJobs[0].minAvailable: 4 in the place of 2: spec.gang.minAvailable was changed"]
+    );
+    assert!(admission::restated(&after, &after).is_empty());
 }
 
 proptest! {
