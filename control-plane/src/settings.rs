@@ -3,13 +3,14 @@
 //! Promises: a flag (or its environment variable) wins over the file, and the file over the defaults, which are upstream's; every mistake is
 //! reported by the name of its field.
 
+mod election;
 mod otlp;
+mod requests;
 mod syntax;
 mod tls;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use lockstep_core::features::{FeatureError, Features};
 use lockstep_core::in_place::Agents;
@@ -18,16 +19,14 @@ use thiserror::Error;
 use crate::args::{Args, BindAddress, FeatureGates};
 use crate::config::{self, ConfigError, Configuration};
 
+pub use election::LeaderElection;
 pub use otlp::OtlpEndpoint;
+pub use requests::RequestRate;
 pub use tls::TlsOptions;
 
 #[cfg(test)]
 mod tests;
 
-/// Name of the leader's Lease.
-const LEASE: &str = "lockstep-control-plane";
-const CLIENT_QPS: f32 = 500.0;
-const CLIENT_BURST: u32 = 500;
 const METRICS_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
 const WEBHOOK_PORT: u16 = 9443;
@@ -109,37 +108,11 @@ pub struct Settings {
     pub agents: Agents,
 }
 
-/// How often the API server may be asked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RequestRate {
-    /// In a second, in the long run; more than none.
-    pub per_second: f32,
-    /// At once; at least one.
-    pub burst: u32,
-}
-
 /// How Ray's resources are looked after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ray {
     /// Host and port of an HTTP proxy that reaches the dashboards; they are reached by their own addresses without.
     pub dashboard_proxy: Option<String>,
-}
-
-/// How replicas agree on the one that acts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaderElection {
-    /// Whether they do. Otherwise this process acts whatever others do.
-    pub enabled: bool,
-    /// Name of the Lease.
-    pub lease: String,
-    /// Namespace of the Lease.
-    pub namespace: String,
-    /// For how long the lease is held without renewal.
-    pub duration: Duration,
-    /// For how long a leader acts that cannot see the lease to be its own; less than `duration`.
-    pub renew_deadline: Duration,
-    /// Between two renewals. Whole seconds, fewer than `duration` has.
-    pub retry: Duration,
 }
 
 /// The health endpoints.
@@ -223,7 +196,7 @@ impl Settings {
                 dashboard_proxy: args.ray_dashboard_proxy,
             }),
             replace_lost_pods: args.replace_lost_pods,
-            leader_election: leader_election(
+            leader_election: election::checked(
                 config::LeaderElection {
                     leader_elect: args.leader_elect.or(election.leader_elect),
                     lease_duration: args.leader_elect_lease_duration.or(election.lease_duration),
@@ -269,24 +242,13 @@ impl Settings {
                 _ => Agents::ByNode,
             },
             kubeconfig: args.kubeconfig,
-            requests: request_rate(
+            requests: requests::rate(
                 args.kube_api_qps.or(connection.qps),
                 args.kube_api_burst.or(connection.burst),
             ),
             namespace: args.namespace,
         })
     }
-}
-
-/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited by default.
-fn request_rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> {
-    if qps.is_none() && burst.is_none() {
-        return None;
-    }
-    let per_second = qps.unwrap_or(CLIENT_QPS);
-    let burst = burst.map_or(CLIENT_BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
-    // To client-go, too, a negative one is no limit.
-    (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }
 
 fn features(
@@ -307,50 +269,6 @@ fn features(
             .map_err(|error| SettingsError::Feature { source_of, error })?;
     }
     Ok(features)
-}
-
-fn leader_election(said: config::LeaderElection, namespace: &str) -> Result<LeaderElection, SettingsError> {
-    let given = |time: Option<Duration>, default| {
-        time.filter(|time| !time.is_zero())
-            .unwrap_or(Duration::from_secs(default))
-    };
-    let duration = given(said.lease_duration, 15);
-    let renew_deadline = given(said.renew_deadline, 10);
-    let retry_period = given(said.retry_period, 2);
-    if duration <= renew_deadline {
-        return Err(SettingsError::invalid(
-            "leaderElection.leaseDuration",
-            "leaseDuration must be greater than renewDeadline",
-        ));
-    }
-    if renew_deadline <= retry_period.mul_f64(1.2) {
-        return Err(SettingsError::invalid(
-            "leaderElection.renewDeadline",
-            "renewDeadline must be greater than retryPeriod*JitterFactor",
-        ));
-    }
-    // The Lease counts in whole seconds.
-    if duration.as_secs() < 2 {
-        return Err(SettingsError::invalid(
-            "leaderElection.leaseDuration",
-            "leaseDuration must be at least 2s",
-        ));
-    }
-    if let Some(lock) = non_empty(said.resource_lock).filter(|lock| lock != "leases") {
-        return Err(SettingsError::invalid(
-            "leaderElection.resourceLock",
-            format!("{lock:?} is not supported, use \"leases\""),
-        ));
-    }
-    let duration = Duration::from_secs(duration.as_secs());
-    Ok(LeaderElection {
-        enabled: said.leader_elect.unwrap_or(true),
-        lease: non_empty(said.resource_name).unwrap_or_else(|| LEASE.to_owned()),
-        namespace: non_empty(said.resource_namespace).unwrap_or_else(|| namespace.to_owned()),
-        duration,
-        renew_deadline: renew_deadline.min(duration),
-        retry: Duration::from_secs(retry_period.as_secs().clamp(1, duration.as_secs() - 1)),
-    })
 }
 
 fn health(file: config::Health, flag: Option<BindAddress>) -> Result<Health, SettingsError> {
