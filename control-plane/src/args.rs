@@ -70,9 +70,10 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_retry_period: Option<Duration>,
 
-    /// Requests to the API server in a second [default: no limit; 500 where --kube-api-burst is given]
+    /// Requests to the API server in a second, for each kind of resource [default: no limit; 500 where --kube-api-burst is given]
     ///
-    /// Those of the leader's Lease are not counted. Without a limit requests are limited by how many are under way.
+    /// Restarts wait too where it is reached. Leases, TokenReviews and SubjectAccessReviews are not counted. Without a limit
+    /// requests are limited by how many are under way.
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_QPS",
@@ -81,7 +82,7 @@ pub struct Args {
     )]
     pub kube_api_qps: Option<f32>,
 
-    /// Requests to the API server at once [default: no limit; 500 where --kube-api-qps is given]
+    /// Requests to the API server at once, for each kind of resource [default: no limit; 500 where --kube-api-qps is given]
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_BURST",

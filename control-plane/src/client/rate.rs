@@ -1,9 +1,11 @@
 //! How often the API server is asked, where that is limited: by `--kube-api-qps` and `--kube-api-burst`, or `clientConnection` of the file.
 //!
-//! Promises: no more than so many requests in a second in the long run, and so many at once (GCRA, ITU-T I.371); in the order in which they came;
-//! none is lost. Those of Leases wait for no others: a leader that could not renew would end.
+//! Promises: of each kind no more than so many requests in a second in the long run, and so many at once (GCRA, ITU-T I.371); in the order in which
+//! they came; none is lost. A kind has a rate of its own, as each client of controller-runtime has: a thousand events keep no JobSet's status waiting.
+//! What others wait for is not limited: a leader that could not renew its Lease would end, and a caller is to learn soon whether he is let in.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
 use http::Request;
@@ -14,9 +16,19 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::settings::RequestRate;
 
+#[cfg(test)]
+mod tests;
+
 /// A time between two requests that is longer than this is not what somebody meant, and one without end would end no wait.
 const LONGEST: Duration = Duration::from_secs(1000);
-const LEASES: &str = "/apis/coordination.k8s.io/";
+/// Leases, and who callers are and what they may.
+const UNLIMITED: [&str; 3] = [
+    "/apis/coordination.k8s.io/",
+    "/apis/authentication.k8s.io/",
+    "/apis/authorization.k8s.io/",
+];
+/// Kinds with a rate of their own: several times as many as the control plane asks for. All others share one.
+const KINDS: usize = 64;
 
 struct Rate {
     every: Duration,
@@ -46,83 +58,78 @@ impl Rate {
     }
 }
 
-/// The client, at this rate.
+/// The rates of all kinds.
+struct Rates {
+    requests: RequestRate,
+    kinds: Lock<HashMap<String, Arc<Rate>>>,
+    others: Arc<Rate>,
+}
+
+impl Rates {
+    fn new(requests: RequestRate) -> Self {
+        Self {
+            requests,
+            kinds: Lock::default(),
+            others: Arc::new(Rate::new(requests)),
+        }
+    }
+
+    /// That of requests to this path; none where they are not limited.
+    fn of(&self, path: &str) -> Option<Arc<Rate>> {
+        if UNLIMITED.iter().any(|unlimited| path.starts_with(unlimited)) {
+            return None;
+        }
+        let Some((group, resource)) = kind(path) else {
+            return Some(Arc::clone(&self.others));
+        };
+        let kind = format!("{group}/{resource}");
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rate) = kinds.get(&kind) {
+            return Some(Arc::clone(rate));
+        }
+        if kinds.len() >= KINDS {
+            return Some(Arc::clone(&self.others));
+        }
+        let rate = kinds
+            .entry(kind)
+            .or_insert_with(|| Arc::new(Rate::new(self.requests)));
+        Some(Arc::clone(rate))
+    }
+}
+
+/// Group and resource that a path is about, whatever the version, the namespace and the subresource; nothing where it is about none, as discovery is.
+fn kind(path: &str) -> Option<(&str, &str)> {
+    let mut parts = path.strip_prefix('/')?.split('/');
+    let group = match parts.next()? {
+        "api" => "",
+        "apis" => parts.next()?,
+        _ => return None,
+    };
+    let _version = parts.next()?;
+    let first = parts.next().filter(|resource| !resource.is_empty())?;
+    if first != "namespaces" {
+        return Some((group, first));
+    }
+    let _namespace = parts.next();
+    match parts.next() {
+        // Of the namespace itself.
+        None | Some("" | "status" | "finalize") => Some((group, first)),
+        Some(resource) => Some((group, resource)),
+    }
+}
+
+/// The client, at this rate of each kind.
 pub(super) fn limited(client: Client, requests: RequestRate) -> Client {
-    let rate = Arc::new(Rate::new(requests));
+    let rates = Arc::new(Rates::new(requests));
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, rate) = (client.clone(), Arc::clone(&rate));
+        let (client, rate) = (client.clone(), rates.of(request.uri().path()));
         async move {
-            if !request.uri().path().starts_with(LEASES) {
+            if let Some(rate) = rate {
                 rate.take().await;
             }
             client.send(request).await
         }
     });
     Client::new(service, namespace)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::future::ready;
-
-    use http::Response;
-    use k8s_openapi::api::coordination::v1::Lease;
-    use k8s_openapi::api::core::v1::Node;
-    use kube::Api;
-
-    use super::*;
-
-    fn client(per_second: f32, burst: u32) -> Client {
-        let server = tower::service_fn(|_: Request<Body>| {
-            let found = Body::from(b"{\"metadata\": {\"name\": \"x\"}}".to_vec());
-            ready(Ok::<_, Infallible>(Response::new(found)))
-        });
-        limited(Client::new(server, "default"), RequestRate { per_second, burst })
-    }
-
-    async fn ask(client: &Client, times: usize) -> Duration {
-        let nodes: Api<Node> = Api::all(client.clone());
-        let began = Instant::now();
-        let asked = futures::future::join_all((0..times).map(|_| nodes.get("x")));
-        assert!(asked.await.iter().all(Result::is_ok));
-        began.elapsed()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
-        let client = client(10.0, 5);
-        assert_eq!(ask(&client, 5).await.as_millis(), 0);
-        assert_eq!(ask(&client, 20).await.as_millis() / 10, 200);
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(ask(&client, 5).await.as_millis(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_is_renewed_while_others_wait() {
-        let client = client(0.1, 1);
-        let leases: Api<Lease> = Api::default_namespaced(client.clone());
-        let renew = async {
-            let began = Instant::now();
-            for _ in 0..10 {
-                leases.get("x").await.unwrap();
-            }
-            began.elapsed()
-        };
-        let (asked, renewed) = tokio::join!(ask(&client, 10), renew);
-        assert_eq!((asked.as_secs(), renewed.as_millis()), (90, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_rate_is_too_low_or_too_high() {
-        for (per_second, burst) in [
-            (f32::MIN_POSITIVE, 1),
-            (f32::MIN_POSITIVE, u32::MAX),
-            (f32::MAX, 1),
-            (f32::INFINITY, 1),
-        ] {
-            assert!(ask(&client(per_second, burst), 2).await <= LONGEST + Duration::from_millis(10));
-        }
-    }
 }

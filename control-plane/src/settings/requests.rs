@@ -4,7 +4,7 @@
 const QPS: f32 = 500.0;
 const BURST: u32 = 500;
 
-/// How often the API server may be asked.
+/// How often the API server may be asked for each kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestRate {
     /// In a second, in the long run; more than none.
