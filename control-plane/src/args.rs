@@ -72,7 +72,7 @@ pub struct Args {
 
     /// Requests to the API server in a second, for each kind of resource [default: no limit; 500 where --kube-api-burst is given]
     ///
-    /// Restarts wait too where it is reached. Leases, TokenReviews and SubjectAccessReviews are not counted. Without a limit
+    /// Restarts wait too where it is reached. Leases, TokenReviews and SubjectAccessReviews are not counted. What is not above 0 is no limit. Without a limit
     /// requests are limited by how many are under way.
     #[arg(
         long,
@@ -83,6 +83,8 @@ pub struct Args {
     pub kube_api_qps: Option<f32>,
 
     /// Requests to the API server at once, for each kind of resource [default: no limit; 500 where --kube-api-qps is given]
+    ///
+    /// Less than 1 is 1.
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_BURST",

@@ -161,9 +161,9 @@ pub struct InternalCertManagement {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
-    /// Requests in a second; a negative number is no limit.
+    /// Requests of each kind in a second; there is no limit where this is not above 0: a negative number, 0 or NaN.
     pub qps: Option<f32>,
-    /// Requests at once.
+    /// Requests of each kind at once; one where this is less.
     pub burst: Option<i32>,
 }
 

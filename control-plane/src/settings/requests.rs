@@ -20,6 +20,6 @@ pub(super) fn rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> 
     }
     let per_second = qps.unwrap_or(QPS);
     let burst = burst.map_or(BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
-    // To client-go, too, a negative one is no limit.
+    // To client-go, too, a negative one is no limit. 0 is 5 in a second there, which nobody means who writes it; nor can NaN be a rate.
     (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }

@@ -129,6 +129,12 @@ fn requests_are_limited_where_a_flag_or_the_file_says_so() {
     for none in ["--kube-api-qps=-1", "--kube-api-qps=0", "--kube-api-qps=NaN"] {
         assert_eq!(rate(&[none], file), None, "{none}");
     }
+    for none in ["{qps: -1}", "{qps: 0}", "{qps: 0, burst: 9}"] {
+        let file = format!("clientConnection: {none}");
+        assert_eq!(rate(&[], &file), None, "{none}");
+        let flag = rate(&["--kube-api-qps=20"], &file).map(|(qps, _)| qps);
+        assert_eq!(flag, Some(20.0), "{none}");
+    }
 }
 
 #[test]
