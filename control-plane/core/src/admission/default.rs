@@ -1,7 +1,7 @@
 //! Defaults that the schema cannot express; those it can are applied by the API server before.
 
 use lockstep_api::{
-    GangBackend, GangReplicatedJob, JobSet, Network, RetentionPolicy, StartupPolicy, SuccessPolicy,
+    Gang, GangBackend, GangReplicatedJob, JobSet, Network, RetentionPolicy, StartupPolicy, SuccessPolicy,
     VolumeRetentionPolicy, annotations,
 };
 
@@ -53,7 +53,7 @@ pub fn restate(old: &JobSet, new: &mut JobSet) {
         return;
     };
     let is_same = gang.min_available == before.min_available;
-    let are_same = gang.replicated_jobs == before.replicated_jobs;
+    let are_same = by_name(gang).replicated_jobs == by_name(before).replicated_jobs;
     if is_same && !are_same && !gang.replicated_jobs.is_empty() {
         gang.min_available = None;
     } else if alone && are_same && !is_same && gang.min_available.is_some() {
@@ -84,6 +84,14 @@ pub fn restated(stated: &JobSet, stored: &JobSet) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// The gang with its replicatedJobs by name: in which order they are listed means nothing.
+pub(super) fn by_name(gang: &Gang) -> Gang {
+    let mut gang = gang.clone();
+    gang.replicated_jobs
+        .sort_by(|one, other| one.name.cmp(&other.name));
+    gang
 }
 
 /// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose replicatedJobs wait for each other.

@@ -5,6 +5,7 @@
 
 use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
+use super::default::by_name;
 use crate::{
     elastic,
     features::Features,
@@ -43,7 +44,9 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
         });
     }
     let stands_still = !(old.is_suspended() || new.is_suspended());
-    if new.spec.gang != old.spec.gang && stands_still {
+    // The schema's rule, too, knows no order in a list whose entries have names.
+    let other_gang = new.spec.gang.as_ref().map(by_name) != old.spec.gang.as_ref().map(by_name);
+    if other_gang && stands_still {
         violations.push(Violation::with_json(
             "spec.gang",
             &new.spec.gang,
@@ -57,7 +60,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
         open.extend(validation::in_place::jobs(jobset, features));
         // Defaults state the minimum of each group as it was made, and a RayCluster's groups come and go: no minimum is more than there are pods.
         let is_scaled = elastic::is_elastic(old, features) && !elastic::is_of_ray_cluster(old);
-        if new.spec.gang != old.spec.gang || is_scaled {
+        if other_gang || is_scaled {
             validation::gang::validate(jobset, &mut open);
         }
         open

@@ -189,6 +189,22 @@ fn a_gang_changes_while_the_jobset_is_suspended_only() {
     assert_eq!(refused(&suspended.0, &wrong).len(), 1);
 }
 
+#[test]
+fn the_order_in_which_a_gang_lists_its_replicated_jobs_means_nothing() {
+    let update = |old: &JobSet, new: &JobSet| {
+        let mut new = new.clone();
+        admission::restate(old, &mut new);
+        let violations = admission::validate_update(old, &new, &Features::default());
+        let said: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        (said, new.spec.gang.unwrap().min_available)
+    };
+    let one = set(&["m", "w"], Some(5), &[("m", 3), ("w", 2)]);
+    let other = set(&["m", "w"], Some(5), &[("w", 2), ("m", 3)]);
+    assert_eq!(update(&one, &other), (Vec::new(), Some(5)));
+    let swapped = set(&["m", "w"], Some(5), &[("w", 3), ("m", 2)]);
+    assert_eq!(update(&one, &swapped).0.len(), 1);
+}
+
 /// As with `kubectl apply` of a manifest that states one of the two: the other is there by default.
 #[test]
 fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
