@@ -87,6 +87,9 @@ pub trait Authorizer: Send + Sync + 'static {
         namespace: &str,
         name: &str,
     ) -> Result<(), Refusal>;
+
+    /// This caller is refused for that, as the service has decided.
+    fn refused(&self, caller: &Caller, refusal: &Refusal);
 }
 
 /// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
@@ -104,8 +107,11 @@ impl ClusterAuthorizer {
             turned_away: TurnedAway::register(metrics),
         }
     }
+}
 
-    async fn ask(
+#[async_trait]
+impl Authorizer for ClusterAuthorizer {
+    async fn authorize(
         &self,
         caller: &Caller,
         verb: &'static str,
@@ -135,19 +141,9 @@ impl ClusterAuthorizer {
             Err(error) => Err(Refusal::Unavailable(Box::new(error))),
         }
     }
-}
 
-#[async_trait]
-impl Authorizer for ClusterAuthorizer {
-    async fn authorize(
-        &self,
-        caller: &Caller,
-        verb: &'static str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), Refusal> {
-        let asked = self.ask(caller, verb, namespace, name).await;
-        asked.inspect_err(|refusal| self.turned_away.note(&caller.address, refusal))
+    fn refused(&self, caller: &Caller, refusal: &Refusal) {
+        self.turned_away.note(&caller.address, refusal);
     }
 }
 

@@ -103,7 +103,10 @@ impl PlatformService {
         name: &str,
     ) -> Result<(), Status> {
         let allowed = self.authorizer.authorize(caller, verb, namespace, name).await;
-        allowed.map_err(|refusal| refusal.status(verb, namespace, name))
+        allowed.map_err(|refusal| {
+            self.authorizer.refused(caller, &refusal);
+            refusal.status(verb, namespace, name)
+        })
     }
 
     /// The group, or why there is none.

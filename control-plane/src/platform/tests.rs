@@ -74,6 +74,8 @@ impl Authorizer for Tokens {
             place: authorize::place(namespace, ""),
         })
     }
+
+    fn refused(&self, _: &Caller, _: &Refusal) {}
 }
 
 struct Api {

@@ -21,8 +21,10 @@ struct Labels {
 pub(super) struct TurnedAway {
     counts: Family<Labels, Counter>,
     crowds: Counter,
-    /// By who called: the user, where the API server says so, or else the address.
-    news: News<(String, &'static str)>,
+    /// Whom the API server does not know, by address and reason.
+    strangers: News<(String, &'static str)>,
+    /// Whom it knows, by user and verb. They have places of their own: strangers cannot fill them.
+    users: News<(String, &'static str)>,
     /// Whether anybody crowds, of whatever address.
     crowd: News<()>,
     /// Lines in the log.
@@ -73,11 +75,11 @@ impl TurnedAway {
             return;
         };
         self.counts.get_or_create(&Labels { reason }).inc();
-        let who = match refusal {
-            Refusal::Denied { user, .. } => user,
-            _ => address,
+        let is_new = match refusal {
+            Refusal::Denied { user, verb, .. } => self.users.is_new((user.clone(), *verb)),
+            _ => self.strangers.is_new((address.to_owned(), reason)),
         };
-        if self.news.is_new((who.to_owned(), reason)) {
+        if is_new {
             #[cfg(test)]
             self.line();
             let cause = std::error::Error::source(refusal).map(ToString::to_string);
@@ -128,6 +130,37 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
-        assert_eq!(turned_away.lines.into_inner(), 3);
+        assert_eq!(turned_away.lines.into_inner(), 4);
+    }
+
+    #[tokio::test]
+    async fn strangers_leave_room_for_users() {
+        let turned_away = TurnedAway::default();
+        for stranger in 0..10_000 {
+            turned_away.note(&format!("10.0.{stranger}"), &Refusal::Unknown);
+        }
+        let lines = || turned_away.lines.load(std::sync::atomic::Ordering::Relaxed);
+        let before = lines();
+        turned_away.note("10.0.no-place", &Refusal::Unknown);
+        assert_eq!(lines(), before);
+        turned_away.note("10.0.no-place", &denied("jane", "list"));
+        assert_eq!(lines(), before + 1);
+    }
+
+    /// The texts in the function that names reasons.
+    #[test]
+    fn every_reason_is_there_from_the_beginning() {
+        let code = include_str!("turned_away.rs");
+        let body = code.split("fn reason(").nth(1).unwrap();
+        let body = body.split("\n}\n").next().unwrap();
+        let named: Vec<&str> = body.split('"').skip(1).step_by(2).collect();
+        assert_eq!(named, REASONS);
+        let metrics = Metrics::default();
+        let _turned_away = TurnedAway::register(&metrics);
+        let text = metrics.encode().unwrap();
+        for reason in REASONS {
+            let line = format!("lockstep_platform_refusals_total{{reason=\"{reason}\"}} 0");
+            assert!(text.contains(&line), "{text}");
+        }
     }
 }

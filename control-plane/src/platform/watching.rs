@@ -62,7 +62,7 @@ impl Watching {
         }
     }
 
-    /// An API server that does not answer ends no watch: what stands was allowed.
+    /// An API server that does not answer ends no watch, and refuses nobody: what stands was allowed.
     async fn ask_again(&mut self) -> Result<(), Status> {
         self.ask_at = Instant::now() + ASK_AGAIN;
         let Filter { namespace, name } = &self.filter;
@@ -72,7 +72,75 @@ impl Watching {
             .await
         {
             Ok(()) | Err(authorize::Refusal::Unavailable(_) | authorize::Refusal::TooMany) => Ok(()),
-            Err(refusal) => Err(refusal.status("watch", namespace, name)),
+            Err(refusal) => {
+                self.authorizer.refused(&self.caller, &refusal);
+                Err(refusal.status("watch", namespace, name))
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use tonic::Code;
+
+    use super::authorize::Refusal;
+    use super::*;
+    use crate::platform::board::Board;
+    use crate::platform::places::Places;
+
+    /// Answers in this order, the last one first; and who was refused.
+    #[derive(Default)]
+    struct Answers {
+        left: Mutex<Vec<Result<(), Refusal>>>,
+        refused: Mutex<Vec<String>>,
+    }
+
+    #[async_trait]
+    impl Authorizer for Answers {
+        async fn authorize(&self, _: &Caller, _: &'static str, _: &str, _: &str) -> Result<(), Refusal> {
+            self.left.lock().unwrap().pop().unwrap()
+        }
+
+        fn refused(&self, _: &Caller, refusal: &Refusal) {
+            self.refused.lock().unwrap().push(refusal.to_string());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_be_asked_about_watches_on_and_is_not_refused() {
+        let silent = kube::Error::LinesCodecMaxLineLengthExceeded;
+        let answers = Arc::new(Answers::default());
+        answers.left.lock().unwrap().extend([
+            Err(Refusal::Unknown),
+            Ok(()),
+            Err(Refusal::Unavailable(Box::new(silent))),
+            Err(Refusal::TooMany),
+        ]);
+        let board = Board::new();
+        let filter = Filter {
+            namespace: String::new(),
+            name: String::new(),
+        };
+        let caller = Caller {
+            metadata: tonic::metadata::MetadataMap::new(),
+            address: String::new(),
+        };
+        let mut watching = Watching::new(
+            Follower::new(Arc::clone(&board), filter.clone(), false),
+            filter,
+            (caller, Arc::clone(&answers) as Arc<dyn Authorizer>),
+            CancellationToken::new(),
+            Places::default().take("").unwrap(),
+        );
+        watching.next().await.unwrap();
+        let began = Instant::now();
+        let ended = watching.next().await.unwrap_err();
+        assert_eq!(ended.code(), Code::Unauthenticated, "{ended}");
+        assert_eq!(began.elapsed(), 4 * ASK_AGAIN);
+        assert_eq!(*answers.refused.lock().unwrap(), [Refusal::Unknown.to_string()]);
     }
 }
