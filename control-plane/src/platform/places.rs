@@ -12,8 +12,8 @@ use super::refused::{Reason, Refused};
 const ALL: usize = 256;
 /// Of these, watches of single namespaces, whichever they are.
 const OF_NAMESPACES: usize = 192;
-/// Of these, watches of one namespace.
-const OF_ONE: usize = 64;
+/// Of these, watches of one namespace. It may be the only one that a platform uses, and each of its JobSets be watched by name.
+const OF_ONE: usize = 128;
 
 /// The places, and whose they are.
 #[derive(Clone, Default)]

@@ -267,7 +267,8 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
-        let place = self.places.take(&filter.namespace)?;
+        let place = self.places.take(&filter.namespace);
+        let place = place.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
         let watching = Watching::new(
             Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
             filter,

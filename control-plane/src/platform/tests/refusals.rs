@@ -154,3 +154,50 @@ async fn a_replica_that_does_not_lead_says_so() {
     let status = api.restart("*:*", restart("js", "t")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
 }
+
+/// The numbers that platform.proto states.
+#[tokio::test]
+async fn who_finds_no_place_to_watch_is_told_how_many_there_are() {
+    let api = Api::leading().await;
+    let mut watches = Vec::new();
+    let fill = async |watches: &mut Vec<Watch>, namespace: &str, count: usize| {
+        let channel = api.endpoint.connect().await.unwrap();
+        for index in 0..count {
+            let watch = watch_of(namespace, &format!("js-{index}"));
+            let request = with("watch:*", watch);
+            let answer = PlatformClient::new(channel.clone()).watch_groups(request).await;
+            watches.push(Watch(answer.unwrap().into_inner()));
+        }
+    };
+    let refused = async |watch: pb::WatchGroupsRequest, limit: &str, message: &str| {
+        let Err(status) = api.watch("watch:*", watch.clone()).await else {
+            panic!("{watch:?} is served")
+        };
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert_eq!(status.message(), message);
+        assert_eq!(said(&status, "limit"), is("TOO_MANY_WATCHES", limit));
+        assert_eq!(said(&status, "namespace").1, watch.namespace);
+        assert_eq!(said(&status, "jobset").1, watch.name);
+        assert!(status.get_details_retry_info().is_some());
+    };
+    for _ in 0..2 {
+        fill(&mut watches, "ours", 64).await;
+    }
+    let of_one = "more than 128 watches of one namespace at once";
+    refused(watch_of("ours", "js-128"), "128", of_one).await;
+    refused(watch_of("ours", ""), "128", of_one).await;
+    fill(&mut watches, "theirs", 64).await;
+    let of_single = "more than 192 watches of single namespaces at once";
+    refused(watch_of("others", "js"), "192", of_single).await;
+    fill(&mut watches, "", 64).await;
+    refused(watch_of("", ""), "256", "more than 256 watches at once").await;
+}
+
+/// A watch of one group, of those of a namespace, or of all.
+fn watch_of(namespace: &str, name: &str) -> pb::WatchGroupsRequest {
+    pb::WatchGroupsRequest {
+        namespace: namespace.to_owned(),
+        name: if namespace.is_empty() { "" } else { name }.to_owned(),
+        ..Default::default()
+    }
+}
