@@ -98,7 +98,7 @@ impl Server {
                 kuberay: self.ray.then(|| Arc::new(KubeRay::new(self.client.clone()))),
                 client: self.client.clone(),
                 placement: self.placement,
-                lines: Arc::default(),
+                said: Arc::default(),
             };
             let router = routes::router(admission, &self.metrics.webhooks());
             server::run(listener, Arc::new(tls), router, &shutdown).await;

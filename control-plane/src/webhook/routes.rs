@@ -1,7 +1,7 @@
 //! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
 //!
-//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. The log has a few
-//! lines a second, of a few hundred bytes, whoever calls.
+//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. Of each of the three
+//! things that callers have the log say ([`Said`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was sent, whoever calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +54,20 @@ pub(super) struct Admission {
     pub(super) placement: Placement,
     /// There where Ray's resources are looked after.
     pub(super) kuberay: Option<Arc<KubeRay>>,
-    /// What callers have the log say: whoever reaches the port can call.
-    pub(super) lines: Arc<Lines>,
+    /// What callers have the log say.
+    pub(super) said: Arc<Said>,
+}
+
+/// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each kind has its own, so that a flood of what is no review
+/// hides no refusal.
+#[derive(Default)]
+pub(super) struct Said {
+    /// What cannot be read.
+    pub(super) unreadable: Lines,
+    /// Reviews that were refused.
+    pub(super) refused: Lines,
+    /// What was not answered in time, as where the body comes slowly.
+    pub(super) late: Lines,
 }
 
 /// All paths. Calls of each are counted.
@@ -75,7 +87,7 @@ pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
         .merge(ray)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn_with_state(
-            Arc::clone(&admission.lines),
+            Arc::clone(&admission.said),
             in_time,
         ))
         .route_layer(middleware::from_fn_with_state(calls.clone(), counted))
@@ -92,11 +104,11 @@ fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
 }
 
 async fn mutate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.lines, &body, async |request| jobsets::mutate(request)).await
+    answer(&admission.said, &body, async |request| jobsets::mutate(request)).await
 }
 
 async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.lines, &body, async |request| {
+    answer(&admission.said, &body, async |request| {
         let warnings = jobsets::validate(request, admission.features, &admission.client).await?;
         Ok(Allowed {
             warnings,
@@ -107,14 +119,14 @@ async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Res
 }
 
 async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.lines, &body, async |request| {
+    answer(&admission.said, &body, async |request| {
         Ok(pods::mutate(request, &admission.placement).await?.into())
     })
     .await
 }
 
 async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.lines, &body, async |request| {
+    answer(&admission.said, &body, async |request| {
         pods::validate(request, &admission.placement).await?;
         Ok(Allowed::default())
     })
@@ -129,7 +141,7 @@ async fn validate_ray<R>(
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
 {
-    answer(&admission.lines, &body, async |request| {
+    answer(&admission.said, &body, async |request| {
         ray::validate::<R>(request, &kuberay).await?;
         Ok(Allowed::default())
     })
@@ -137,7 +149,7 @@ where
 }
 
 async fn answer(
-    lines: &Lines,
+    said: &Said,
     body: &Bytes,
     review: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
 ) -> Response {
@@ -146,7 +158,7 @@ async fn answer(
         Err(error) => {
             let error = error.to_string();
             let error = beginning(&error);
-            if let Some(left_out) = lines.next() {
+            if let Some(left_out) = said.unreadable.next() {
                 tracing::warn!(error, left_out, "a webhook was called with something else");
             }
             return (StatusCode::BAD_REQUEST, error.to_owned()).into_response();
@@ -155,9 +167,9 @@ async fn answer(
     let answer = match review(&request).await {
         Ok(allowed) => Answer::allow(request.uid, allowed),
         Err(refusal) => {
-            if let Some(left_out) = lines.next() {
-                let (namespace, said) = (beginning(&request.namespace), refusal.to_string());
-                tracing::info!(namespace, refusal = beginning(&said), left_out, "refused");
+            if let Some(left_out) = said.refused.next() {
+                let (namespace, why) = (beginning(&request.namespace), refusal.to_string());
+                tracing::info!(namespace, refusal = beginning(&why), left_out, "refused");
             }
             Answer::refuse(request.uid, &refusal)
         }
@@ -175,11 +187,11 @@ async fn counted(State(calls): State<Webhooks>, request: axum::extract::Request,
     response
 }
 
-async fn in_time(State(lines): State<Arc<Lines>>, request: axum::extract::Request, next: Next) -> Response {
+async fn in_time(State(said): State<Arc<Said>>, request: axum::extract::Request, next: Next) -> Response {
     match tokio::time::timeout(TIME_OUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            if let Some(left_out) = lines.next() {
+            if let Some(left_out) = said.late.next() {
                 tracing::warn!(left_out, "a webhook was not answered in time");
             }
             (

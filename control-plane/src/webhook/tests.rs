@@ -63,7 +63,7 @@ fn admission(client: Client) -> Admission {
         placement: Placement::without_watch(client.clone()),
         kuberay: Some(Arc::new(KubeRay::new(client.clone()))),
         client,
-        lines: Arc::default(),
+        said: Arc::default(),
     }
 }
 
@@ -433,6 +433,20 @@ async fn nonsense_is_answered_with_an_error() {
     let (code, _) = post(router(), MUTATE, vec![b' '; LONGEST_BODY + 1]).await;
     assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(post(router(), "/", "{}").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_review_hides_no_refusal_in_the_log() {
+    let admission = admission(api_server(Ok(BTreeMap::new())));
+    let said = Arc::clone(&admission.said);
+    let router = routes::router(admission, &Metrics::default().webhooks());
+    for _ in 0..100 {
+        let (code, _) = post(router.clone(), VALIDATE, "{}").await;
+        assert_eq!(code, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(said.unreadable.next(), None);
+    assert_eq!(said.refused.next(), Some(0));
+    assert_eq!(said.late.next(), Some(0));
 }
 
 #[tokio::test]
