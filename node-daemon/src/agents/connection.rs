@@ -88,9 +88,8 @@ type Frames = Framed<UnixStream, LengthDelimitedCodec>;
 
 /// Serves one connection of `pod` to its end.
 pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refusals: Arc<Refusals>) {
-    let peer = Peer::of(&stream);
     let mut frames = Framed::new(stream, codec());
-    let (name, container, pid) = match register(&mut frames, peer, &pod, &context).await {
+    let (name, container, pid) = match register(&mut frames, &pod, &context).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
         Err(error) => return refuse(frames, &pod, &error, &refusals).await,
@@ -131,7 +130,6 @@ fn codec() -> LengthDelimitedCodec {
 
 async fn register(
     frames: &mut Frames,
-    peer: Peer,
     pod: &PodUid,
     context: &Context,
 ) -> Result<Option<(String, ContainerId, i32)>, LinkError> {
@@ -153,6 +151,9 @@ async fn register(
     if protocol != lockstep_proto::AGENT_PROTOCOL {
         return Err(LinkError::Protocol(protocol));
     }
+    // Not before: who is silent holds one descriptor of the daemon, not two. The kernel knows since the connection began who is at the other end, so that
+    // whoever has its number now is not taken for it; and what is read of `/proc` below is read while the process is held.
+    let peer = Peer::of(frames.get_ref());
     let id = if id.as_str().is_empty() {
         context.peers.container(&peer)?
     } else {
