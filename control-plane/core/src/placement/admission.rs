@@ -108,7 +108,8 @@ fn follows(pod: &Pod) -> Option<&str> {
 
 /// Brings a leader to a domain where its own Job is, and no other of the same priority.
 ///
-/// The API server gives every pod a priority before. One that it gave none, with that part of it off, gets the terms that upstream gives it.
+/// The API server gives every pod a priority before. One that it gave none, with that part of it off, has the priority "" in the second term, as upstream
+/// writes it. No label that was put on here has that value, so that the term matches no pod: such leaders keep nobody out of their domains.
 fn attract(pod: &mut Pod, topology: &str) {
     let key = label(pod, labels::JOB_KEY).unwrap_or_default().to_owned();
     let priority = label(pod, labels::PRIORITY).unwrap_or_default().to_owned();
