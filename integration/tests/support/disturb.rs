@@ -2,15 +2,15 @@
 //! and connections break.
 
 use std::ffi::OsString;
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockstep_integration::harness::{Process, eventually};
 use nix::sys::signal::Signal;
 use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::product::{Part, Product, READY};
 
@@ -18,6 +18,8 @@ use super::product::{Part, Product, READY};
 const HUB: u16 = 9444;
 /// The port of kubelet.
 const KUBELET: u16 = 10250;
+/// How long a daemon may take to accept a connection, before that is tried again.
+const ACCEPTED: Duration = Duration::from_secs(2);
 /// Loses what comes to the hub and what it says, as a broken network does.
 const LOSE: &str = "
 table inet lost {
@@ -90,7 +92,8 @@ impl Product {
                     Ok(cluster.network()?.node(node))
                 })
                 .await?;
-            Ok(TcpStream::connect((address, KUBELET)).map(drop)?)
+            timeout(ACCEPTED, TcpStream::connect((address, KUBELET))).await??;
+            Ok(())
         })
         .await
     }
@@ -100,7 +103,8 @@ impl Product {
         self.restart(Daemon::Containerd(node)).await?;
         let socket = self.node_path(node, "/run/containerd/containerd.sock").await?;
         eventually("containerd listens", READY, async || {
-            Ok(UnixStream::connect(&socket).map(drop)?)
+            timeout(ACCEPTED, UnixStream::connect(&socket)).await??;
+            Ok(())
         })
         .await
     }
