@@ -16,6 +16,7 @@ use crate::webhooks::setup;
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(minimums_are_filled_in_and_checked_by_the_table),
+        case!(without_webhooks_a_gang_stays_as_it_is_while_the_jobset_runs),
         case!(without_pod_groups_the_gates_start_a_gang_and_who_asked_for_them_is_told),
     ]
 }
@@ -153,6 +154,61 @@ async fn minimums_are_filled_in_and_checked_by_the_table(scene: Scene) -> Result
         ensure!(said.contains(expected), "{gang}: {said}");
     }
     Ok(())
+}
+
+/// So many pods of `m` and of `w`.
+fn minimum(m: i32, w: i32) -> Value {
+    json!({
+        "minAvailable": m + w,
+        "replicatedJobs": [{"name": "m", "minAvailable": m}, {"name": "w", "minAvailable": w}],
+    })
+}
+
+/// The definition says so: no webhook is registered in this namespace.
+async fn without_webhooks_a_gang_stays_as_it_is_while_the_jobset_runs(scene: Scene) -> Result<()> {
+    let spec = json!({"gang": minimum(1, 2), "replicatedJobs": [pods("m", 1), pods("w", 3)]});
+    scene.create(jobset(spec)).await?;
+    let refused = async |spec: Value| -> Result<()> {
+        let changed = scene.patch(json!({"spec": spec})).await.err();
+        let said = changed.with_context(|| format!("{spec} is taken"))?.to_string();
+        ensure!(
+            said.contains("spec.gang: Invalid value")
+                && said.contains("field is immutable unless the JobSet is suspended"),
+            "{spec}: {said}"
+        );
+        Ok(())
+    };
+    let taken = async |spec: Value| -> Result<Option<i32>> {
+        let changed = scene.patch(json!({"spec": spec})).await;
+        let gang = changed.with_context(|| spec.to_string())?.spec.gang;
+        Ok(gang.and_then(|gang| gang.min_available))
+    };
+    refused(json!({"gang": minimum(1, 1)})).await?;
+    refused(json!({"gang": {"scheduleTimeoutSeconds": 90}})).await?;
+    refused(json!({"gang": null})).await?;
+    // What is listed by name has no order, and what else changes is nobody's gang.
+    let mut turned = minimum(1, 2);
+    turned["replicatedJobs"]
+        .as_array_mut()
+        .context("no list")?
+        .reverse();
+    ensure!(taken(json!({"gang": turned})).await? == Some(3));
+    let labelled = scene
+        .patch(json!({"metadata": {"labels": {"team": "x"}}}))
+        .await?;
+    ensure!(labelled.labels()["team"] == "x");
+    scene
+        .until_status("the gang has a state", |status| !status.gangs.is_empty())
+        .await?;
+
+    ensure!(taken(json!({"suspend": true, "gang": minimum(1, 1)})).await? == Some(2));
+    ensure!(taken(json!({"gang": minimum(1, 3)})).await? == Some(4));
+    ensure!(taken(json!({"gang": null})).await?.is_none());
+    ensure!(taken(json!({"suspend": false, "gang": minimum(1, 2)})).await? == Some(3));
+    refused(json!({"gang": null})).await?;
+    ensure!(taken(json!({"suspend": true, "gang": null})).await?.is_none());
+    ensure!(taken(json!({"suspend": false})).await?.is_none());
+    refused(json!({"gang": minimum(1, 2)})).await
 }
 
 /// The pods of the JobSet, by name.
