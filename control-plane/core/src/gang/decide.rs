@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use lockstep_api::GangPhase;
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -18,10 +18,8 @@ use super::progress::Progress;
 use super::queue::{Held, Place, Queue};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
+mod grace;
 mod pod_group;
-
-/// The longest that pods which have not been created keep nodes from others, whatever time-out their user asks for.
-const LONGEST_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Extras after the minimum, and among these lower priorities after higher ones.
 type Rank = (bool, Reverse<i32>);
@@ -340,30 +338,6 @@ impl<'a> Entry<'a> {
     fn waves(&self) -> impl Iterator<Item = Vec<PodRef>> {
         let waves = self.ungate.chunk_by(|(a, _), (b, _)| a == b);
         waves.map(|wave| wave.iter().map(|(_, pod)| PodRef::of(pod)).collect())
-    }
-
-    /// Until when a gang keeps its place in the queue although its pods are not there.
-    fn grace_ends(&self) -> Option<Timestamp> {
-        let since = self.gang.asked.unwrap_or(self.jobset.created);
-        since.checked_add(self.grace()).ok()
-    }
-
-    /// From when on it is told that pods are not there. The Jobs of a gang that has backed off are resumed once it waits: their start is of before until then.
-    fn is_late_from(&self) -> Option<Timestamp> {
-        self.progress.waits_since()?.checked_add(self.grace()).ok()
-    }
-
-    fn grace(&self) -> SignedDuration {
-        self.gang.timeout.min(LONGEST_GRACE)
-    }
-
-    fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let lacks_pods = self.waits_for_room() && self.below().any(|seat| is_awaited(self.gang, seat));
-        let waits = lacks_pods || self.gang.pod_group.is_some() && !self.has_pods();
-        let grace = [self.grace_ends(), self.is_late_from()].into_iter().flatten();
-        let grace = grace.filter(|_| waits);
-        let until = self.progress.until();
-        grace.chain(until).filter(|at| *at > now).min()
     }
 }
 

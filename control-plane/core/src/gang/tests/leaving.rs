@@ -110,9 +110,8 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
     assert_eq!(decided(PodPhase::Failed, true).gangs[0].phase, GangPhase::Waiting);
 }
 
-/// Until its Jobs are resumed they tell when they were let to run before.
-#[test]
-fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
+/// A gang that waits since 100 after a back-off, and whose Jobs were last let to run at 0. None of its 2 pods is there.
+fn backed_off(pod_group: Option<&str>) -> World {
     let part = Part {
         name: "w".to_owned(),
         minimum: 2,
@@ -123,6 +122,7 @@ fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
     };
     let gang = Gang {
         name: "w".to_owned(),
+        pod_group: pod_group.map(str::to_owned),
         is_created: true,
         asked: Some(at(0)),
         timeout: SignedDuration::from_secs(60),
@@ -136,14 +136,20 @@ fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
         since: Some(Time(at(100))),
         ..GangStatus::default()
     };
-    let world = World {
+    World {
         jobsets: vec![JobSetGangs {
             status: vec![status],
             gangs: vec![gang],
             ..JobSetGangs::default()
         }],
         ..World::default()
-    };
+    }
+}
+
+/// Until its Jobs are resumed they tell when they were let to run before.
+#[test]
+fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
+    let world = backed_off(None);
     let early = decide(&world, at(101));
     assert_eq!(early.jobsets, []);
     let late = early.wake_at.unwrap();
@@ -153,4 +159,11 @@ fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
         write.announcements[0].message,
         "2 of 2 pods have not been created"
     );
+}
+
+/// Nothing is told of that kube-scheduler's gangs lack pods, so nobody looks then.
+#[test]
+fn a_gang_with_a_pod_group_is_not_looked_at_when_its_pods_are_late() {
+    let decided = decide(&backed_off(Some("group")), at(101));
+    assert_eq!(decided.wake_at, None);
 }
