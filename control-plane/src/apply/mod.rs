@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 use crate::watch::{PackedJobSet, Stores};
-pub(crate) use told::Told;
+pub(crate) use told::{AGAIN, Told};
 
 #[cfg(test)]
 mod tests;

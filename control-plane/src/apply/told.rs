@@ -14,8 +14,8 @@ use tokio::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// The API server keeps events for an hour, unless it is told otherwise.
-const AGAIN: Duration = Duration::from_secs(30 * 60);
+/// How long after it was told something that stays is told again. The API server keeps events for an hour, unless it is told otherwise.
+pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// What goes on with objects of one kind, and when it was told.
 pub(crate) struct Told<K: Resource<DynamicType = ()>> {

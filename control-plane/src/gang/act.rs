@@ -133,19 +133,16 @@ impl Hand {
         result
     }
 
-    /// Has kube-scheduler know no more of PodGroups of before.
+    /// Has kube-scheduler know no more of a PodGroup of before.
     ///
     /// # Errors
     /// What the API server says, but that there is none.
-    pub(super) async fn discard(&self, jobset: &JobSet, groups: &[String]) -> Result<(), ActError> {
-        for name in groups {
-            let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
-            discarded.map_err(|error| ActError::Api {
-                what: format!("PodGroup {}/{name}", jobset.ns()),
-                error,
-            })?;
-        }
-        Ok(())
+    pub(super) async fn discard(&self, jobset: &JobSet, name: &str) -> Result<(), ActError> {
+        let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
+        discarded.map_err(|error| ActError::Api {
+            what: format!("PodGroup {}/{name}", jobset.ns()),
+            error,
+        })
     }
 
     /// Has kube-scheduler know of a gang. Returns the policy of its PodGroup, where that is known.

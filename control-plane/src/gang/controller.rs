@@ -17,14 +17,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::PodGroups;
-use super::act::{ActError, Hand};
-use super::failures::Failures;
+use super::act::Hand;
 use super::metrics::GangMetrics;
+use super::setbacks::Setbacks;
+use super::task::{Done, Key, Task, carry_out};
 use super::watch::Watched;
 use crate::apply::events;
 use crate::metrics::Metrics;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
+
+#[cfg(test)]
+mod tests;
 
 /// Between two decisions: what comes meanwhile is decided about at once.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -50,7 +54,7 @@ struct Sight {
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that were made, by name.
     groups: HashMap<Key, HashMap<String, Made>>,
-    failures: Failures,
+    setbacks: Setbacks,
 }
 
 /// A PodGroup that was made, or found.
@@ -65,9 +69,6 @@ impl Made {
         !wanted.exact || self.policy == Some(wanted.policy)
     }
 }
-
-/// Namespace and name of a JobSet.
-type Key = (String, String);
 
 struct Known {
     jobset: Arc<JobSet>,
@@ -84,7 +85,7 @@ impl Controller {
                 jobsets: BTreeMap::new(),
                 written: HashMap::new(),
                 groups: HashMap::new(),
-                failures: Failures::default(),
+                setbacks: Setbacks::default(),
             },
             hand: Hand {
                 client,
@@ -161,7 +162,7 @@ async fn follow(
         let done = act(hand, &mut sight, decided.jobsets).await;
         // What was written may let something else be done, which the watches need not tell first.
         let again = done.then_some(Duration::ZERO);
-        wake = [decided.wake, sight.next_message(), sight.failures.next(), again]
+        wake = [decided.wake, sight.next_message(), sight.setbacks.next(), again]
             .into_iter()
             .flatten()
             .min()
@@ -190,7 +191,7 @@ impl Sight {
                 self.jobsets.remove(&key);
                 self.written.remove(&key);
                 self.groups.remove(&key);
-                self.failures.forget(object);
+                self.setbacks.forget(object);
             }
         }
     }
@@ -229,38 +230,12 @@ impl Sight {
     }
 }
 
-/// What is to be done about one JobSet.
-struct Task {
-    key: Key,
-    jobset: Arc<JobSet>,
-    decision: Decision,
-}
-
-impl Task {
-    /// Whether nothing is to be done but to write a message.
-    fn only_tells(&self) -> bool {
-        let decision = &self.decision;
-        let writes = decision.write.as_ref().is_some_and(|write| write.urgent);
-        !writes && decision.ungate.is_empty() && decision.groups.is_empty()
-    }
-}
-
-/// What came of it.
-struct Done {
-    key: Key,
-    groups: Vec<(String, Option<GroupPolicy>)>,
-    /// Somebody else has written the status in between: a message that was to be written was not.
-    conflict: bool,
-    /// What has failed otherwise.
-    failure: Option<String>,
-}
-
 impl Sight {
     /// What of a decision is to be done now: not again what was done, and messages not all the time.
     fn task(&mut self, mut decision: Decision) -> Option<Task> {
         let key = (decision.namespace.clone(), decision.name.clone());
         let known = self.jobsets.get(&key)?;
-        if self.failures.keeps_off(&object(&key)) {
+        if self.setbacks.keeps_off(&object(&key)) {
             return None;
         }
         if decision.write.as_ref().is_some_and(|write| !write.urgent) {
@@ -290,29 +265,29 @@ impl Sight {
 
     /// Remembers when a message is written.
     fn begins(&mut self, task: &Task) {
-        if task.decision.write.as_ref().is_some_and(|write| !write.urgent) {
+        if task.writes_message() {
             self.written.insert(task.key.clone(), Instant::now());
         }
     }
 
     /// Returns what the user of the JobSet is to be told.
-    fn done(&mut self, done: Done) -> Option<(Arc<JobSet>, Event)> {
+    fn done(&mut self, done: Done) -> Vec<(Arc<JobSet>, Event)> {
         let now = Instant::now();
-        if done.conflict {
+        if done.held_up {
             self.written.remove(&done.key);
         }
         let object = object(&done.key);
-        let known = self.jobsets.get(&done.key).map(|known| &known.jobset);
-        let news = match (done.failure, known) {
-            (Some(failure), Some(jobset)) => {
-                let event = self.failures.add(jobset, failure);
-                event.map(|event| (Arc::clone(jobset), event))
-            }
-            _ => {
-                self.failures.forget(&object);
-                None
-            }
-        };
+        for what in &done.worked {
+            self.setbacks.worked(&object, what);
+        }
+        let mut news = Vec::new();
+        if let Some(known) = self.jobsets.get(&done.key) {
+            let told = done
+                .failures
+                .into_iter()
+                .filter_map(|failure| self.setbacks.add(&known.jobset, failure));
+            news.extend(told.map(|event| (Arc::clone(&known.jobset), event)));
+        }
         if let Some(made) = self.groups.get_mut(&done.key) {
             let groups = done.groups.into_iter();
             made.extend(groups.map(|(name, policy)| (name, Made { policy, at: now })));
@@ -342,70 +317,9 @@ async fn act(hand: &Hand, sight: &mut Sight, decisions: Vec<Decision>) -> bool {
         .await;
     let any = !done.is_empty();
     for done in done {
-        if let Some((jobset, event)) = sight.done(done) {
+        for (jobset, event) in sight.done(done) {
             hand.news.add(events::regarding(&*jobset), event);
         }
     }
     any
-}
-
-async fn carry_out(hand: &Hand, task: Task) -> Done {
-    let Task {
-        key,
-        jobset,
-        decision,
-    } = task;
-    let object = ObjectRef::from_obj(&*jobset);
-    if let Err(error) = hand.discard(&jobset, &decision.discard).await {
-        told(&object, &error);
-        let groups = Vec::new();
-        return Done {
-            key,
-            groups,
-            conflict: false,
-            failure: Some(error.to_string()),
-        };
-    }
-    let write = async {
-        match decision.write {
-            Some(write) => hand.write(&jobset, write).await,
-            None => Ok(()),
-        }
-    };
-    let make = async {
-        let mut made = Vec::new();
-        for group in &decision.groups {
-            let policy = hand.make(&jobset, group).await?;
-            made.push((group.name.clone(), policy));
-        }
-        Ok(made)
-    };
-    let ungate = hand.ungate(&object, decision.ungate);
-    let (written, made, ungated) = tokio::join!(write, make, ungate);
-    let (groups, made) = match made {
-        Ok(groups) => (groups, Ok(())),
-        Err(error) => (Vec::new(), Err(error)),
-    };
-    let errors: Vec<ActError> = [written, made, ungated]
-        .into_iter()
-        .filter_map(Result::err)
-        .collect();
-    errors.iter().for_each(|error| told(&object, error));
-    let is_conflict = |error: &&ActError| matches!(error, ActError::Conflict);
-    let failure = errors.iter().find(|error| !is_conflict(error));
-    Done {
-        key,
-        groups,
-        conflict: errors.iter().any(|error| is_conflict(&error)),
-        failure: failure.map(ToString::to_string),
-    }
-}
-
-fn told(jobset: &ObjectRef<JobSet>, error: &ActError) {
-    let (namespace, name) = (jobset.namespace.as_deref(), &jobset.name);
-    if matches!(error, ActError::Conflict) {
-        tracing::debug!(namespace, jobset = name, %error, "will decide anew");
-    } else {
-        tracing::warn!(namespace, jobset = name, %error, "gang not started, will retry");
-    }
 }

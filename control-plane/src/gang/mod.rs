@@ -14,10 +14,11 @@ mod act;
 mod cluster;
 mod controller;
 mod discovery;
-mod failures;
 mod groups;
 mod metrics;
 mod seen;
+mod setbacks;
+mod task;
 mod watch;
 
 pub(crate) use controller::Controller;

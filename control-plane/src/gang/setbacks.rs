@@ -1,6 +1,7 @@
-//! Which JobSets' gangs could not be written, and what their users are told of it.
+//! What of JobSets' gangs could not be written, and what their users are told of it.
 //!
 //! Promises: what fails is tried again ever more slowly, every half a minute at least; whoever waits for it is told why, once, and not of what lasts a moment.
+//! A failure is forgotten when the same has worked, not because something else has, or because it was not to be done for a while.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use lockstep_api::JobSet;
 use lockstep_core::plan::{Event, Severity};
 use tokio::time::Instant;
 
-use crate::apply::Told;
+use crate::apply::AGAIN;
 use crate::retry::delay;
 
 #[cfg(test)]
@@ -18,59 +19,150 @@ mod tests;
 
 /// The longest wait after failures of one JobSet's writes.
 const LONGEST: Duration = Duration::from_secs(30);
-/// After so many failures in a row the user is told.
-const TELL_FROM: u32 = 3;
-const REASON: &str = "GangNotStarted";
+/// The user is told when it has not worked for so long: an API server that is restarted is mostly back by then.
+const TELL_AFTER: Duration = Duration::from_secs(15);
+/// A failure so long after the last one is the first of others.
+const APART: Duration = Duration::from_secs(5 * 60);
+/// Why a gang that waits has not started.
+const NOT_STARTED: &str = "GangNotStarted";
+/// A gang runs, and something of it is not as it should be, as the gate of an extra.
+const NOT_UPDATED: &str = "GangNotUpdated";
 
 /// Failures by JobSet: nothing is done for them for a while.
 #[derive(Default)]
-pub(super) struct Failures {
-    by_jobset: HashMap<ObjectRef<JobSet>, InARow>,
-    told: Told<JobSet>,
+pub(super) struct Setbacks {
+    by_jobset: HashMap<ObjectRef<JobSet>, OfJobSet>,
 }
 
-struct InARow {
+/// What is to be written of a JobSet's gangs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    /// The status of the JobSet.
+    Status,
+    /// The gates of its pods.
+    Gates,
+    /// The PodGroup of this name.
+    PodGroup(String),
+}
+
+/// That it was not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// What was to be written.
+    pub(super) what: What,
+    /// Whether that is of gangs that have started.
+    pub(super) has_started: bool,
+    /// What the user is told.
+    pub(super) said: String,
+}
+
+#[derive(Default)]
+struct OfJobSet {
+    uid: Option<String>,
+    by_what: HashMap<What, Setback>,
+}
+
+/// Failures of the same, none of which was followed by success.
+struct Setback {
     count: u32,
+    since: Instant,
+    last: Instant,
     until: Instant,
+    /// The reason that was told, and when.
+    told: Option<(&'static str, Instant)>,
 }
 
-impl Failures {
+impl Setback {
+    fn new(now: Instant) -> Self {
+        Self {
+            count: 0,
+            since: now,
+            last: now,
+            until: now,
+            told: None,
+        }
+    }
+
+    fn again(&mut self, now: Instant) {
+        if now.duration_since(self.last) > APART {
+            self.count = 0;
+            self.since = now;
+        }
+        self.count = self.count.saturating_add(1);
+        self.last = now;
+        self.until = now + delay(self.count).min(LONGEST);
+    }
+
+    /// Whether it is to be told for this reason now. What the API server says may be different each time: that is no news.
+    fn is_news(&mut self, reason: &'static str, now: Instant) -> bool {
+        let known = |(told, at): (&str, Instant)| told == reason && now.duration_since(at) < AGAIN;
+        let is_news = now.duration_since(self.since) >= TELL_AFTER && !self.told.is_some_and(known);
+        if is_news {
+            self.told = Some((reason, now));
+        }
+        is_news
+    }
+}
+
+impl Setbacks {
     /// Whether nothing is to be done for the JobSet now.
     pub(super) fn keeps_off(&self, object: &ObjectRef<JobSet>) -> bool {
-        let last = self.by_jobset.get(object);
-        last.is_some_and(|last| last.until > Instant::now())
+        let now = Instant::now();
+        let of_jobset = self.by_jobset.get(object);
+        of_jobset.is_some_and(|all| all.by_what.values().any(|setback| setback.until > now))
     }
 
     /// Counts one more. Returns what the user is to be told.
-    pub(super) fn add(&mut self, jobset: &JobSet, failure: String) -> Option<Event> {
-        let object = ObjectRef::from_obj(jobset);
-        let count = self
-            .by_jobset
-            .get(&object)
-            .map_or(1, |last| last.count.saturating_add(1));
-        let until = Instant::now() + delay(count).min(LONGEST);
-        self.by_jobset.insert(object, InARow { count, until });
-        if count < TELL_FROM {
-            return None;
+    pub(super) fn add(&mut self, jobset: &JobSet, failure: Failure) -> Option<Event> {
+        let now = Instant::now();
+        let all = self.by_jobset.entry(ObjectRef::from_obj(jobset)).or_default();
+        // Another one of the same name has been told nothing.
+        if all.uid != jobset.metadata.uid {
+            *all = OfJobSet {
+                uid: jobset.metadata.uid.clone(),
+                ..OfJobSet::default()
+            };
         }
-        let event = Event {
-            severity: Severity::Warning,
-            reason: REASON.to_owned(),
-            message: failure,
+        // Each restart attempt has other PodGroups: those of before are not tried again.
+        all.by_what
+            .retain(|_, setback| now.duration_since(setback.last) < AGAIN);
+        let setback = all
+            .by_what
+            .entry(failure.what)
+            .or_insert_with(|| Setback::new(now));
+        setback.again(now);
+        let reason = if failure.has_started {
+            NOT_UPDATED
+        } else {
+            NOT_STARTED
         };
-        self.told.news(jobset, vec![event]).pop()
+        setback.is_news(reason, now).then(|| Event {
+            severity: Severity::Warning,
+            reason: reason.to_owned(),
+            message: failure.said,
+        })
     }
 
-    /// It has worked, or the JobSet is gone.
+    /// This has worked.
+    pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &What) {
+        if let Some(all) = self.by_jobset.get_mut(object) {
+            all.by_what.remove(what);
+            if all.by_what.is_empty() {
+                self.by_jobset.remove(object);
+            }
+        }
+    }
+
+    /// The JobSet is gone.
     pub(super) fn forget(&mut self, object: &ObjectRef<JobSet>) {
         self.by_jobset.remove(object);
-        self.told.forget(object);
     }
 
     /// How soon something is tried again.
     pub(super) fn next(&self) -> Option<Duration> {
         let now = Instant::now();
-        let waits = self.by_jobset.values().map(|last| last.until);
-        waits.filter(|until| *until > now).min().map(|until| until - now)
+        let all = self.by_jobset.values().flat_map(|all| all.by_what.values());
+        let waits = all.map(|setback| setback.until).filter(|until| *until > now);
+        waits.min().map(|until| until - now)
     }
 }

@@ -242,7 +242,18 @@ impl Stores {
 impl Stores {
     /// Caches that nothing fills.
     pub(crate) fn empty() -> Self {
-        let jobsets = Cache::new().0;
+        Self::of(Cache::new().0)
+    }
+
+    /// Caches that show nothing but this JobSet.
+    pub(crate) fn showing(jobset: &JobSet) -> Self {
+        let (jobsets, mut writer) = Cache::new();
+        let packed = PackedJobSet::of(jobset).unwrap();
+        writer.apply_watcher_event(&watcher::Event::Apply(packed));
+        Self::of(jobsets)
+    }
+
+    fn of(jobsets: Arc<Cache<PackedJobSet>>) -> Self {
         Self {
             jobsets: jobsets.store.clone(),
             caches: Arc::new(Caches {

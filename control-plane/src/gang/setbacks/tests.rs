@@ -7,37 +7,140 @@ fn jobset() -> JobSet {
     jobset
 }
 
+fn pod_group(name: &str) -> What {
+    What::PodGroup(name.to_owned())
+}
+
+fn failure(what: What) -> Failure {
+    Failure {
+        what,
+        has_started: false,
+        said: "no".to_owned(),
+    }
+}
+
+/// Has the same fail whenever it is tried, for so long. Returns when what was told.
+async fn fail(setbacks: &mut Setbacks, failure: &Failure, lasts: Duration) -> Vec<(Duration, Event)> {
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while start.elapsed() < lasts {
+        let event = setbacks.add(&jobset(), failure.clone());
+        told.extend(event.map(|event| (start.elapsed(), event)));
+        tokio::time::advance(setbacks.next().unwrap()).await;
+    }
+    told
+}
+
 #[tokio::test(start_paused = true)]
-async fn what_fails_again_and_again_is_told_once_and_anew_after_it_worked() {
-    let (mut failures, js) = (Failures::default(), jobset());
-    let object = ObjectRef::from_obj(&js);
-    let fail = |failures: &mut Failures| failures.add(&js, "PodGroup a: exists".to_owned());
-    for round in 0..2 {
-        assert_eq!(fail(&mut failures), None, "{round}");
-        assert_eq!(fail(&mut failures), None, "{round}");
-        let told = fail(&mut failures).unwrap();
-        assert_eq!(told.reason, "GangNotStarted");
-        assert_eq!(told.message, "PodGroup a: exists");
-        assert_eq!(fail(&mut failures), None, "{round}");
-        failures.forget(&object);
-        assert!(!failures.keeps_off(&object));
-        assert_eq!(failures.next(), None);
+async fn what_lasts_is_told_once_and_anew_after_it_worked() {
+    let (mut setbacks, object) = (Setbacks::default(), ObjectRef::from_obj(&jobset()));
+    for _ in 0..2 {
+        let told = fail(&mut setbacks, &failure(pod_group("a")), AGAIN).await;
+        let [(at, event)] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(TELL_AFTER <= *at && *at < 2 * LONGEST, "{at:?}");
+        assert_eq!(
+            (event.reason.as_str(), event.message.as_str()),
+            ("GangNotStarted", "no")
+        );
+        setbacks.worked(&object, &pod_group("a"));
+        assert!(!setbacks.keeps_off(&object));
+        assert_eq!(setbacks.next(), None);
     }
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_lasts_for_hours_is_told_again_as_events_go() {
+    let mut setbacks = Setbacks::default();
+    let told = fail(&mut setbacks, &failure(What::Status), 4 * AGAIN).await;
+    assert_eq!(told.len(), 4, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_api_server_is_not_told() {
+    let (mut setbacks, object) = (Setbacks::default(), ObjectRef::from_obj(&jobset()));
+    for _ in 0..20 {
+        let told = fail(&mut setbacks, &failure(What::Status), TELL_AFTER).await;
+        assert_eq!(told, []);
+        setbacks.worked(&object, &What::Status);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_are_far_apart_are_not_one() {
+    let mut setbacks = Setbacks::default();
+    for _ in 0..20 {
+        assert_eq!(setbacks.add(&jobset(), failure(pod_group("a"))), None);
+        tokio::time::advance(APART + LONGEST).await;
+    }
+}
+
+/// As where a message is written, or a gang has to let others go first: then its PodGroup is not tried.
+#[tokio::test(start_paused = true)]
+async fn nothing_but_the_same_makes_it_forgotten() {
+    let (mut setbacks, object) = (Setbacks::default(), ObjectRef::from_obj(&jobset()));
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while start.elapsed() < Duration::from_secs(20 * 60) {
+        told.extend(setbacks.add(&jobset(), failure(pod_group("a"))));
+        setbacks.worked(&object, &What::Status);
+        setbacks.worked(&object, &pod_group("b"));
+        tokio::time::advance(2 * LONGEST).await;
+    }
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_that_change_are_no_news_and_another_object_is() {
+    let mut setbacks = Setbacks::default();
+    let mut told = Vec::new();
+    for number in 0..20 {
+        for name in ["a", "b"] {
+            let mut failure = failure(pod_group(name));
+            failure.said = format!("{name}: used {number}");
+            told.extend(setbacks.add(&jobset(), failure).map(|event| event.message));
+        }
+        tokio::time::advance(TELL_AFTER).await;
+    }
+    assert_eq!(told, ["a: used 1", "b: used 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_runs_is_not_said_not_to_have_started() {
+    let mut setbacks = Setbacks::default();
+    let mut failure = failure(What::Gates);
+    let waits = fail(&mut setbacks, &failure, 2 * LONGEST).await;
+    failure.has_started = true;
+    let runs = fail(&mut setbacks, &failure, 2 * LONGEST).await;
+    let reasons = waits.iter().chain(&runs).map(|(_, event)| event.reason.as_str());
+    assert_eq!(reasons.collect::<Vec<_>>(), ["GangNotStarted", "GangNotUpdated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_jobset_of_the_same_name_begins_anew() {
+    let mut setbacks = Setbacks::default();
+    let told = fail(&mut setbacks, &failure(What::Status), 2 * LONGEST).await;
+    assert_eq!(told.len(), 1);
+    let mut other = jobset();
+    other.metadata.uid = Some("other".to_owned());
+    assert_eq!(setbacks.add(&other, failure(What::Status)), None);
+    assert_eq!(setbacks.next(), Some(delay(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
-    let (mut failures, js) = (Failures::default(), jobset());
+    let (mut setbacks, js) = (Setbacks::default(), jobset());
     let object = ObjectRef::from_obj(&js);
     let mut before = Duration::ZERO;
     for _ in 0..20 {
-        failures.add(&js, "busy".to_owned());
-        assert!(failures.keeps_off(&object));
-        let wait = failures.next().unwrap();
+        setbacks.add(&js, failure(What::Status));
+        assert!(setbacks.keeps_off(&object));
+        let wait = setbacks.next().unwrap();
         assert!(before <= wait && wait <= LONGEST, "{before:?}, then {wait:?}");
         tokio::time::advance(wait).await;
-        assert!(!failures.keeps_off(&object));
-        assert_eq!(failures.next(), None);
+        assert!(!setbacks.keeps_off(&object));
+        assert_eq!(setbacks.next(), None);
         before = wait;
     }
     assert_eq!(before, LONGEST);
