@@ -120,7 +120,7 @@ async fn size(args: &Args, dir: &Path, workers: usize) -> Result<Vec<Samples>> {
             design::run(*design, dir, block, samples).await?;
             eprintln!(
                 "{workers} workers, {name}: {} rounds, load {}",
-                samples.push.count(),
+                samples.trip.count(),
                 load()
             );
         }
