@@ -120,7 +120,6 @@ mod tests {
 
     /// Not a test: the process of the tests below that connects, and stays until its input ends.
     #[test]
-    #[ignore = "what others start"]
     fn connects() {
         if let Some(path) = std::env::var_os(SOCKET) {
             let mut stream = UnixStream::connect(path).unwrap();
@@ -141,7 +140,7 @@ mod tests {
         let path = dir.path().join("agent.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--ignored", "agents::peer::process::tests::connects"])
+            .args(["--exact", "agents::peer::process::tests::connects"])
             .env(SOCKET, &path)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
