@@ -14,6 +14,7 @@ pub mod logging;
 pub mod metrics;
 mod namespace;
 mod news;
+mod pace;
 pub mod panics;
 pub mod placement;
 pub mod platform;

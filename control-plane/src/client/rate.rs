@@ -12,8 +12,8 @@ use http::Request;
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until};
 
+use crate::pace::Pace;
 use crate::settings::RequestRate;
 
 #[cfg(test)]
@@ -31,10 +31,9 @@ const UNLIMITED: [&str; 3] = [
 const KINDS: usize = 64;
 
 struct Rate {
-    every: Duration,
-    burst: Duration,
-    /// When the next one would be sent if all were sent evenly. Who waits holds it, and others wait for him.
-    even: Mutex<Instant>,
+    pace: Pace,
+    /// Held by whoever waits: others wait for him.
+    turn: Mutex<()>,
 }
 
 impl Rate {
@@ -42,19 +41,15 @@ impl Rate {
         let every = Duration::try_from_secs_f32(1.0 / requests.per_second).unwrap_or(LONGEST);
         let every = every.min(LONGEST);
         Self {
-            every,
-            burst: every * requests.burst.saturating_sub(1),
-            even: Mutex::new(Instant::now()),
+            pace: Pace::new(every, requests.burst.saturating_sub(1)),
+            turn: Mutex::default(),
         }
     }
 
     /// Resolves once the next request may be sent, and counts it. Cancel-safe.
     async fn take(&self) {
-        let mut even = self.even.lock().await;
-        if let Some(at) = even.checked_sub(self.burst) {
-            sleep_until(at).await;
-        }
-        *even = (*even).max(Instant::now()) + self.every;
+        let _turn = self.turn.lock().await;
+        self.pace.take(1).await;
     }
 }
 

@@ -1,10 +1,10 @@
 //! How fast a node may talk, on however many streams.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use crate::pace::Pace;
 
 /// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
 const MESSAGES: (u32, u32) = (200, 400);
@@ -12,74 +12,6 @@ const MESSAGES: (u32, u32) = (200, 400);
 pub(super) const HELLO: u32 = 20;
 /// Nodes whose pace is kept before those that need not be are looked for.
 const KEPT: usize = 1024;
-
-/// Spaces what comes too fast, and loses nothing: so many per second in the long run, and a burst of some (GCRA, ITU-T I.371).
-pub(super) struct Pace {
-    every: Duration,
-    burst: Duration,
-    /// When the next one would come if all came evenly.
-    even: Mutex<Instant>,
-}
-
-impl Pace {
-    fn new(per_second: u32, burst: u32) -> Self {
-        let every = Duration::from_secs(1) / per_second;
-        Self {
-            every,
-            burst: every * burst,
-            even: Mutex::new(Instant::now()),
-        }
-    }
-
-    /// Resolves once the next one may come. Cancel-safe.
-    pub(super) async fn ready(&self) {
-        // Nearly always it may come at once: then no timer is made. Another stream may be faster.
-        loop {
-            let Some(at) = self.later(*self.even()) else {
-                return;
-            };
-            sleep_until(at).await;
-        }
-    }
-
-    /// One has come.
-    pub(super) fn took(&self) {
-        self.count(&mut self.even(), 1);
-    }
-
-    /// Resolves once something may come that counts for so many, and counts it. Cancel-safe.
-    pub(super) async fn take(&self, many: u32) {
-        loop {
-            let at = {
-                let mut even = self.even();
-                let Some(at) = self.later(*even) else {
-                    return self.count(&mut even, many);
-                };
-                at
-            };
-            sleep_until(at).await;
-        }
-    }
-
-    /// When the next one may come, where that is not now.
-    fn later(&self, even: Instant) -> Option<Instant> {
-        even.checked_sub(self.burst).filter(|at| *at > Instant::now())
-    }
-
-    fn count(&self, even: &mut Instant, many: u32) {
-        *even = (*even).max(Instant::now()) + self.every * many;
-    }
-
-    /// Whether it is like one of somebody who has never said anything.
-    fn is_fresh(&self) -> bool {
-        *self.even() <= Instant::now()
-    }
-
-    fn even(&self) -> MutexGuard<'_, Instant> {
-        // Nothing that holds this lock can leave it half-changed.
-        self.even.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The pace of each node: a new stream goes on with that of the one before.
 #[derive(Default)]
@@ -106,7 +38,8 @@ impl Paces {
                 .retain(|_, pace| Arc::strong_count(pace) > 1 || !pace.is_fresh());
             nodes.full = 2 * nodes.paces.len();
         }
-        let pace = Arc::new(Pace::new(MESSAGES.0, MESSAGES.1));
+        let (per_second, burst) = MESSAGES;
+        let pace = Arc::new(Pace::new(Duration::from_secs(1) / per_second, burst));
         nodes.paces.insert(node.to_owned(), Arc::clone(&pace));
         pace
     }
@@ -114,29 +47,9 @@ impl Paces {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tokio::time::Instant;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_and_the_rest_is_spaced() {
-        let pace = Pace::new(100, 50);
-        let began = Instant::now();
-        let mut passed = Vec::new();
-        for _ in 0..251 {
-            pace.ready().await;
-            pace.took();
-            passed.push(began.elapsed().as_millis());
-        }
-        assert_eq!(passed[50], 0);
-        assert!((1990..2010).contains(&passed[250]), "{}", passed[250]);
-        // Who was silent may say as much again.
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        let again = Instant::now();
-        for _ in 0..50 {
-            pace.ready().await;
-            pace.took();
-        }
-        assert_eq!(again.elapsed(), Duration::ZERO);
-    }
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn another_stream_of_a_node_has_no_burst_of_its_own_and_another_node_has() {

@@ -23,11 +23,12 @@ use tracing::Instrument;
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::convert;
 use super::handshake;
-use super::pace::{HELLO, Pace, Paces};
+use super::pace::{HELLO, Paces};
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::{Outbox, Outgoing};
 use super::stream::NodeStream;
+use crate::pace::Pace;
 use crate::serve::{listen, listen_once_free};
 use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
 

@@ -27,10 +27,10 @@ use tonic::Status;
 use super::auth::{AuthError, Authenticator, Credentials};
 use super::convert;
 use super::nonsense::Nonsense;
-use super::pace::Pace;
 use super::refusals::Refusals;
 use super::registry::Registry;
 use super::session::Outbox;
+use crate::pace::Pace;
 
 /// How long before its token expires a daemon that sends no new ones is asked to connect again.
 const BEFORE: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::Api;
 use kube::api::PostParams;
+use tokio::time::Instant;
 
 use super::*;
 
