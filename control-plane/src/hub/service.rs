@@ -150,11 +150,7 @@ impl HubService {
             drop(stay);
         };
         term.tasks.spawn(stream.instrument(span));
-        let messages = Outgoing::new(outbox);
-        Box::pin(futures::stream::unfold(messages, |mut messages| async move {
-            let message = messages.next().await?;
-            Some((message, messages))
-        }))
+        Box::pin(Outgoing::new(outbox))
     }
 }
 

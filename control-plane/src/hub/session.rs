@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use lockstep_core::restart::Epoch;
 use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
 use prost::Message as _;
-use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -26,7 +27,6 @@ const MESSAGE: usize = 2 << 20;
 #[derive(Default)]
 pub struct Outbox {
     pending: Mutex<Pending>,
-    changed: Notify,
     /// Cancelled by [`Outbox::close`].
     closed: CancellationToken,
 }
@@ -41,6 +41,8 @@ struct Pending {
     closed: bool,
     /// Why the stream ends, where that is an error.
     failure: Option<Status>,
+    /// The task that sends, while there is nothing to send.
+    sender: Option<Waker>,
 }
 
 enum Item {
@@ -58,7 +60,6 @@ impl Outbox {
         };
         Arc::new(Self {
             pending: Mutex::new(pending),
-            changed: Notify::new(),
             closed: CancellationToken::new(),
         })
     }
@@ -67,72 +68,95 @@ impl Outbox {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn change(&self, change: impl FnOnce(&mut Pending)) {
+        let mut pending = self.lock();
+        change(&mut pending);
+        let sender = pending.sender.take();
+        drop(pending);
+        if let Some(sender) = sender {
+            sender.wake();
+        }
+    }
+
     /// Replaces what is pending for the group.
     pub fn desired(&self, group: Arc<pb::Group>) {
-        self.lock().groups.insert(group.uid.clone(), Item::Desired(group));
-        self.changed.notify_one();
+        self.change(|pending| {
+            pending.groups.insert(group.uid.clone(), Item::Desired(group));
+        });
     }
 
     /// Replaces what is pending for the group.
     pub fn forget(&self, uid: &str, epoch: Epoch) {
-        self.lock().groups.insert(uid.to_owned(), Item::Forget(epoch));
-        self.changed.notify_one();
+        self.change(|pending| {
+            pending.groups.insert(uid.to_owned(), Item::Forget(epoch));
+        });
     }
 
     /// Tells the daemon that its credentials of this serial are in use.
     pub fn accepted(&self, serial: u64) {
-        self.lock().accepted = Some(serial);
-        self.changed.notify_one();
+        self.change(|pending| pending.accepted = Some(serial));
     }
 
     /// Asks the daemon to reconnect, then ends the stream.
     pub fn drain(&self) {
-        self.lock().draining = true;
-        self.changed.notify_one();
+        self.change(|pending| pending.draining = true);
     }
 
     /// Ends the stream: there is another one in its place.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.change(|pending| pending.closed = true);
         self.closed.cancel();
-        self.changed.notify_one();
     }
 
     /// Resolves once there is another stream in the place of this one. Cancel-safe.
-    pub async fn closed(&self) {
-        self.closed.cancelled().await;
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.closed.clone().cancelled_owned()
     }
 
     /// Ends the stream with an error.
     pub fn fail(&self, status: Status) {
-        let mut pending = self.lock();
-        pending.failure = Some(status);
-        pending.closed = true;
-        drop(pending);
-        self.changed.notify_one();
+        self.change(|pending| {
+            pending.failure = Some(status);
+            pending.closed = true;
+        });
     }
 
     /// The next message, if there is one now.
     #[must_use]
     pub fn take(&self) -> Taken {
+        self.lock().take()
+    }
+
+    /// The same; where there is none now the task is woken once there may be one. For one task.
+    fn poll_take(&self, cx: &Context<'_>) -> Taken {
         let mut pending = self.lock();
-        if pending.closed {
+        let taken = pending.take();
+        if matches!(taken, Taken::Nothing) {
+            pending.sender = Some(cx.waker().clone());
+        }
+        taken
+    }
+}
+
+impl Pending {
+    fn take(&mut self) -> Taken {
+        if self.closed {
             return Taken::Closed;
         }
-        if let Some(welcome) = pending.welcome.take() {
+        if let Some(welcome) = self.welcome.take() {
             return Taken::Message(Kind::Welcome(welcome));
         }
-        if let Some(serial) = pending.accepted.take() {
+        if let Some(serial) = self.accepted.take() {
             return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
         }
         let mut groups = Vec::new();
         let mut size = 0;
         while groups.len() < GROUPS_PER_MESSAGE {
-            match pending.groups.pop_first() {
+            match self.groups.pop_first() {
                 Some((uid, Item::Desired(group))) => {
                     size += group.encoded_len();
                     if size > MESSAGE && !groups.is_empty() {
-                        pending.groups.insert(uid, Item::Desired(group));
+                        self.groups.insert(uid, Item::Desired(group));
                         break;
                     }
                     groups.push(Arc::unwrap_or_clone(group));
@@ -144,7 +168,7 @@ impl Outbox {
                     }));
                 }
                 Some((uid, forget @ Item::Forget(_))) => {
-                    pending.groups.insert(uid, forget);
+                    self.groups.insert(uid, forget);
                     break;
                 }
                 None => break,
@@ -153,8 +177,8 @@ impl Outbox {
         if !groups.is_empty() {
             return Taken::Message(Kind::Desired(pb::Desired { groups }));
         }
-        if pending.draining {
-            pending.closed = true;
+        if self.draining {
+            self.closed = true;
             return Taken::Message(Kind::Drain(pb::Drain {}));
         }
         Taken::Nothing
@@ -184,37 +208,33 @@ impl Outgoing {
         }
     }
 
-    /// The next message, or the error that the stream ends with; `None` once it has ended. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Result<pb::HubMessage, Status>> {
+    /// A ping, once nothing was sent for long.
+    fn poll_ping(&mut self, cx: &mut Context<'_>) -> Poll<Kind> {
         loop {
-            let kind = match self.outbox.take() {
-                Taken::Message(kind) => Some(kind),
-                Taken::Closed => return self.outbox.lock().failure.take().map(Err),
-                Taken::Nothing => {
-                    tokio::select! {
-                        biased;
-                        () = self.outbox.changed.notified() => None,
-                        () = &mut self.quiet => self.ping(),
-                    }
-                }
-            };
-            if let Some(kind) = kind {
-                self.last = Instant::now();
-                return Some(Ok(pb::HubMessage { kind: Some(kind) }));
+            ready!(self.quiet.as_mut().poll(cx));
+            let now = Instant::now();
+            let due = self.last + PING_EVERY;
+            let next = if due > now { due } else { now + PING_EVERY };
+            self.quiet.as_mut().reset(next);
+            if due <= now {
+                self.pings += 1;
+                return Poll::Ready(Kind::Ping(pb::Ping { nonce: self.pings }));
             }
         }
     }
+}
 
-    /// A ping, if it is time for one.
-    fn ping(&mut self) -> Option<Kind> {
-        let now = Instant::now();
-        let due = self.last + PING_EVERY;
-        let next = if due > now { due } else { now + PING_EVERY };
-        self.quiet.as_mut().reset(next);
-        (due <= now).then(|| {
-            self.pings += 1;
-            Kind::Ping(pb::Ping { nonce: self.pings })
-        })
+impl Stream for Outgoing {
+    type Item = Result<pb::HubMessage, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let kind = match self.outbox.poll_take(cx) {
+            Taken::Message(kind) => kind,
+            Taken::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
+            Taken::Nothing => ready!(self.poll_ping(cx)),
+        };
+        self.last = Instant::now();
+        Poll::Ready(Some(Ok(pb::HubMessage { kind: Some(kind) })))
     }
 }
 

@@ -12,10 +12,11 @@
 //!
 //! However it ends, no worker is touched.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use lockstep_proto::NODE_PROTOCOL_CREDENTIALS;
 use lockstep_proto::node::v1::{self as pb, node_message::Kind};
 use thiserror::Error;
@@ -56,6 +57,41 @@ enum End {
     ShuttingDown,
 }
 
+/// What happens to a stream beside its messages.
+enum Event {
+    End(End),
+    /// It is time to ask the daemon to connect again.
+    Drain,
+}
+
+/// What comes of a message.
+enum Next {
+    Same,
+    OtherCredentials,
+    End(End),
+}
+
+/// What a stream waits for beside its messages. Messages come often, and of all this none: it is looked at when something of it has happened, and not for
+/// each message.
+#[derive(Default)]
+struct Aside(FuturesUnordered<BoxFuture<'static, Event>>);
+
+impl Aside {
+    /// For this, and no more for what was before.
+    fn wait_for(&mut self, event: impl Future<Output = Event> + Send + 'static) {
+        self.0.clear();
+        self.0.push(Box::pin(event));
+    }
+
+    /// Cancel-safe.
+    async fn next(&mut self) -> Event {
+        match self.0.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// Why a daemon is not listened to any more.
 #[derive(Debug, Error)]
 enum Refused {
@@ -90,32 +126,28 @@ impl NodeStream {
         S: Stream<Item = Result<pb::NodeMessage, Status>> + Unpin,
     {
         let mut drain_at = self.drain_at();
-        let outbox = Arc::clone(&self.outbox);
         let pace = Arc::clone(&self.pace);
-        // Made once, not for every message.
-        let mut over = pin!(sleep_until(self.credentials.expires() + self.grace));
-        let mut replaced = pin!(outbox.closed());
-        let mut shut_down = pin!(shutdown.cancelled());
+        let mut aside = Aside::default();
+        aside.wait_for(self.aside(drain_at, &shutdown));
         let end = loop {
-            let over_at = self.credentials.expires() + self.grace;
-            if over.deadline() != over_at {
-                over.as_mut().reset(over_at);
-            }
             tokio::select! {
+                biased;
+                event = aside.next() => match event {
+                    Event::End(end) => break end,
+                    Event::Drain => {
+                        drain_at = None;
+                        self.outbox.drain();
+                        aside.wait_for(self.aside(drain_at, &shutdown));
+                    }
+                },
                 message = next(&pace, &mut inbound) => {
                     pace.took();
-                    if let Some(end) = self.take(session, message).await {
-                        break end;
+                    match self.take(session, message).await {
+                        Next::Same => {}
+                        Next::OtherCredentials => aside.wait_for(self.aside(drain_at, &shutdown)),
+                        Next::End(end) => break end,
                     }
                 }
-                () = &mut replaced => break End::Closed("replaced by another stream".to_owned()),
-                () = self.credentials.revoked() => break End::Refused(AuthError::Revoked.into()),
-                () = &mut over => break End::Refused(AuthError::Overdue.into()),
-                () = until(drain_at) => {
-                    drain_at = None;
-                    self.outbox.drain();
-                }
-                () = &mut shut_down => break End::ShuttingDown,
             }
         };
         let node = &self.credentials.node;
@@ -139,10 +171,10 @@ impl NodeStream {
         tracing::info!(reason, "node disconnected");
     }
 
-    /// Takes one message in. Gives the stream's end, if this is it.
-    async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Option<End> {
-        let closed = |reason: &str| Some(End::Closed(reason.to_owned()));
-        let nonsense = |nonsense: Nonsense| Some(End::Refused(nonsense.into()));
+    /// Takes one message in.
+    async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Next {
+        let closed = |reason: &str| Next::End(End::Closed(reason.to_owned()));
+        let nonsense = |nonsense: Nonsense| Next::End(End::Refused(nonsense.into()));
         match message {
             Some(Ok(message)) => match message.kind {
                 Some(Kind::Report(report)) => {
@@ -152,16 +184,17 @@ impl NodeStream {
                         self.registry.found(node, session, health);
                     }
                     self.registry.report(node, session, report.workers);
-                    None
+                    Next::Same
                 }
-                Some(Kind::Credentials(fresh)) => {
-                    let refused = self.renew(&fresh).await;
-                    refused.map(|error| End::Refused(error.into()))
-                }
+                // Rare, and large.
+                Some(Kind::Credentials(fresh)) => match Box::pin(self.renew(&fresh)).await {
+                    Ok(()) => Next::OtherCredentials,
+                    Err(error) => Next::End(End::Refused(error.into())),
+                },
                 Some(Kind::Pong(pong)) => {
                     let node = &self.credentials.node;
                     self.registry.has_refused(node, session, pong.refused_agents);
-                    None
+                    Next::Same
                 }
                 Some(Kind::Hello(_)) => nonsense(Nonsense::SecondHello),
                 None => nonsense(Nonsense::UnknownKind),
@@ -172,7 +205,7 @@ impl NodeStream {
     }
 
     /// Goes on with another token. One that is not accepted changes nothing: the one before is good for its time.
-    async fn renew(&mut self, said: &pb::Credentials) -> Option<AuthError> {
+    async fn renew(&mut self, said: &pb::Credentials) -> Result<(), AuthError> {
         let node = &self.credentials.node;
         match self.authenticator.check(&said.token).await {
             Ok(fresh) if fresh.node == *node => {
@@ -182,13 +215,33 @@ impl NodeStream {
                 if said.serial != 0 {
                     self.outbox.accepted(said.serial);
                 }
-                None
+                Ok(())
             }
-            Ok(other) => Some(AuthError::OtherNode { node: other.node }),
-            Err(AuthError::Revoked) => Some(AuthError::Revoked),
+            Ok(other) => Err(AuthError::OtherNode { node: other.node }),
+            Err(AuthError::Revoked) => Err(AuthError::Revoked),
             Err(error) => {
                 self.refusals.note(node, error.reason(), &error);
-                None
+                Ok(())
+            }
+        }
+    }
+
+    /// What may happen to the stream with these credentials beside messages.
+    fn aside(
+        &self,
+        drain_at: Option<Instant>,
+        shutdown: &CancellationToken,
+    ) -> impl Future<Output = Event> + Send + 'static {
+        let over = self.credentials.expires() + self.grace;
+        let (replaced, revoked) = (self.outbox.closed(), self.credentials.revoked());
+        let shut_down = shutdown.clone().cancelled_owned();
+        async move {
+            tokio::select! {
+                () = replaced => Event::End(End::Closed("replaced by another stream".to_owned())),
+                () = revoked => Event::End(End::Refused(AuthError::Revoked.into())),
+                () = sleep_until(over) => Event::End(End::Refused(AuthError::Overdue.into())),
+                () = until(drain_at) => Event::Drain,
+                () = shut_down => Event::End(End::ShuttingDown),
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod connect;
 pub mod convert;
+mod outgoing;
 mod renewal;
 pub mod session;
 mod trust;

@@ -7,15 +7,14 @@ use std::time::Duration;
 use lockstep_proto::node::v1 as wire;
 use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
-use lockstep_proto::node::v1::node_message::Kind as ToHub;
 use lockstep_proto::{NODE_PROTOCOL, NODE_PROTOCOL_CREDENTIALS};
 use prost::Message as _;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, info};
 
+use super::outgoing::{Speaker, speech};
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
 use crate::health::Ways;
@@ -25,8 +24,6 @@ use crate::worker::types::WorkerState;
 
 /// Time for the Welcome, and for the hub's last words.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// States per Report: far below the largest gRPC message.
-const BATCH: usize = 1000;
 /// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and so many states of one.
 const MAX_HELLO: (usize, usize) = (3 << 20, 4096);
 /// What a state takes in a message beside its own bytes, at most.
@@ -123,8 +120,6 @@ impl Progress {
     }
 }
 
-type Outgoing = mpsc::Sender<wire::NodeMessage>;
-
 /// Runs one stream to its end. `progress` says how far it has come.
 ///
 /// # Errors
@@ -136,15 +131,13 @@ pub async fn run(
     progress: &mut Progress,
 ) -> Result<End, SessionError> {
     let channel = connect::channel(hub, address).await?;
-    // One message waits for the stream at most: what comes meanwhile is coalesced in the outbox.
-    let (outgoing, messages) = mpsc::channel(1);
     let token = connect::token(hub).await?;
-    let request = connect::request(&token, ReceiverStream::new(messages))?;
     let mut health = workers.health().watch();
+    // Before the snapshot: what changes after that is this stream's to tell.
+    let reports = workers.outbox().reader();
     let (hello, rest) = hello(hub, workers, &mut health).await?;
-    if outgoing.try_send(hello).is_err() {
-        return Err(SessionError::NotWelcomed);
-    }
+    let (speaker, outgoing) = speech(hello, rest, reports);
+    let request = connect::request(&token, outgoing)?;
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     let opened = timeout(PATIENCE, async {
         let mut incoming = client.connect(request).await?.into_inner();
@@ -165,6 +158,7 @@ pub async fn run(
                 "linked to the hub"
             );
             progress.welcomed = Some(Instant::now());
+            speaker.welcomed();
             if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
                 credentials = Some(Renewal::new(hub, token));
             }
@@ -172,21 +166,16 @@ pub async fn run(
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
     }
-    exchange(incoming, outgoing, (workers, health), credentials, rest, progress).await
+    exchange(incoming, speaker, (workers, health), credentials, progress).await
 }
 
 async fn exchange(
     mut incoming: Streaming<wire::HubMessage>,
-    outgoing: Outgoing,
+    speaker: Speaker,
     (workers, mut health): (&Handle, watch::Receiver<Ways>),
     mut renewal: Option<Renewal<'_>>,
-    rest: Vec<wire::WorkerState>,
     progress: &mut Progress,
 ) -> Result<End, SessionError> {
-    let mut urgent = Urgent {
-        rest,
-        ..Urgent::default()
-    };
     let mut drained: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -206,7 +195,7 @@ async fn exchange(
                     }
                     Some(FromHub::Ping(ping)) => {
                         let refused_agents = workers.health().refused_agents();
-                        urgent.pong = Some(wire::Pong { nonce: ping.nonce, refused_agents });
+                        speaker.pong(wire::Pong { nonce: ping.nonce, refused_agents });
                     }
                     Some(FromHub::Accepted(accepted)) => {
                         if let Some(renewal) = &mut renewal {
@@ -222,86 +211,20 @@ async fn exchange(
                     Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
                 }
             }
-            message = next(&outgoing, workers, &mut health, &mut urgent) => match message {
-                Ok(()) => {}
-                // The stream has ended; `incoming` says how.
-                Err(mpsc::error::SendError(())) => return finish(incoming).await,
-            },
-            token = fresh(&mut renewal) => urgent.token = Some(token),
+            () = another(&mut health) => speaker.health(convert::health(&health.borrow_and_update())),
+            token = fresh(&mut renewal) => speaker.token(token),
+            // The stream has ended; `incoming` says how.
+            () = speaker.unheard() => return finish(incoming).await,
             () = until(drained) => return Ok(End::Drained),
         }
     }
 }
 
-/// What goes before reports.
-#[derive(Default)]
-struct Urgent {
-    pong: Option<wire::Pong>,
-    token: Option<wire::Credentials>,
-    /// What the Hello had no room for.
-    rest: Vec<wire::WorkerState>,
-}
-
-impl Urgent {
-    fn take(&mut self) -> Option<ToHub> {
-        if let Some(pong) = self.pong.take() {
-            return Some(ToHub::Pong(pong));
-        }
-        if let Some(token) = self.token.take() {
-            return Some(ToHub::Credentials(token));
-        }
-        if self.rest.is_empty() {
-            return None;
-        }
-        let workers = self.rest.drain(..self.rest.len().min(BATCH)).collect();
-        Some(ToHub::Report(wire::Report {
-            workers,
-            health: None,
-        }))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.pong.is_none() && self.token.is_none() && self.rest.is_empty()
-    }
-}
-
-/// Sends the next message once there is one and there is room for it. Cancel safe: nothing is taken before there is room.
-async fn next(
-    outgoing: &Outgoing,
-    workers: &Handle,
-    health: &mut watch::Receiver<Ways>,
-    urgent: &mut Urgent,
-) -> Result<(), mpsc::error::SendError<()>> {
-    if urgent.is_empty() {
-        tokio::select! {
-            () = workers.outbox().filled() => {}
-            () = differs(health) => {}
-        }
-    }
-    let permit = outgoing.reserve().await?;
-    if let Some(kind) = urgent.take() {
-        permit.send(node_message(kind));
-        return Ok(());
-    }
-    let workers = workers
-        .outbox()
-        .take(BATCH)
-        .into_iter()
-        .map(convert::worker_state)
-        .collect();
-    // A sender that is gone has said its last before.
-    let has_changed = health.has_changed().unwrap_or(false);
-    let health = has_changed.then(|| convert::health(&health.borrow_and_update()));
-    permit.send(node_message(ToHub::Report(wire::Report { workers, health })));
-    Ok(())
-}
-
-/// Returns once the health is another one than was sent last. Cancel safe: what is seen here is not taken for sent.
-async fn differs(health: &mut watch::Receiver<Ways>) {
-    match health.changed().await {
-        Ok(()) => health.mark_changed(),
-        // `workers` holds the sender.
-        Err(_) => std::future::pending().await,
+/// Returns once the health is another one than was read last. Cancel safe.
+async fn another(health: &mut watch::Receiver<Ways>) {
+    if health.changed().await.is_err() {
+        // A sender that is gone has said its last before.
+        std::future::pending().await
     }
 }
 
@@ -335,7 +258,7 @@ async fn hello(
     hub: &Hub,
     workers: &Handle,
     health: &mut watch::Receiver<Ways>,
-) -> Result<(wire::NodeMessage, Vec<wire::WorkerState>), SessionError> {
+) -> Result<(wire::Hello, Vec<wire::WorkerState>), SessionError> {
     let (snapshot, rest) = fitting(workers.snapshot().await?);
     let hello = wire::Hello {
         protocol_min: *NODE_PROTOCOL.start(),
@@ -345,7 +268,7 @@ async fn hello(
         snapshot,
         health: Some(convert::health(&health.borrow_and_update())),
     };
-    Ok((node_message(ToHub::Hello(hello)), rest))
+    Ok((hello, rest))
 }
 
 /// As many states as fit into a Hello, and the others. Who lives goes before who has ended. Texts for people are left out: they were told before.
@@ -364,10 +287,6 @@ fn fitting(workers: Vec<WorkerState>) -> (Vec<wire::WorkerState>, Vec<wire::Work
     let fits = fits.count();
     let rest = states.split_off(fits);
     (states, rest)
-}
-
-fn node_message(kind: ToHub) -> wire::NodeMessage {
-    wire::NodeMessage { kind: Some(kind) }
 }
 
 /// `NotLeader.address` is `host:port`, or a whole URL. The token is never sent without TLS.

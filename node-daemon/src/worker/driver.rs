@@ -140,7 +140,7 @@ impl Handle {
 
     /// What waits to be reported.
     #[must_use]
-    pub fn outbox(&self) -> &Outbox {
+    pub fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
     }
 

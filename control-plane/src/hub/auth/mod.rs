@@ -151,8 +151,8 @@ impl Credentials {
     }
 
     /// Resolves once the token is known to be revoked. Cancel-safe.
-    pub(super) async fn revoked(&self) {
-        self.watched.revoked().await;
+    pub(super) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.watched.revoked()
     }
 }
 

@@ -233,8 +233,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) async fn revoked(&self) {
-        self.revoked.cancelled().await;
+    pub(super) fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.revoked.clone().cancelled_owned()
     }
 }
 

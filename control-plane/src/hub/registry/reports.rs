@@ -1,6 +1,7 @@
 //! The newest report of every incarnation of a group, by the node that has sent it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
 use lockstep_core::restart::{Alone, Incarnation, Phase, Report};
@@ -15,14 +16,18 @@ const ENDED: usize = 8;
 /// What the nodes have said of one group.
 #[derive(Default)]
 pub(super) struct Reports {
-    nodes: BTreeMap<String, OfNode>,
+    nodes: HashMap<String, OfNode, Hasher>,
     /// Nodes of which the group's task has not seen something yet.
     news: Vec<String>,
 }
 
+/// The same in each process: what a seed has shown once it shows again. Names of nodes are the cluster's.
+type Hasher = BuildHasherDefault<DefaultHasher>;
+
 #[derive(Default)]
 struct OfNode {
-    kept: BTreeMap<Incarnation, Kept>,
+    /// Boxed, since a map has room for many and a node mostly has few.
+    kept: BTreeMap<Incarnation, Box<Kept>>,
     /// Whether the node is among those with news.
     is_news: bool,
 }
@@ -76,11 +81,11 @@ impl Reports {
         };
         let taken = match known {
             Some(known) => {
-                *known = kept;
+                **known = kept;
                 Taken::Newer
             }
             None => {
-                of_node.kept.insert(incarnation, kept);
+                of_node.kept.insert(incarnation, Box::new(kept));
                 Taken::First
             }
         };

@@ -1,3 +1,5 @@
+use tokio_stream::StreamExt as _;
+
 use super::*;
 
 #[test]

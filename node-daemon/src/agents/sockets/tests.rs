@@ -114,8 +114,7 @@ impl Daemon {
 
     /// The next reports.
     async fn reports(&self) -> Vec<WorkerState> {
-        self.workers.outbox().filled().await;
-        self.workers.outbox().take(usize::MAX)
+        self.workers.outbox().reader().next(usize::MAX).await.unwrap()
     }
 
     async fn phase(&self) -> Phase {

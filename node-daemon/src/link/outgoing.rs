@@ -1,0 +1,244 @@
+//! What a daemon says on one stream: the Hello, and once that is answered what is urgent, then what has changed.
+//!
+//! Promises: a message is made when the stream takes it and not before, so that it says the newest; a stream that is over takes nothing.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use lockstep_proto::node::v1 as wire;
+use lockstep_proto::node::v1::node_message::Kind;
+use tokio_stream::Stream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::convert;
+use crate::worker::outbox::Reader;
+
+/// States per Report: far below the largest gRPC message.
+const BATCH: usize = 1000;
+
+/// Says what goes before reports. The stream is over once this is dropped.
+pub(super) struct Speaker {
+    urgent: Arc<Urgent>,
+    unheard: CancellationToken,
+}
+
+/// The messages of one stream, as gRPC takes them.
+pub(super) struct Outgoing {
+    urgent: Arc<Urgent>,
+    reports: Reader,
+    _unheard: DropGuard,
+}
+
+#[derive(Default)]
+struct Urgent(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    hello: Option<wire::Hello>,
+    welcome: bool,
+    pong: Option<wire::Pong>,
+    token: Option<wire::Credentials>,
+    /// What the Hello had no room for.
+    rest: Vec<wire::WorkerState>,
+    /// Goes with the next Report, at once.
+    health: Option<wire::Health>,
+    over: bool,
+    /// The task that sends, while there is nothing to send.
+    task: Option<Waker>,
+}
+
+/// Both ends of what is said on a stream, which begins with this Hello and what that has no room for.
+pub(super) fn speech(
+    hello: wire::Hello,
+    rest: Vec<wire::WorkerState>,
+    reports: Reader,
+) -> (Speaker, Outgoing) {
+    let urgent = Arc::new(Urgent(Mutex::new(Waiting {
+        hello: Some(hello),
+        rest,
+        ..Waiting::default()
+    })));
+    let unheard = CancellationToken::new();
+    let outgoing = Outgoing {
+        urgent: Arc::clone(&urgent),
+        reports,
+        _unheard: unheard.clone().drop_guard(),
+    };
+    (Speaker { urgent, unheard }, outgoing)
+}
+
+impl Speaker {
+    /// The hub has answered the Hello, and hears more.
+    pub(super) fn welcomed(&self) {
+        self.urgent.change(|waiting| waiting.welcome = true);
+    }
+
+    /// Answers a ping, in the place of those that were not answered yet.
+    pub(super) fn pong(&self, pong: wire::Pong) {
+        self.urgent.change(|waiting| waiting.pong = Some(pong));
+    }
+
+    /// Has another token.
+    pub(super) fn token(&self, token: wire::Credentials) {
+        self.urgent.change(|waiting| waiting.token = Some(token));
+    }
+
+    /// Finds the node so.
+    pub(super) fn health(&self, health: wire::Health) {
+        self.urgent.change(|waiting| waiting.health = Some(health));
+    }
+
+    /// Resolves once nobody takes messages any more. Cancel safe.
+    pub(super) async fn unheard(&self) {
+        self.unheard.cancelled().await;
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.urgent.change(|waiting| waiting.over = true);
+    }
+}
+
+impl Urgent {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.lock();
+        change(&mut waiting);
+        let task = waiting.task.take();
+        drop(waiting);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl Waiting {
+    /// The next message, where there is one now; `None` where the stream is at its end.
+    fn poll_take(&mut self, reports: &Reader, cx: &Context<'_>) -> Poll<Option<Kind>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        if let Some(hello) = self.hello.take() {
+            return Poll::Ready(Some(Kind::Hello(hello)));
+        }
+        if !self.welcome {
+            return Poll::Pending;
+        }
+        if let Some(kind) = self.take_urgent() {
+            return Poll::Ready(Some(kind));
+        }
+        let workers = match reports.poll_take(BATCH, cx) {
+            Poll::Ready(Some(states)) => states.into_iter().map(convert::worker_state).collect(),
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending if self.health.is_some() => Vec::new(),
+            Poll::Pending => return Poll::Pending,
+        };
+        let health = self.health.take();
+        Poll::Ready(Some(Kind::Report(wire::Report { workers, health })))
+    }
+
+    fn take_urgent(&mut self) -> Option<Kind> {
+        if let Some(pong) = self.pong.take() {
+            return Some(Kind::Pong(pong));
+        }
+        if let Some(token) = self.token.take() {
+            return Some(Kind::Credentials(token));
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        let workers = self.rest.drain(..self.rest.len().min(BATCH)).collect();
+        Some(Kind::Report(wire::Report {
+            workers,
+            health: None,
+        }))
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = wire::NodeMessage;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut waiting = self.urgent.lock();
+        let taken = waiting.poll_take(&self.reports, cx);
+        if taken.is_pending() {
+            waiting.task = Some(cx.waker().clone());
+        }
+        taken.map(|kind| kind.map(|kind| wire::NodeMessage { kind: Some(kind) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+    use crate::worker::outbox::{Outbox, tests::state};
+
+    fn beginning(outbox: &Arc<Outbox>) -> (Speaker, Outgoing) {
+        speech(
+            wire::Hello::default(),
+            vec![wire::WorkerState::default(); BATCH + 1],
+            outbox.reader(),
+        )
+    }
+
+    async fn next(outgoing: &mut Outgoing) -> Kind {
+        outgoing.next().await.unwrap().kind.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_urgent_goes_before_reports_and_health_with_them() {
+        let outbox = Arc::new(Outbox::default());
+        let (speaker, mut outgoing) = beginning(&outbox);
+        outbox.put([state("a", 1)]);
+        speaker.health(wire::Health::default());
+        speaker.pong(wire::Pong::default());
+        assert!(matches!(next(&mut outgoing).await, Kind::Hello(_)));
+        assert!(outgoing.next().now_or_never().is_none());
+        speaker.welcomed();
+        assert!(matches!(next(&mut outgoing).await, Kind::Pong(_)));
+        for (workers, has_health) in [(BATCH, false), (1, false), (1, true)] {
+            let Kind::Report(report) = next(&mut outgoing).await else {
+                panic!("not a report");
+            };
+            assert_eq!((report.workers.len(), report.health.is_some()), (workers, has_health));
+        }
+        speaker.health(wire::Health::default());
+        let Kind::Report(report) = next(&mut outgoing).await else {
+            panic!("not a report");
+        };
+        assert_eq!((report.workers.len(), report.health.is_some()), (0, true));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_over_takes_nothing() {
+        let outbox = Arc::new(Outbox::default());
+        let (speaker, mut over) = beginning(&outbox);
+        drop(speaker);
+        outbox.put([state("a", 1)]);
+        assert_eq!(over.next().await, None);
+        // One that another has replaced neither, over or not.
+        let (former, mut replaced) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        former.welcomed();
+        assert!(matches!(next(&mut replaced).await, Kind::Hello(_)));
+        let (another, mut present) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        another.welcomed();
+        assert_eq!(replaced.next().await, None);
+        assert!(matches!(next(&mut present).await, Kind::Hello(_)));
+        assert!(matches!(next(&mut present).await, Kind::Report(_)));
+    }
+
+    #[tokio::test]
+    async fn who_is_not_heard_any_more_learns_it() {
+        let (speaker, outgoing) = beginning(&Arc::default());
+        drop(outgoing);
+        speaker.unheard().await;
+    }
+}
