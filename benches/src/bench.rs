@@ -16,11 +16,13 @@ use crate::token;
 /// Files that a process has open besides one for each connection.
 const OTHER_FILES: usize = 200;
 /// Designs, and what they are called.
-const DESIGNS: [(&str, Design); 4] = [
+const DESIGNS: [(&str, Design); 6] = [
     ("Lockstep, 1 worker per node", Design::Lockstep { each: 1 }),
     ("Lockstep, 8 workers per node", Design::Lockstep { each: 8 }),
     ("Valkey's design", Design::Valkey { poll_ms: 0 }),
     ("Valkey's design as documented", Design::Valkey { poll_ms: 1000 }),
+    ("Bare gRPC over TLS", Design::Bare { tls: true }),
+    ("Bare gRPC, plain text", Design::Bare { tls: false }),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -155,6 +157,8 @@ fn print(workers: usize, samples: &[Samples]) {
         "Lockstep, 8 a node",
         "Valkey",
         "Valkey, polled",
+        "bare, TLS",
+        "bare, plain text",
     ];
     println!("{:<44}{}", "", names.map(|name| format!("{name:>20}")).join(""));
     row("push, last has it, ms", &|of| times(&of.push));

@@ -24,6 +24,8 @@ pub(crate) enum Design {
     Lockstep { each: usize },
     /// The design with Valkey. Its agents ask the container runtime so often how their worker is, milliseconds; 0: they know at once.
     Valkey { poll_ms: u64 },
+    /// Streams with nothing behind them.
+    Bare { tls: bool },
 }
 
 /// How much is measured.
@@ -64,7 +66,11 @@ pub(crate) async fn run(design: Design, dir: &Path, block: Block, samples: &mut 
         return up.end().await;
     }
     up.pushes(block.rounds, samples).await?;
-    up.restarts(block, samples).await?;
+    if let Design::Bare { .. } = design {
+        up.exchanges(block.rounds, samples).await?;
+    } else {
+        up.restarts(block, samples).await?;
+    }
     up.storm(samples).await?;
     up.end().await
 }
@@ -76,7 +82,7 @@ impl Up {
         let ports = ["--port".to_owned(), port.to_string()];
         let streams = match design {
             Design::Lockstep { each } => workers / each,
-            Design::Valkey { .. } => workers,
+            Design::Valkey { .. } | Design::Bare { .. } => workers,
         };
         let (args, fleet_args, server) = match design {
             Design::Lockstep { each } => {
@@ -105,6 +111,14 @@ impl Up {
                     [&["agents".to_owned()], &ports[..], &size, &polls].concat(),
                     Some((server, pid)),
                 )
+            }
+            Design::Bare { tls } => {
+                let mut common = [&ports[..], &["--clients".to_owned(), workers.to_string()]].concat();
+                if tls {
+                    common.extend(["--dir".to_owned(), dir.display().to_string()]);
+                }
+                let of = |part: &str| [&[part.to_owned()], &common[..]].concat();
+                (of("bare-server"), of("bare-clients"), None)
             }
         };
         let head = Child::start(&args).await?;
@@ -231,6 +245,42 @@ impl Up {
             }
             samples.restarted.push(rest(self).await?);
         }
+        Ok(())
+    }
+
+    /// As many messages as a push with reports takes, and as a restart, each with its answer.
+    async fn exchanges(&mut self, rounds: usize, samples: &mut Samples) -> Result<()> {
+        for round in 0..2 * rounds {
+            let once = round < rounds;
+            let (before, clients_before) = (self.cpu()?, cpu(self.fleet.pid)?);
+            self.head
+                .order(if once {
+                    Order::Raise
+                } else {
+                    Order::Fail { worker: 0 }
+                })
+                .await?;
+            let pushed = self.pushed().await?;
+            let answered = self
+                .head
+                .hear(|news| match news {
+                    News::Synced { at, .. } => Some(at),
+                    _ => None,
+                })
+                .await?;
+            tokio::time::sleep(PAUSE).await;
+            let (server, clients) = (self.cpu()? - before, cpu(self.fleet.pid)? - clients_before);
+            if once {
+                samples.raise.add(pushed, answered);
+                samples.raise_cost.add(server, self.streams);
+            } else {
+                samples.trip.add(pushed, answered);
+                samples.trip_cost.add(server, self.streams);
+                samples.fleet_cost.add(clients, self.streams);
+            }
+        }
+        tokio::time::sleep(REST).await;
+        samples.busy.push(self.per_stream()?);
         Ok(())
     }
 

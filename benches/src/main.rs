@@ -1,6 +1,7 @@
 //! `lockstep-scale`: measures one control plane with thousands of nodes, beside the design with Valkey, in one run. `docs/scaling.md` says what is
 //! compared.
 
+mod bare;
 mod bench;
 mod child;
 mod design;
@@ -52,6 +53,12 @@ enum Action {
     /// The orchestrator of the design with Valkey
     #[command(hide = true)]
     Orchestrator(valkey::orchestrator::Args),
+    /// The server of bare streams
+    #[command(hide = true)]
+    BareServer(bare::server::Args),
+    /// The clients of bare streams
+    #[command(hide = true)]
+    BareClients(bare::clients::Args),
     /// The agents of the design with Valkey
     #[command(hide = true)]
     Agents(valkey::agents::Args),
@@ -76,6 +83,8 @@ async fn run(action: Action) -> Result<()> {
         Action::Hub(args) => Box::pin(hub::run(args)).await,
         Action::Fleet(args) => fleet::run(args).await,
         Action::Orchestrator(args) => valkey::orchestrator::run(args).await,
+        Action::BareServer(args) => bare::server::run(args).await,
+        Action::BareClients(args) => bare::clients::run(args).await,
         Action::Agents(args) => valkey::agents::run(args).await,
     }
 }

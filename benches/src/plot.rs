@@ -19,8 +19,8 @@ const PANELS: [(&str, Read); 4] = [
     ("Server memory per stream, idle, KiB", |of| of.idle.percentile(50)),
 ];
 /// One for each design; they can be told apart in grey, too.
-const COLOURS: [&str; 4] = ["#1b6ca8", "#0b2f4f", "#d98a1f", "#f3d9b5"];
-const WIDTH: f64 = 460.0;
+const COLOURS: [&str; 6] = ["#1b6ca8", "#0b2f4f", "#d98a1f", "#f3d9b5", "#7f7f7f", "#c9c9c9"];
+const WIDTH: f64 = 620.0;
 const HEIGHT: f64 = 240.0;
 const MARGIN: f64 = 40.0;
 /// Where bars end below, and how high the highest is.
@@ -37,8 +37,8 @@ pub(crate) fn svg(designs: &[&str], sizes: &[(usize, Vec<Samples>)]) -> String {
 "##
     );
     for (at, (name, colour)) in designs.iter().zip(COLOURS).enumerate() {
-        let x = MARGIN + at as f64 * 220.0;
-        let y = 2.0 * HEIGHT + 14.0;
+        let x = MARGIN + (at % 3) as f64 * 300.0;
+        let y = 2.0 * HEIGHT + (at / 3) as f64 * 18.0;
         let text = x + 16.0;
         let _ = writeln!(
             svg,
@@ -101,7 +101,7 @@ mod tests {
         let sizes: Vec<(usize, Vec<Samples>)> = [1000, 5000]
             .into_iter()
             .map(|workers| {
-                let samples = (1..=4).map(|design| {
+                let samples = (1..=6).map(|design| {
                     let mut samples = Samples::default();
                     for times in [
                         &mut samples.trip,
@@ -116,7 +116,7 @@ mod tests {
                 (workers, samples.collect())
             })
             .collect();
-        let svg = svg(&["a", "b", "c", "d"], &sizes);
+        let svg = svg(&["a", "b", "c", "d", "e", "f"], &sizes);
         assert_eq!(svg.matches("workers</text>").count(), 4 * 2);
         for (design, colour) in COLOURS.iter().enumerate() {
             // Its bars, and the key.

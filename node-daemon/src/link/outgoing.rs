@@ -208,7 +208,10 @@ mod tests {
             let Kind::Report(report) = next(&mut outgoing).await else {
                 panic!("not a report");
             };
-            assert_eq!((report.workers.len(), report.health.is_some()), (workers, has_health));
+            assert_eq!(
+                (report.workers.len(), report.health.is_some()),
+                (workers, has_health)
+            );
         }
         speaker.health(wire::Health::default());
         let Kind::Report(report) = next(&mut outgoing).await else {

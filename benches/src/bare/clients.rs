@@ -1,0 +1,98 @@
+//! The clients' side, all in one process, each with a connection of its own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
+use lockstep_proto::node::v1::{self as wire, hub_message, node_message};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+
+use super::{NAME, identity, said};
+use crate::message::{News, orders, say};
+use crate::tally::Tally;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Port of the server on the loopback interface
+    #[arg(long)]
+    port: u16,
+    /// Connects over TLS, and trusts the certificate in this directory
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    #[arg(long)]
+    clients: usize,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let scheme = if args.dir.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://127.0.0.1:{}", args.port))?
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .keep_alive_timeout(Duration::from_secs(5))
+        .keep_alive_while_idle(true);
+    if let Some(dir) = &args.dir {
+        let trusted = Certificate::from_pem(fs::read(identity(dir).0)?);
+        let tls = ClientTlsConfig::new().ca_certificate(trusted).domain_name(NAME);
+        endpoint = endpoint.tls_config(tls)?;
+    }
+    let tally = Arc::new(Tally::new(0, args.clients, say));
+    for _ in 0..args.clients {
+        tokio::spawn(client(endpoint.clone(), Arc::clone(&tally)));
+    }
+    say(News::Ready);
+    let mut orders = orders();
+    while orders.recv().await.is_some() {}
+    Ok(())
+}
+
+/// Connects again and again, at the pace of a daemon.
+async fn client(endpoint: Endpoint, tally: Arc<Tally>) {
+    let delays = || {
+        ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(50))
+            .with_max_delay(Duration::from_millis(2500))
+            .with_jitter()
+            .without_max_times()
+            .build()
+    };
+    let mut left = delays();
+    loop {
+        // How it ended makes no difference.
+        if let Ok(()) = stream(&endpoint, &tally).await {
+            left = delays();
+        }
+        tokio::time::sleep(left.next().unwrap_or_default()).await;
+    }
+}
+
+/// One stream; an error where there was none.
+async fn stream(endpoint: &Endpoint, tally: &Tally) -> Result<()> {
+    let channel = endpoint.connect().await?;
+    let (answers, outgoing) = mpsc::channel(1);
+    let mut service = NodeHubClient::new(channel);
+    let mut pings = service.connect(ReceiverStream::new(outgoing)).await?.into_inner();
+    while let Ok(Some(message)) = pings.message().await {
+        let Some(hub_message::Kind::Ping(ping)) = message.kind else {
+            continue;
+        };
+        match said(ping) {
+            (number, false) => tally.has(u32::try_from(number)?),
+            (number, true) => {
+                let kind = Some(node_message::Kind::Pong(wire::Pong {
+                    nonce: number,
+                    refused_agents: 0,
+                }));
+                if answers.send(wire::NodeMessage { kind }).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
