@@ -53,6 +53,8 @@ struct Up {
     server: Option<(Process, u32)>,
     args: Vec<String>,
     port: u16,
+    /// That all workers run.
+    generation: u64,
     /// KiB of the server before anybody was connected.
     empty: f64,
 }
@@ -135,6 +137,7 @@ impl Up {
             server,
             args,
             port,
+            generation: 0,
             empty,
         };
         let connected = up.connected().await?;
@@ -211,10 +214,10 @@ impl Up {
 
     /// Restarts: with no coordinator, then with it.
     async fn restarts(&mut self, block: Block, samples: &mut Samples) -> Result<()> {
-        let mut generation = 0;
         if matches!(self.design, Design::Lockstep { .. }) {
             for _ in 0..block.rounds {
-                generation += 1;
+                self.generation += 1;
+                let generation = self.generation;
                 let before = self.cpu()?;
                 self.head.order(Order::Raise).await?;
                 let pushed = self.pushed().await?;
@@ -229,8 +232,7 @@ impl Up {
                 .await?;
         }
         for _ in 0..block.rounds {
-            generation += 1;
-            self.restart(generation, samples).await?;
+            self.restart(samples).await?;
         }
         let rest = async |up: &Self| {
             tokio::time::sleep(REST).await;
@@ -240,8 +242,7 @@ impl Up {
         if block.restarts > 0 {
             let mut unseen = Samples::default();
             for _ in 0..block.restarts {
-                generation += 1;
-                self.restart(generation, &mut unseen).await?;
+                self.restart(&mut unseen).await?;
             }
             samples.restarted.push(rest(self).await?);
         }
@@ -284,31 +285,12 @@ impl Up {
         Ok(())
     }
 
-    async fn restart(&mut self, wanted: u64, samples: &mut Samples) -> Result<()> {
-        // Another worker each time, all over the fleet.
-        let worker = usize::try_from(wanted)?.wrapping_mul(7919) % self.workers;
+    async fn restart(&mut self, samples: &mut Samples) -> Result<()> {
         let (before, fleet_before) = (self.cpu()?, cpu(self.fleet.pid)?);
-        self.fleet.order(Order::Fail { worker }).await?;
-        let failed = self
-            .fleet
-            .hear(|news| match news {
-                News::Failed { at, .. } => Some(at),
-                _ => None,
-            })
-            .await?;
+        let failed = self.fail().await?;
+        let wanted = self.generation;
         let running = self.fleet.hear(|news| runs(news, wanted)).await?;
-        let (synced, parked) = self
-            .head
-            .hear(|news| match news {
-                News::Synced {
-                    generation,
-                    at,
-                    parked_ms,
-                    ..
-                } if generation == wanted => Some((at, parked_ms)),
-                _ => None,
-            })
-            .await?;
+        let (synced, parked) = self.synced().await?;
         tokio::time::sleep(PAUSE).await;
         samples.trip.add(failed, synced);
         samples.running.add(failed, running);
@@ -320,9 +302,55 @@ impl Up {
         Ok(())
     }
 
+    /// Another worker fails each time, all over the fleet. Gives when.
+    async fn fail(&mut self) -> Result<u64> {
+        self.generation += 1;
+        let worker = usize::try_from(self.generation)?.wrapping_mul(7919) % self.workers;
+        self.fleet.order(Order::Fail { worker }).await?;
+        self.fleet
+            .hear(|news| match news {
+                News::Failed { at, .. } => Some(at),
+                _ => None,
+            })
+            .await
+    }
+
+    /// When all were known to run the generation, and how long it took until all were parked.
+    async fn synced(&mut self) -> Result<(u64, f64)> {
+        let wanted = self.generation;
+        self.head
+            .hear(|news| match news {
+                News::Synced {
+                    generation,
+                    at,
+                    parked_ms,
+                    ..
+                } if generation == wanted => Some((at, parked_ms)),
+                _ => None,
+            })
+            .await
+    }
+
     /// The server is killed, and started again at once.
     async fn storm(&mut self, samples: &mut Samples) -> Result<()> {
         samples.peak.push(memory(self.server())?.1);
+        let killed = self.replace(&[]).await?;
+        let connected = self.connected().await?;
+        samples.storm.add(killed, connected);
+        samples.storm_peak.push(memory(self.server())?.1);
+        if matches!(self.design, Design::Lockstep { .. }) {
+            // Once more, and a worker fails before anybody is back.
+            let runs = ["--generation".to_owned(), self.generation.to_string()];
+            let killed = self.replace(&runs).await?;
+            self.head.order(Order::Coordinate).await?;
+            self.fail().await?;
+            samples.served.add(killed, self.synced().await?.0);
+        }
+        Ok(())
+    }
+
+    /// Kills the server and starts another one in its place. Gives when it was killed.
+    async fn replace(&mut self, more: &[String]) -> Result<u64> {
         let killed = now();
         if let Some((server, pid)) = &mut self.server {
             server.kill().await?;
@@ -331,11 +359,8 @@ impl Up {
         }
         // The orchestrator would hear of the end of its connection by itself; a new one asks at once.
         self.head.kill().await?;
-        self.head = Child::start(&self.args).await?;
-        let connected = self.connected().await?;
-        samples.storm.add(killed, connected);
-        samples.storm_peak.push(memory(self.server())?.1);
-        Ok(())
+        self.head = Child::start(&[&self.args, more].concat()).await?;
+        Ok(killed)
     }
 
     async fn end(mut self) -> Result<()> {

@@ -14,7 +14,7 @@ use lockstep_control_plane::group::{Clock, Sight, published, rest, view_of};
 use lockstep_control_plane::hub::{GroupLink, GroupPolicy, Published, Registry};
 use lockstep_core::observed::AgentPod;
 use lockstep_core::pod::PodSummary;
-use lockstep_core::restart::{Announcement, Coordinator, Desired, Durable, Policy, UnixNanos};
+use lockstep_core::restart::{Announcement, Coordinator, Desired, Durable, Generation, Policy, UnixNanos};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -50,9 +50,16 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(registry: Arc<Registry>, shape: Shape, write: Duration) -> Self {
+    /// One whose workers run this generation.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        shape: Shape,
+        write: Duration,
+        generation: Generation,
+    ) -> Self {
         let published = Published {
             desired: Desired {
+                generation,
                 release: true,
                 fresh: shape.members().map(names::incarnation).collect(),
                 ..Desired::default()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use lockstep_control_plane::hub::{Authenticator, Gate, Refusals, Registry, Role, serve_from_dir};
 use lockstep_control_plane::lease::Whereabouts;
-use lockstep_core::restart::Epoch;
+use lockstep_core::restart::{Epoch, Generation};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Milliseconds that a write to the API server takes
     #[arg(long)]
     write_ms: u64,
+    /// The generation that the workers run, as the API server has it
+    #[arg(long, default_value_t = 0)]
+    generation: u64,
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -75,7 +78,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         };
         let (tell, orders) = mpsc::channel(ORDERS);
         told.push(tell);
-        let group = Group::new(Arc::clone(&registry), shape, Duration::from_millis(args.write_ms));
+        let write = Duration::from_millis(args.write_ms);
+        let group = Group::new(Arc::clone(&registry), shape, write, Generation(args.generation));
         groups.spawn(group.run(orders));
     }
     let serve = serve_from_dir(listener, &args.dir, role, gate, end.clone());

@@ -72,6 +72,8 @@ pub(crate) struct Samples {
     pub(crate) parked: Times,
     /// The server is killed; all are connected to its successor.
     pub(crate) storm: Times,
+    /// The same, and a worker fails before anybody is back; all are known to run anew.
+    pub(crate) served: Times,
     /// CPU per stream of a push, of a push and a report, and of a whole restart.
     pub(crate) push_cost: Cost,
     pub(crate) raise_cost: Cost,
@@ -94,7 +96,7 @@ impl Samples {
             "ms": {
                 "connect": self.connect.json(), "push": self.push.json(), "raise": self.raise.json(),
                 "round_trip": self.trip.json(), "running": self.running.json(), "parked": self.parked.json(),
-                "reconnect": self.storm.json(),
+                "reconnect": self.storm.json(), "failure_meanwhile": self.served.json(),
             },
             "server_cpu_us_per_stream": {
                 "push": self.push_cost.each(), "push_and_report": self.raise_cost.each(),

@@ -54,6 +54,9 @@ fn all_designs_push_restart_and_reconnect() {
             "{name}"
         );
     }
+    // A worker that fails while nobody is connected is restarted with all others.
+    let meanwhile = &designs["Lockstep, 1 worker per node"]["ms"]["failure_meanwhile"];
+    assert_eq!(meanwhile["rounds"], 1);
     // Only Lockstep has a barrier.
     let parked = |name: &str| designs[name]["ms"]["parked"]["median"].as_f64().unwrap();
     assert!(parked("Lockstep, 8 workers per node") > 0.0);
