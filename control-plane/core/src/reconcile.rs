@@ -62,7 +62,7 @@ pub fn plan(observed: &Observed) -> Plan {
     let before = jobset.status.as_ref().unwrap_or(&unset);
     let children = Children::sort(observed);
     let mut draft = Draft::new(before, observed.now);
-    draft.status.replicated_jobs_status = status::replicated_jobs(jobset, &children);
+    draft.status.replicated_jobs_status = status::replicated_jobs(jobset, &children, &observed.features);
 
     if jobset.is_finished() {
         plan.delete_jobs = to_delete(&children.active);

@@ -18,6 +18,7 @@ use lockstep_api::{
 
 use crate::{
     children::{Children, label},
+    features::Features,
     jobset::total,
     plan::{Event, Plan, Severity},
 };
@@ -194,9 +195,14 @@ pub(crate) fn finished_at(status: &JobSetStatus) -> Option<Timestamp> {
         .map(|condition| condition.last_transition_time.0)
 }
 
-/// Counts the Jobs of each replicatedJob, sorted by name from the last to the first.
-pub(crate) fn replicated_jobs(jobset: &JobSet, children: &Children<'_>) -> Vec<ReplicatedJobStatus> {
-    let before = jobset.status.as_ref();
+/// Counts the Jobs of each replicatedJob, sorted by name from the last to the first. Restarts of single Jobs count on from the status of before; where
+/// the gate for them is off they are dropped, as upstream does.
+pub(crate) fn replicated_jobs(
+    jobset: &JobSet,
+    children: &Children<'_>,
+    features: &Features,
+) -> Vec<ReplicatedJobStatus> {
+    let before = jobset.status.as_ref().filter(|_| features.restart_job);
     let mut counts: BTreeMap<&str, ReplicatedJobStatus> = jobset
         .spec
         .replicated_jobs

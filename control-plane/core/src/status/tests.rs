@@ -94,7 +94,7 @@ fn jobs_are_counted_by_replicated_job_in_descending_order() {
         suspended,
         ..ReplicatedJobStatus::default()
     };
-    let counts = replicated_jobs(&js, &Children::sort(&observed));
+    let counts = replicated_jobs(&js, &Children::sort(&observed), &Features::default());
     assert_eq!(counts, [status("b", 1, 0, 0, 1, 1), status("a", 0, 1, 1, 0, 0)]);
     assert!(!all_ready(&js, &counts));
     assert!(all_ready(
@@ -104,7 +104,7 @@ fn jobs_are_counted_by_replicated_job_in_descending_order() {
 }
 
 #[test]
-fn counts_of_single_restarts_are_kept() {
+fn counts_of_single_restarts_are_kept_while_the_gate_is_on() {
     let js = jobset([replicated_job("a", 1)]).status(|status| {
         status.replicated_jobs_status.push(ReplicatedJobStatus {
             name: "a".to_owned(),
@@ -113,9 +113,18 @@ fn counts_of_single_restarts_are_kept() {
             ..ReplicatedJobStatus::default()
         });
     });
-    let counts = replicated_jobs(&js, &Children::default());
+    let counts = |restart_job| {
+        let features = Features {
+            restart_job,
+            ..Features::default()
+        };
+        replicated_jobs(&js, &Children::default(), &features).remove(0)
+    };
+    let on = counts(true);
     assert_eq!(
-        (&counts[0].job_restarts, &counts[0].job_restarts_count_towards_max),
-        (&vec![2], &vec![1])
+        (on.job_restarts, on.job_restarts_count_towards_max),
+        (vec![2], vec![1])
     );
+    let off = counts(false);
+    assert!(off.job_restarts.is_empty() && off.job_restarts_count_towards_max.is_empty());
 }

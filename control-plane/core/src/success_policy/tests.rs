@@ -2,6 +2,7 @@ use lockstep_api::SuccessPolicy;
 
 use super::*;
 use crate::children::Children;
+use crate::features::Features;
 use crate::status;
 use crate::testing::{Fate, JobSetBuild, child, jobset, observe, replicated_job};
 
@@ -24,7 +25,7 @@ fn met(operator: &str, targets: &[&str], succeeded: &[(&str, i32)]) -> bool {
     let observed = observe(&js, jobs);
     is_met(
         &js,
-        &status::replicated_jobs(&js, &Children::sort(&observed)),
+        &status::replicated_jobs(&js, &Children::sort(&observed), &Features::default()),
         &[],
     )
 }
@@ -51,7 +52,7 @@ fn without_a_policy_all_jobs_must_succeed() {
         let observed = observe(&js, [child(&js, "a", 0, fates[0]), child(&js, "a", 1, fates[1])]);
         is_met(
             &js,
-            &status::replicated_jobs(&js, &Children::sort(&observed)),
+            &status::replicated_jobs(&js, &Children::sort(&observed), &Features::default()),
             &[],
         )
     };
