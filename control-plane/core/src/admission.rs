@@ -7,7 +7,8 @@ mod default;
 mod update;
 mod warnings;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use std::collections::BTreeMap;
+
 use lockstep_api::JobSet;
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     validation::{self, Violation},
 };
 
+pub use crate::validation::volume_claims::Existing;
 pub use default::{default, restate, restated};
 pub use warnings::{create_warnings, update_warnings};
 
@@ -45,10 +47,10 @@ pub fn claim_names(jobset: &JobSet) -> Vec<String> {
     validation::volume_claims::names(&named(jobset))
 }
 
-/// What is wrong with a JobSet that is being created, in view of claims of these names that exist.
+/// What is wrong with a JobSet that is being created, in view of the claims of these names, by name: those that exist, and why it is not known of others.
 #[must_use]
-pub fn validate_claims(jobset: &JobSet, existing: &[PersistentVolumeClaim]) -> Vec<Violation> {
-    validation::volume_claims::against_existing(&named(jobset), existing)
+pub fn validate_claims(jobset: &JobSet, claims: &BTreeMap<String, Existing>) -> Vec<Violation> {
+    validation::volume_claims::against_existing(&named(jobset), claims)
 }
 
 /// The JobSet with a name as long as the one that it will get, where that is generated.

@@ -1,10 +1,13 @@
 //! Admission of JobSets: defaults when they are created, refusal of what cannot be.
 
-use futures::{StreamExt, TryStreamExt, stream};
+use std::collections::BTreeMap;
+use std::future::ready;
+
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use lockstep_api::{GROUP, JobSet, KIND, VERSION};
-use lockstep_core::admission;
+use lockstep_core::admission::{self, Existing};
 use lockstep_core::features::Features;
 use lockstep_core::validation::Violation;
 use serde_json::Value;
@@ -12,6 +15,7 @@ use serde_json::Value;
 use super::patch;
 use super::refusal::Refusal;
 use super::review::{Allowed, Operation, Request};
+use crate::apply::said;
 use crate::unfit;
 
 /// How many volume claims are looked up at once.
@@ -81,7 +85,7 @@ pub(super) async fn validate(
             let mut violations = admission::validate_create(&jobset, &features);
             // Its names are known to be names by then.
             if violations.is_empty() {
-                violations = claims(&jobset, &request.namespace, client).await?;
+                violations = claims(&jobset, &request.namespace, client).await;
             }
             let warnings = admission::create_warnings(&jobset, &features);
             (jobset, violations, warnings)
@@ -105,23 +109,20 @@ pub(super) async fn validate(
     })
 }
 
-/// What is wrong with the volume claims that the JobSet would share with those that exist.
-async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Result<Vec<Violation>, Refusal> {
+/// What is wrong with the volume claims that the JobSet would share with those that exist. One that cannot be looked up is refused as upstream does.
+async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violation> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let look_up = async |name: String| {
-        api.get_opt(&name).await.map_err(|error| {
-            Refusal::Internal(format!(
-                "failed to check for existing PVC {name} in namespace {namespace}: {error}"
-            ))
-        })
+        let found = api.get_opt(&name).await.map_err(|error| said(&error));
+        Some((name, found.transpose()?))
     };
-    let found: Vec<Option<PersistentVolumeClaim>> = stream::iter(admission::claim_names(jobset))
+    let claims: BTreeMap<String, Existing> = stream::iter(admission::claim_names(jobset))
         .map(look_up)
         .buffered(CLAIMS_AT_ONCE)
-        .try_collect()
-        .await?;
-    let existing: Vec<_> = found.into_iter().flatten().collect();
-    Ok(admission::validate_claims(jobset, &existing))
+        .filter_map(ready)
+        .collect()
+        .await;
+    admission::validate_claims(jobset, &claims)
 }
 
 fn read(object: &Value) -> Result<JobSet, Refusal> {

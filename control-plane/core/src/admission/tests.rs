@@ -1,4 +1,6 @@
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PodSchedulingGate, Toleration, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSchedulingGate, Toleration, VolumeMount,
+};
 use lockstep_api::{
     ExecutionPolicy, FailurePolicyAction as Action, InPlacePhase, ReplicatedJob, RestartStrategy,
     RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, annotations,
@@ -455,7 +457,8 @@ fn a_claim_that_exists_must_fit_and_be_retained() {
         }),
         status: None,
     };
-    let found = messages(&validate_claims(&js, &[claim("1Gi")]));
+    let existing = |claim| BTreeMap::from([("data-js".to_owned(), Ok(claim))]);
+    let found = messages(&validate_claims(&js, &existing(claim("1Gi"))));
     assert_eq!(found.len(), 1);
     assert!(
         found[0].contains("retentionPolicy must be retain when PVC exists"),
@@ -467,7 +470,7 @@ fn a_claim_that_exists_must_fit_and_be_retained() {
         });
     });
     for size in ["1Gi", "1024Mi"] {
-        assert_eq!(validate_claims(&retained, &[claim(size)]), []);
+        assert_eq!(validate_claims(&retained, &existing(claim(size))), []);
     }
     let sourced = retained.clone().with(|js| {
         let spec = js.spec.volume_claim_policies[0].templates[0]
@@ -477,12 +480,12 @@ fn a_claim_that_exists_must_fit_and_be_retained() {
         spec.data_source = Some(serde_json::from_value(source()).unwrap());
     });
     let mut filled_in = claim("1Gi");
-    assert_eq!(validate_claims(&sourced, &[filled_in.clone()]).len(), 1);
+    assert_eq!(validate_claims(&sourced, &existing(filled_in.clone())).len(), 1);
     let spec = filled_in.spec.as_mut().unwrap();
     spec.data_source = Some(serde_json::from_value(source()).unwrap());
     spec.data_source_ref = Some(serde_json::from_value(source()).unwrap());
-    assert_eq!(validate_claims(&sourced, &[filled_in]), []);
-    let found = messages(&validate_claims(&retained, &[claim("2Gi")]));
+    assert_eq!(validate_claims(&sourced, &existing(filled_in)), []);
+    let found = messages(&validate_claims(&retained, &existing(claim("2Gi"))));
     assert!(
         found[0].contains("spec does not match existing PVC data-js in namespace ns"),
         "{found:?}"

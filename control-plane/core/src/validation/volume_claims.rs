@@ -1,6 +1,6 @@
 //! `spec.volumeClaimPolicies`: names, mounts, and claims that exist already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSpec};
 use lockstep_api::{JobSet, RetentionPolicy, VolumeClaimTemplate, naming};
@@ -95,16 +95,22 @@ pub(crate) fn names(jobset: &JobSet) -> Vec<String> {
         .collect()
 }
 
-/// A claim that exists must be what the template asks for, and must not be deleted with the JobSet.
-pub(crate) fn against_existing(jobset: &JobSet, existing: &[PersistentVolumeClaim]) -> Vec<Violation> {
+/// A claim that exists, or why it is not known whether it does.
+pub type Existing = Result<PersistentVolumeClaim, String>;
+
+/// A claim that exists must be what the template asks for, and must not be deleted with the JobSet. Whether it does must be known.
+pub(crate) fn against_existing(jobset: &JobSet, existing: &BTreeMap<String, Existing>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (policy, template, above, field) in templates(jobset) {
         let name = naming::claim_name(template.name(), jobset.name());
-        let Some(claim) = existing
-            .iter()
-            .find(|claim| claim.metadata.name.as_deref() == Some(name.as_str()))
-        else {
-            continue;
+        let claim = match existing.get(&name) {
+            None => continue,
+            Some(Ok(claim)) => claim,
+            Some(Err(error)) => {
+                let message = format!("Internal error: failed to check for existing PVC {name}: {error}");
+                violations.push(Violation::internal(field, message));
+                continue;
+            }
         };
         if !asks_for(template.spec.as_ref(), claim.spec.as_ref()) {
             violations.push(Violation::with_json(

@@ -41,11 +41,25 @@ async fn claims_that_exist_must_be_the_same() {
         message.contains("}: spec does not match existing PVC data-js in namespace team"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn claims_that_cannot_be_looked_up_are_refused_as_by_upstream() {
+    let review = review("CREATE", &with_claims(), &Value::Null);
     let refused = ask_with(api_server(Err(500)), VALIDATE, &review).await;
-    assert_eq!(refused["status"]["code"], 500);
-    let message = refused["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("failed to check for existing PVC data-js"),
-        "{message}"
+    let sentence = "Internal error: failed to check for existing PVC data-js: no";
+    let field = "spec.volumeClaimPolicies[0].template[0]";
+    let status = &refused["status"];
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&json!(422), &json!("Invalid"))
+    );
+    assert_eq!(
+        status["message"],
+        format!("JobSet.jobset.x-k8s.io \"js\" is invalid: {field}: {sentence}")
+    );
+    assert_eq!(
+        status["details"]["causes"],
+        json!([{"field": field, "message": sentence, "reason": "InternalError"}])
     );
 }
