@@ -11,6 +11,7 @@ use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::observed::Setting;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +49,8 @@ pub(crate) struct Leader {
     pub(crate) gang_changes: Notified<ObjectRef<JobSet>>,
     /// Where Ray's resources are looked after.
     pub(crate) ray_changes: Option<Notified<ObjectRef<JobSet>>>,
+    /// Where looks at JobSets run.
+    pub(crate) api: Handle,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -157,10 +160,11 @@ impl Leader {
             let groups = manager.run(self.group_changes);
             let (agents, board) = (self.settings.agents.clone(), Arc::clone(&self.board));
             let taken_over = group::taken_over(self.stores.clone(), agents, Arc::clone(&board));
-            parts.spawn(async move {
+            let groups = async move {
                 groups.await;
                 Ok(())
-            });
+            };
+            parts.spawn_on(groups, &self.api);
             let end = end.clone();
             parts.spawn(async move {
                 if end.run_until_cancelled(taken_over).await.is_some() {
@@ -214,8 +218,8 @@ impl Leader {
                 Ok(())
             });
         }
-        let (registry, end) = (Arc::clone(registry), end.clone());
-        parts.spawn(async move {
+        let (registry, end, api) = (Arc::clone(registry), end.clone(), self.api.clone());
+        let reconcile = async move {
             // Restarts do not wait for the answer.
             if asks && end.run_until_cancelled(pod_groups.known()).await.is_none() {
                 return Ok(());
@@ -232,6 +236,7 @@ impl Leader {
             let changes = self.reconciler_changes;
             reconcile::run(self.client, self.stores, self.metrics, means, changes, end).await;
             Ok(())
-        });
+        };
+        parts.spawn_on(reconcile, &api);
     }
 }

@@ -1,5 +1,6 @@
 //! The control plane: reconciles JobSets, coordinates restarts in place, and talks to the node daemons.
 
+mod api_thread;
 pub mod apply;
 pub mod args;
 mod client;

@@ -9,6 +9,8 @@
 //!    └─ keys ─> all   ├─> gang::Controller ──> API server (status.gangs, gates, PodGroups)
 //!                     └─> ray::Controller ───> API server (JobSets of RayClusters)
 //! ```
+//!
+//! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are connections to the API server.
 
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_thread::ApiThread;
 use crate::client;
 use crate::crd::{Crd, JOBSET_DEFINITION};
 use crate::hub::{self, Authenticator, ClusterKeys, ClusterReviewer, Expected, Gate, Refusals, Role};
@@ -42,7 +45,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let metrics = Arc::new(Metrics::default());
     let traces = Traces::to(settings.traces.as_ref())?;
-    let client = client::connect(config, settings.requests, &metrics)?;
+    let api = ApiThread::start()?;
+    let client = {
+        let _on = api.enter();
+        client::connect(config, settings.requests, &metrics)?
+    };
     let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();
@@ -59,7 +66,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     };
     let mut watches = JoinSet::new();
     let crd = Crd::new(client.clone(), JOBSET_DEFINITION);
-    let stores = watch::start(&client, &watchers, crd.settled(), &mut watches, &shutdown);
+    let stores = {
+        let _on = api.enter();
+        watch::start(&client, &watchers, crd.settled(), &mut watches, &shutdown)
+    };
     if settings.manage_crds {
         watches.spawn(crd.ensure(shutdown.clone()));
     } else {
@@ -169,6 +179,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         placement_changes,
         gang_changes,
         ray_changes,
+        api: api.handle().clone(),
         shutdown: shutdown.clone(),
     };
     parts.spawn(leader.lead());
@@ -176,6 +187,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let result = until_first_failure(&mut parts, &shutdown).await;
     while watches.join_next().await.is_some() {}
     traces.end().await;
+    api.end().await;
     tracing::info!("control plane ends");
     result
 }

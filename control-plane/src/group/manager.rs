@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::in_place::{self, Agents};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,8 @@ pub struct Manager {
     registry: Arc<Registry>,
     groups: HashMap<ObjectRef<JobSet>, Group>,
     tasks: JoinSet<(ObjectRef<JobSet>, u64)>,
+    /// Where they run.
+    on: Handle,
     /// Tasks that were started.
     started: u64,
     shutdown: CancellationToken,
@@ -65,7 +68,7 @@ struct Group {
 }
 
 impl Manager {
-    /// A manager without groups. Its tasks end with `shutdown`.
+    /// A manager without groups. Its tasks run on the runtime in which it is made, wherever itself runs, and end with `shutdown`.
     #[must_use]
     pub fn new(
         client: kube::Client,
@@ -92,6 +95,7 @@ impl Manager {
             registry,
             groups: HashMap::new(),
             tasks: JoinSet::new(),
+            on: Handle::current(),
             started: 0,
             shutdown,
         }
@@ -168,7 +172,7 @@ impl Manager {
             }
             (of, serial)
         };
-        self.tasks.spawn(looked_after.instrument(span));
+        self.tasks.spawn_on(looked_after.instrument(span), &self.on);
         let group = Group {
             uid,
             serial,

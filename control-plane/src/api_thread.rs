@@ -1,0 +1,57 @@
+//! One thread for all that follows the API server step by step: connections to it, watches, and the looks that they give rise to.
+//!
+//! An event is little work, and most of it is a chain: bytes to a line, a line to an object, an object to a look, a look to a request. Where several
+//! threads may take each link, every step wakes another one that finds nothing to do, which costs more than the work. Servers and groups, which have
+//! thousands of streams to serve, have the threads of the runtime.
+
+use std::thread::{Builder, JoinHandle};
+
+use tokio::runtime::{self, EnterGuard, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+#[cfg(test)]
+mod tests;
+
+/// The thread. Its tasks belong to whoever spawns them, and have ended before it does.
+pub(crate) struct ApiThread {
+    handle: Handle,
+    end: DropGuard,
+    thread: JoinHandle<()>,
+}
+
+impl ApiThread {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let end = CancellationToken::new();
+        let until = end.clone();
+        let thread = Builder::new().name("api".to_owned());
+        let thread = thread.spawn(move || runtime.block_on(until.cancelled()))?;
+        Ok(Self {
+            handle,
+            end: end.drop_guard(),
+            thread,
+        })
+    }
+
+    /// What is spawned while this is held runs there. Not to be held while something is awaited.
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
+        self.handle.enter()
+    }
+
+    /// For those who spawn tasks on it.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Ends it, with what is left on it.
+    pub(crate) async fn end(self) {
+        drop(self.end);
+        // It cannot have panicked: that ends the process.
+        let _ = tokio::task::spawn_blocking(|| self.thread.join()).await;
+    }
+}
