@@ -78,14 +78,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
     parts.spawn(signals(shutdown.clone()));
-    let webhooks_ready = settings.webhooks.as_ref().map(|_| webhook::Ready::default());
+    let servers = serve::Awaited {
+        webhooks: settings.webhooks.as_ref().map(|_| serve::Ready::default()),
+        hub: settings.hub.address.map(|_| serve::Ready::default()),
+    };
     parts.spawn(serve::health(
         settings.health.clone(),
         stores.clone(),
-        webhooks_ready.clone(),
+        servers.clone(),
         shutdown.clone(),
     ));
-    if let (Some(webhooks), Some(ready)) = (&settings.webhooks, webhooks_ready) {
+    if let (Some(webhooks), Some(ready)) = (&settings.webhooks, servers.webhooks) {
         let webhooks = webhook::Server {
             settings: webhooks.clone(),
             tls: settings.tls.clone(),
@@ -155,12 +158,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     parts.spawn(page.run(settings.status_page));
     let gate = gate(&settings, &client, &metrics);
     let refusals = Arc::clone(&gate.refusals);
-    if let Some(address) = settings.hub.address {
+    if let (Some(address), Some(ready)) = (settings.hub.address, servers.hub) {
         parts.spawn(hub::run(
             address,
             identity,
             Arc::clone(&role),
             gate,
+            ready,
             shutdown.clone(),
         ));
     }

@@ -8,6 +8,7 @@ mod connections;
 mod listen;
 mod metrics;
 mod plain_text;
+mod ready;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::settings::Health;
 use crate::watch::Stores;
-use crate::webhook;
 
 pub(crate) use access::{Access, Verdict, Wish};
 pub(crate) use activity::Activity;
@@ -28,6 +28,7 @@ pub(crate) use connections::Connections;
 pub(crate) use listen::{listen, listen_once_free};
 pub use metrics::metrics;
 pub(crate) use plain_text::{HANDSHAKE_RECORD, turn_down};
+pub use ready::{Awaited, Ready};
 
 /// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from the others.
 const HEALTH: Connections = Connections {
@@ -36,7 +37,7 @@ const HEALTH: Connections = Connections {
     grace: Duration::from_secs(1),
 };
 
-/// Serves whether the process runs (`/healthz`) and whether the caches are filled and the webhooks served
+/// Serves whether the process runs (`/healthz`) and whether the caches are filled and the webhooks and the hub served
 /// (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
@@ -44,7 +45,7 @@ const HEALTH: Connections = Connections {
 pub async fn health(
     settings: Health,
     stores: Stores,
-    webhooks: Option<webhook::Ready>,
+    servers: Awaited,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let Some(address) = settings.address else {
@@ -54,10 +55,8 @@ pub async fn health(
     let missing = move || {
         if !stores.is_ready() {
             Some("the caches are not filled yet")
-        } else if webhooks.as_ref().is_some_and(|webhooks| !webhooks.is_ready()) {
-            Some("the webhooks are not served yet")
         } else {
-            None
+            servers.missing()
         }
     };
     let router = Router::new().fallback(async move |uri: Uri| {

@@ -29,7 +29,7 @@ use super::role::{HOLD, Role, Term};
 use super::session::{Outbox, Outgoing};
 use super::stream::NodeStream;
 use crate::pace::Pace;
-use crate::serve::{listen, listen_once_free};
+use crate::serve::{Ready, listen, listen_once_free};
 use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
 
 /// What the hub checks daemons with.
@@ -155,7 +155,7 @@ impl HubService {
 }
 
 /// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there is a certificate for it and the address is free.
-/// Another process that has it is no reason to end: JobSets without workers that restart in place need no hub.
+/// Another process that has it is no reason to end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
 ///
 /// # Errors
 /// Where the address cannot be bound for another reason, or the server fails.
@@ -164,6 +164,7 @@ pub(crate) async fn run(
     identity: Arc<HubIdentity>,
     role: Arc<Role>,
     gate: Gate,
+    ready: Ready,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let authenticator = Arc::clone(&gate.authenticator);
@@ -181,8 +182,10 @@ pub(crate) async fn run(
             }
             listener => listener.with_context(|| format!("--hub-bind-address {address}"))?,
         };
+        let tls = tls?;
         tracing::info!(address = %listener.local_addr()?, "hub serves");
-        serve_on(listener, tls?, role, gate, GRACE, shutdown.clone()).await
+        ready.set();
+        serve_on(listener, tls, role, gate, GRACE, shutdown.clone()).await
     };
     tokio::select! {
         served = serve => served,

@@ -28,6 +28,7 @@ mod health;
 mod identity;
 mod lies;
 mod memory;
+mod port;
 mod recorded;
 mod replaced;
 

@@ -21,7 +21,6 @@ mod server;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Client;
 use lockstep_core::features::Features;
@@ -31,23 +30,11 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
-use crate::serve::listen_once_free;
+use crate::serve::{Ready, listen_once_free};
 use crate::settings::{TlsOptions, Webhooks};
 use crate::tls::expiry;
 use cert::Current;
 use routes::Admission;
-
-/// Whether the webhooks can be called. Clones are the same one.
-#[derive(Clone, Debug, Default)]
-pub struct Ready(Arc<AtomicBool>);
-
-impl Ready {
-    /// Whether the server listens, with a certificate.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The webhooks of one replica.
 pub struct Server {
@@ -92,7 +79,7 @@ impl Server {
             if !matches!(first.await, Some(Ok(_))) {
                 return;
             }
-            self.ready.0.store(true, Ordering::Relaxed);
+            self.ready.set();
             let admission = Admission {
                 features: self.features,
                 kuberay: self.ray.then(|| Arc::new(KubeRay::new(self.client.clone()))),

@@ -13,10 +13,12 @@ use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, node_message};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
+use crate::control_plane::get as get_plainly;
 use crate::fixture::{Case, case};
 use crate::platform::caller::channel;
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
@@ -26,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(node_daemons_are_known_by_their_tokens alone),
         case!(a_replica_that_waits_says_where_the_leader_is_until_it_leads alone),
         case!(the_hubs_authority_is_replaced_under_streams_that_stand alone),
+        case!(a_replica_whose_hub_has_no_port_is_not_ready_and_says_why alone),
     ]
 }
 
@@ -363,6 +366,34 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
     let _ = waiting.stop().await;
     control_plane.stop().await?;
     result
+}
+
+async fn a_replica_whose_hub_has_no_port_is_not_ready_and_says_why(scene: Scene) -> Result<()> {
+    let other = TcpListener::bind("127.0.0.1:0").await?;
+    let address = other.local_addr()?.to_string();
+    let replica = scene
+        .control_plane()
+        .replica("without-port", &["--hub-bind-address", &address])?;
+    replica.start().await?;
+    let health = replica.health_address();
+    let result = async {
+        eventually("the hub is all that is missing", PATIENCE, async || {
+            let answer = get_plainly(health, "/readyz").await?;
+            ensure!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+            ensure!(answer.ends_with("the hub is not served yet"), "{answer}");
+            let why = ["hub cannot listen", &address, "in use"];
+            ensure!(replica.logged_with(&why) == 1, "{}", replica.log());
+            Ok(())
+        })
+        .await?;
+        let answer = get_plainly(health, "/healthz").await?;
+        ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        drop(other);
+        replica.until_ready().await
+    }
+    .await;
+    let stopped = replica.stop().await;
+    result.and(stopped.map(drop))
 }
 
 /// The ConfigMap by which daemons are told whom to trust.
