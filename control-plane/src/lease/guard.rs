@@ -20,13 +20,14 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::Api;
 use kube::client::Body;
+use kube::core::Status;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -42,6 +43,19 @@ use crate::settings::LeaderElection;
 #[derive(Debug, Error)]
 #[error("others have written the lease between each reading and the write on top of it")]
 struct Raced;
+
+/// The API server refuses, and says why.
+#[derive(Debug, Error)]
+#[error("{status}: {message}")]
+struct Refused {
+    status: StatusCode,
+    message: String,
+}
+
+/// How near to the end nothing is tried any more.
+const LAST: Duration = Duration::from_millis(100);
+/// The longest refusal that is read: far more than the API server has to say.
+const LONGEST_REFUSAL: usize = 64 << 10;
 
 /// The API server, or the way to it, is silent.
 #[derive(Debug, Error)]
@@ -109,25 +123,40 @@ impl Guard {
         let left = || until.saturating_duration_since(Instant::now());
         loop {
             let answer = within(left(), self.attempt(&head, &body)).await;
-            let failure = match &answer {
-                Ok(answer) if is_for_manager(answer.status()) => None,
-                Ok(answer) => Some(answer.status().to_string()),
-                Err(error) => Some(error.to_string()),
-            };
-            let Some(failure) = failure.filter(|_| left() > self.pace.pause) else {
+            let Err(error) = answer else {
                 return answer;
             };
-            tracing::warn!(method = %head.method, error = failure, "the lease cannot be had from the API server: tried again");
-            tokio::time::sleep(self.pace.pause).await;
+            let left = left();
+            if left <= LAST {
+                // No earlier: until then this replica may still lead.
+                tokio::time::sleep(left).await;
+                return Err(error);
+            }
+            tracing::warn!(method = %head.method, %error, "the lease cannot be had from the API server: tried again");
+            tokio::time::sleep(self.pace.pause.min(left / 2)).await;
         }
     }
 
     async fn attempt(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
-        match head.method {
+        let answer = match head.method {
             Method::GET => self.read(head, body).await,
             Method::PATCH => self.write(head, body).await,
             _ => self.send(head, body.clone()).await,
+        }?;
+        if is_for_manager(answer.status()) {
+            return Ok(answer);
         }
+        Err(self.refused(answer).await.into())
+    }
+
+    /// What the API server says of a refusal. It is a failure without that too.
+    async fn refused(&self, answer: Response<Body>) -> Refused {
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), LONGEST_REFUSAL).collect();
+        let body = within(self.pace.patience, body).await.ok();
+        let said = body.and_then(|body| serde_json::from_slice::<Status>(&body.to_bytes()).ok());
+        let message = said.map(|said| said.message).unwrap_or_default();
+        Refused { status, message }
     }
 
     async fn send(&self, head: &Parts, body: impl Into<Bytes>) -> Result<Response<Body>, BoxError> {

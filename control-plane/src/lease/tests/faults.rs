@@ -1,5 +1,7 @@
 //! An API server that fails now and then, while a replica leads.
 
+use k8s_openapi::jiff::SignedDuration;
+
 use super::server::*;
 use super::*;
 
@@ -80,6 +82,43 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
         );
         assert!(took >= early && took <= late, "{fault:?}: {took:?}");
     }
+}
+
+/// The guard's answer to one reading, while all fail for so long, and how long that took.
+async fn read_after(fault: Fault, away: Duration) -> (Result<Lease, kube::Error>, Duration) {
+    let (client, server) = server();
+    {
+        let mut server = server.lock().unwrap();
+        server.hold("own", SignedDuration::ZERO);
+        (server.hides, server.fault) = (u32::MAX, fault);
+    }
+    let (manager, _) = guard::guarded(&client, &by_default(), "own");
+    let leases: Api<Lease> = Api::namespaced(manager, "default");
+    let began = Instant::now();
+    let back = async {
+        tokio::time::sleep(away).await;
+        server.lock().unwrap().hides = 0;
+    };
+    let (read, ()) = tokio::join!(async { (leases.get("lease").await, began.elapsed()) }, back);
+    read
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_manager_hears_of_no_failure_before_a_leader_has_stopped() {
+    let limit = by_default().renew_deadline;
+    for fault in FAULTS {
+        let (read, took) = read_after(fault, limit * 85 / 100).await;
+        assert!(read.is_ok() && took < limit, "{fault:?}: {read:?}, {took:?}");
+        let (read, took) = read_after(fault, LONG).await;
+        assert!(read.is_err() && took == limit, "{fault:?}: {read:?}, {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_says_of_a_refusal_is_passed_on() {
+    let (read, _) = read_after(Fault::Status(StatusCode::FORBIDDEN), LONG).await;
+    let said = read.unwrap_err().to_string();
+    assert!(said.contains("403 Forbidden: Fault"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
