@@ -4,6 +4,7 @@
 //! Lease. Behind this guard neither does harm. Promises:
 //! - A write of the manager changes a Lease only while this replica holds it, or takes it while nobody does. It is made on exactly the version of
 //!   which that is true. Any other is left undone, and answered with the Lease as it is: the manager reads after each write, and sees whose it is.
+//!   Where there is no Lease nothing is written: whoever would like to lead makes one first.
 //! - To the manager our Lease was renewed as long ago as the monotonic clock says, and that of another just now. So it renews ours in time and lets
 //!   others have theirs, whatever the wall clocks say and however they are set.
 //! - While this replica leads the manager hears of no failure. Its pauses after failures only grow for as long as it leads, up to half a minute: a
@@ -185,19 +186,19 @@ impl Guard {
     async fn write(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
         let mut patch: Map<String, Value> = serde_json::from_slice(body)?;
         for _ in 0..=RACES {
-            let lease = within(self.pace.patience, self.leases.get_opt(&self.name)).await?;
-            if let Some(lease) = lease {
-                if !self.is_ours(&lease) && !self.takes(&patch, &lease) {
-                    tracing::debug!(holder = holder(&lease), "the lease is not ours: left as it is");
-                    return found(&lease);
-                }
-                let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
-                if let Some(metadata) = metadata.as_object_mut() {
-                    metadata.insert(
-                        "resourceVersion".to_owned(),
-                        json!(lease.metadata.resource_version),
-                    );
-                }
+            let Some(lease) = within(self.pace.patience, self.leases.get_opt(&self.name)).await? else {
+                return self.gone();
+            };
+            if !self.is_ours(&lease) && !self.takes(&patch, &lease) {
+                tracing::debug!(holder = holder(&lease), "the lease is not ours: left as it is");
+                return found(&lease);
+            }
+            let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert(
+                    "resourceVersion".to_owned(),
+                    json!(lease.metadata.resource_version),
+                );
             }
             restamp(&mut patch);
             let body = serde_json::to_vec(&patch)?;
@@ -213,6 +214,15 @@ impl Guard {
         }
         // Not a conflict, if it comes to that: the manager panics where it is told of one while it gives the Lease up.
         Err(Raced.into())
+    }
+
+    /// The answer to a write where there is no Lease: without a version of it the write would be made on whatever comes to be there meanwhile.
+    fn gone(&self) -> Result<Response<Body>, BoxError> {
+        tracing::debug!("the lease is gone: nothing is written");
+        let status = Status::failure(&format!("leases {:?} not found", self.name), "NotFound");
+        let code = StatusCode::NOT_FOUND;
+        let body = serde_json::to_vec(&status.with_code(code.as_u16()))?;
+        Ok(Response::builder().status(code).body(Body::from(body))?)
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {

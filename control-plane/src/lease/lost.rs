@@ -1,7 +1,7 @@
 //! Whether a leader still leads.
 //!
-//! Promises: it stops before another replica may take the lease, also where the API server is away, the lease is another's, or nothing is renewed
-//! any more: by its own monotonic clock.
+//! Promises: it stops before another replica may take the lease, also where the API server is away, the lease is another's or gone, or nothing is
+//! renewed any more: by its own monotonic clock.
 
 use std::time::Duration;
 
@@ -51,11 +51,18 @@ pub(super) async fn unseen(
         }
         tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
-        match tokio::time::timeout(patience.min(left(seen)), leases.get(&election.lease)).await {
-            Ok(Ok(lease)) if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) => {
+        match tokio::time::timeout(patience.min(left(seen)), leases.get_opt(&election.lease)).await {
+            Ok(Ok(Some(lease)))
+                if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) =>
+            {
                 seen = asked;
             }
-            Ok(Ok(lease)) => {
+            // It cannot be renewed, and whoever comes makes another.
+            Ok(Ok(None)) => {
+                tracing::error!("the lease is gone");
+                return;
+            }
+            Ok(Ok(Some(lease))) => {
                 tracing::error!(holder = holder(&lease), "another replica holds the lease");
                 return;
             }

@@ -1,7 +1,8 @@
 //! When a replica may stand for election: judged by what it saw itself, for how long, by its own monotonic clock.
 //!
 //! Promises: a Lease that is renewed is left to its holder, whatever times are written in it; one that is not is over once it was seen unchanged
-//! for as long as it says that it lasts. Nothing is written over a renewal that came in between.
+//! for as long as it says that it lasts. Nothing is written over a renewal that came in between. One that somebody deletes lasts as long too: who held
+//! it may not know it yet.
 
 use std::time::Duration;
 
@@ -22,17 +23,19 @@ pub(super) struct Sight {
     seen: Option<Seen>,
 }
 
-/// What a Lease says, and since when it was seen to say just that. Its annotations do not count: who renews it changes the times.
+/// What a Lease that somebody else holds says, and since when it was seen to say just that, or to be gone. Its annotations do not count: who renews it
+/// changes the times.
 #[derive(Debug)]
 struct Seen {
     spec: LeaseSpec,
+    is_gone: bool,
     since: Instant,
 }
 
 /// What a Lease is to a replica that would like to lead.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
-    /// It is missing, or nobody's.
+    /// Nobody's, or missing where nobody was seen to hold it.
     Free,
     /// It belongs to nobody any more, but says otherwise; or to this one, which has given up to take it.
     Over,
@@ -63,12 +66,13 @@ impl Sight {
         }
     }
 
-    /// Resolves once somebody else holds the lease, or nobody has taken it for long.
+    /// Resolves once somebody else holds the lease, it is gone, or nobody has taken it for long.
     pub(super) async fn until_held(&mut self) {
         let began = Instant::now();
         while began.elapsed() < self.election.duration {
             tokio::time::sleep(LOOK).await;
-            if let Some((Standing::Held(_), _)) = self.look().await {
+            // Without a Lease the manager has nothing to take.
+            if let Some((Standing::Held(_), _) | (_, None)) = self.look().await {
                 return;
             }
         }
@@ -92,36 +96,54 @@ impl Sight {
     }
 
     fn judge(&mut self, lease: Option<&Lease>) -> Standing {
-        let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else {
+        let Some(lease) = lease else {
+            return self.gone();
+        };
+        let holder = holder(lease);
+        match &lease.spec {
+            Some(spec) if holder.is_some_and(|holder| holder != self.identity) => {
+                self.held(spec.clone(), false)
+            }
+            spec => {
+                self.seen = None;
+                // With what is left of its holder the manager would take it for one that is held.
+                let is_clean = spec.as_ref().is_none_or(|spec| {
+                    spec.holder_identity.is_none()
+                        && spec.renew_time.is_none()
+                        && spec.acquire_time.is_none()
+                        && spec.lease_duration_seconds.is_none()
+                });
+                if is_clean { Standing::Free } else { Standing::Over }
+            }
+        }
+    }
+
+    /// What a Lease is that is not there: what was seen of it has still to pass, and then there is nothing to free.
+    fn gone(&mut self) -> Standing {
+        let Some(seen) = &self.seen else {
             return Standing::Free;
         };
-        let holder = lease.and_then(holder);
-        if holder == Some(&self.identity) {
-            return Standing::Over;
+        match self.held(seen.spec.clone(), true) {
+            Standing::Over => {
+                self.seen = None;
+                Standing::Free
+            }
+            held => held,
         }
-        if holder.is_none() {
-            // With what is left of its holder the manager would take it for one that is held.
-            let is_clean = spec.holder_identity.is_none()
-                && spec.renew_time.is_none()
-                && spec.acquire_time.is_none()
-                && spec.lease_duration_seconds.is_none();
-            return if is_clean { Standing::Free } else { Standing::Over };
-        }
+    }
+
+    /// What a Lease is that somebody else holds, or held when it was deleted.
+    fn held(&mut self, spec: LeaseSpec, is_gone: bool) -> Standing {
         let now = Instant::now();
         let since = match &self.seen {
-            Some(seen) if seen.spec == *spec => seen.since,
-            _ => {
-                self.seen = Some(Seen {
-                    spec: spec.clone(),
-                    since: now,
-                });
-                now
-            }
+            Some(seen) if seen.spec == spec && seen.is_gone == is_gone => seen.since,
+            _ => now,
         };
         let lasts = spec
             .lease_duration_seconds
             .and_then(|lasts| u64::try_from(lasts).ok());
         let lasts = lasts.map_or(self.election.duration, Duration::from_secs);
+        self.seen = Some(Seen { spec, is_gone, since });
         match since + lasts {
             until if until <= now => Standing::Over,
             until => Standing::Held(until),

@@ -219,3 +219,46 @@ async fn the_manager_writes_to_no_lease_but_its_own() {
         assert_eq!(server.holder().as_deref(), super::holder(&found), "{case}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_no_lease_the_manager_writes_none() {
+    let now = Timestamp::now().to_string();
+    for spec in [
+        json!({"renewTime": now, "leaseDurationSeconds": 15}),
+        json!({"holderIdentity": "own", "acquireTime": now, "renewTime": now, "leaseDurationSeconds": 15}),
+    ] {
+        let (client, server) = server();
+        let (manager, renewed) = guard::guarded(&client, &by_default(), "own");
+        let leases: Api<Lease> = Api::namespaced(manager, "default");
+        let patch = Patch::Strategic(json!({"spec": spec}));
+        let refused = leases.patch("lease", &PatchParams::default(), &patch).await;
+        assert!(refused.is_err_and(|error| is_status(&error, 404)), "{spec}");
+        assert_eq!(server.lock().unwrap().writes, 0, "{spec}");
+        assert!(!renewed.has_changed().unwrap(), "{spec}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_deleted_ends_its_leader_before_another_leads() {
+    let (client, server) = server();
+    let mut leadership = lead(&client, by_default()).await;
+    let follower = lead(&client, by_default());
+    let deleted = async {
+        tokio::time::sleep(DURATION).await;
+        server.lock().unwrap().lease = None;
+        let lost = tokio::time::timeout(RETRY * 2, leadership.lost()).await;
+        assert!(lost.is_ok(), "it leads on");
+        // It is as good as dead, and says nothing more.
+        drop(leadership);
+        std::future::pending::<()>().await;
+    };
+    let began = Instant::now();
+    let follower = tokio::select! {
+        follower = follower => follower,
+        () = deleted => unreachable!(),
+    };
+    let waited = began.elapsed().saturating_sub(DURATION);
+    assert!(waited >= DURATION, "{waited:?}");
+    assert!(waited < DURATION + SOON, "{waited:?}");
+    follower.release().await.unwrap();
+}
