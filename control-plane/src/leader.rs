@@ -68,11 +68,9 @@ impl Leader {
         let election = self.settings.leader_election.clone();
         let lease = election.enabled.then_some(election.lease.as_str());
         metrics.leads(false, lease);
-        let leadership = tokio::select! {
-            leadership = self.become_leader() => leadership?,
-            () = shutdown.cancelled() => return Ok(()),
+        let Some(mut leadership) = self.become_leader().await? else {
+            return Ok(());
         };
-        let mut leadership = leadership;
         let registry = Registry::noting(leadership.epoch, Arc::clone(&self.refusals));
         let end = shutdown.child_token();
         metrics.leads(true, lease);
@@ -102,16 +100,23 @@ impl Leader {
         result.and(leadership.release().await.map_err(Into::into))
     }
 
-    async fn become_leader(&self) -> anyhow::Result<Leadership> {
-        self.stores.wait_until_ready().await;
+    /// Nothing where the shutdown comes first.
+    async fn become_leader(&self) -> anyhow::Result<Option<Leadership>> {
         let (client, election, own) = (&self.client, &self.settings.leader_election, &self.own);
         let hub = self.settings.hub.advertised;
-        namespace::ensure(client, &self.settings.namespace).await?;
-        Ok(if election.enabled {
-            Leadership::acquire(client, election, own, hub).await?
-        } else {
-            Leadership::without_election(client, election, own, hub).await?
-        })
+        let prepared = async {
+            self.stores.wait_until_ready().await;
+            namespace::ensure(client, &self.settings.namespace).await
+        };
+        match self.shutdown.run_until_cancelled(prepared).await {
+            Some(prepared) => prepared?,
+            None => return Ok(None),
+        }
+        if election.enabled {
+            return Ok(Leadership::acquire(client, election, own, hub, &self.shutdown).await?);
+        }
+        let leads = Leadership::without_election(client, election, own, hub);
+        Ok(self.shutdown.run_until_cancelled(leads).await.transpose()?)
     }
 
     fn start(

@@ -21,8 +21,9 @@ use lockstep_core::restart::Epoch;
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::apply::is_status;
 use crate::namespace;
@@ -83,11 +84,14 @@ struct Held {
     election: LeaderElection,
     identity: String,
     process: String,
-    task: JoinHandle<Result<LeaseManager, LeaseManagerError>>,
+    manager: Managing,
 }
 
+/// A manager at work. It ends with this, wherever it is.
+type Managing = AbortOnDropHandle<Result<LeaseManager, LeaseManagerError>>;
+
 impl Leadership {
-    /// Waits until this replica leads.
+    /// Waits until this replica leads; nothing where it is told to end before. What it has taken by then is given up.
     ///
     /// A control plane that follows one that was killed in the same pod, or on the same host, need not wait for the lease's end. `hub` is where
     /// node daemons find this replica.
@@ -99,69 +103,34 @@ impl Leadership {
         election: &LeaderElection,
         own: &Identity,
         hub: Option<SocketAddr>,
-    ) -> Result<Self, LeaseError> {
-        let LeaderElection { lease, namespace, .. } = election;
-        let leases = leases(client, namespace).await?;
-        let (identity, process) = (own.holder(), own.process());
-        unless_raced(|| bury(&leases, lease, own)).await?;
-        let (manager_client, renewed) = guard::guarded(client, election, &identity);
-        let mut sight = Sight::new(leases.clone(), election, &identity);
-        tracing::info!(lease, namespace, identity, "waiting for leadership");
-        let (held, task) = loop {
-            sight.until_free().await;
-            let built = LeaseManagerBuilder::new(manager_client.clone(), lease)
-                .with_namespace(namespace)
-                .with_identity(&identity)
-                .with_duration(election.duration.as_secs())
-                // Tried as early as client-go tries, so that one attempt may fail, or take its time.
-                .with_grace(election.duration.saturating_sub(election.retry).as_secs())
-                .build()
-                .await;
-            let manager = match built {
-                Ok(manager) => manager,
-                // Who waits has time.
-                Err(error) => {
-                    tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
-                    tokio::time::sleep(election.retry).await;
-                    continue;
-                }
-            };
-            let (mut held, task) = manager.watch().await;
-            let leads = tokio::select! {
-                leads = held.wait_for(|held| *held) => Some(leads.is_ok()),
-                () = sight.until_held() => None,
-            };
-            match leads {
-                Some(true) => break (held, task),
-                Some(false) => return Err(LeaseError::Lost),
-                // Another was quicker, and the manager would wait for the end of the lease by the wall clock. Had it taken the lease after all, that
-                // is seen next.
-                None => end(task).await,
-            }
+        shutdown: &CancellationToken,
+    ) -> Result<Option<Self>, LeaseError> {
+        let Some(elected) = shutdown
+            .run_until_cancelled(Box::pin(Held::stand(client, election, own)))
+            .await
+        else {
+            return Ok(None);
         };
-        let epoch = new_epoch(
-            &leases,
-            lease,
-            (&process, hub),
-            &PatchParams::default(),
-            Patch::Merge,
-        )
-        .await?;
-        tracing::info!(epoch = epoch.0, identity, "leading");
-        Ok(Self {
+        let held = elected?;
+        let claim = (held.process.as_str(), hub);
+        let params = PatchParams::default();
+        let begun = tokio::select! {
+            epoch = new_epoch(&held.leases, &election.lease, claim, &params, Patch::Merge) => epoch.map(Some),
+            () = unrenewed(held.renewed.clone(), time_to_renew(election)) => Err(LeaseError::Lost),
+            () = shutdown.cancelled() => Ok(None),
+        };
+        let Ok(Some(epoch)) = begun else {
+            // Another replica need not wait for the lease's end.
+            let released = held.release().await;
+            return begun.and(released).map(|()| None);
+        };
+        tracing::info!(epoch = epoch.0, identity = held.identity, "leading");
+        Ok(Some(Self {
             epoch,
-            name: lease.clone(),
-            leases: leases.clone(),
-            held: Some(Held {
-                held,
-                renewed,
-                leases,
-                election: election.clone(),
-                identity,
-                process,
-                task,
-            }),
-        })
+            name: election.lease.clone(),
+            leases: held.leases.clone(),
+            held: Some(held),
+        }))
     }
 
     /// Leads at once, whoever holds the lease: somebody else sees to it that no other replica acts. The Lease is written all the same, since
@@ -224,23 +193,88 @@ impl Leadership {
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
     pub async fn release(self) -> Result<(), LeaseError> {
-        let Some(Held { identity, task, .. }) = self.held else {
-            return Ok(());
+        match self.held {
+            Some(held) => held.release().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Held {
+    /// Waits until the lease is this process's.
+    async fn stand(
+        client: &kube::Client,
+        election: &LeaderElection,
+        own: &Identity,
+    ) -> Result<Self, LeaseError> {
+        let LeaderElection { lease, namespace, .. } = election;
+        let leases = leases(client, namespace).await?;
+        let (identity, process) = (own.holder(), own.process());
+        unless_raced(|| bury(&leases, lease, own)).await?;
+        let (manager_client, renewed) = guard::guarded(client, election, &identity);
+        let mut sight = Sight::new(leases.clone(), election, &identity);
+        tracing::info!(lease, namespace, identity, "waiting for leadership");
+        let (held, manager) = loop {
+            sight.until_free().await;
+            let built = LeaseManagerBuilder::new(manager_client.clone(), lease)
+                .with_namespace(namespace)
+                .with_identity(&identity)
+                .with_duration(election.duration.as_secs())
+                // Tried as early as client-go tries, so that one attempt may fail, or take its time.
+                .with_grace(election.duration.saturating_sub(election.retry).as_secs())
+                .build()
+                .await;
+            let manager = match built {
+                Ok(manager) => manager,
+                // Who waits has time.
+                Err(error) => {
+                    tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
+                    tokio::time::sleep(election.retry).await;
+                    continue;
+                }
+            };
+            let (mut held, task) = manager.watch().await;
+            let manager = AbortOnDropHandle::new(task);
+            let leads = tokio::select! {
+                leads = held.wait_for(|held| *held) => Some(leads.is_ok()),
+                () = sight.until_held() => None,
+            };
+            match leads {
+                Some(true) => break (held, manager),
+                Some(false) => return Err(LeaseError::Lost),
+                // Another was quicker, and the manager would wait for the end of the lease by the wall clock. Had it taken the lease after all, that
+                // is seen next.
+                None => end(manager).await,
+            }
         };
+        Ok(Self {
+            held,
+            renewed,
+            leases,
+            election: election.clone(),
+            identity,
+            process,
+            manager,
+        })
+    }
+
+    async fn release(self) -> Result<(), LeaseError> {
         // By itself it would give up whatever it finds, and first sleep for up to half a minute where a renewal has failed.
-        end(task).await;
+        end(self.manager).await;
         unless_raced(|| async {
-            let lease = self.leases.get_opt(&self.name).await.map_err(Box::new)?;
-            if let Some(lease) = lease.filter(|lease| holder(lease) == Some(&identity)) {
+            let lease = self
+                .leases
+                .get_opt(&self.election.lease)
+                .await
+                .map_err(Box::new)?;
+            if let Some(lease) = lease.filter(|lease| holder(lease) == Some(&self.identity)) {
                 set_free(&self.leases, &lease).await.map_err(Box::new)?;
             }
             Ok(())
         })
         .await
     }
-}
 
-impl Held {
     fn is_ours(&self, lease: &Lease) -> bool {
         holder(lease) == Some(&self.identity) && leader_process(lease) == Some(&self.process)
     }
@@ -259,10 +293,10 @@ impl Held {
 }
 
 /// Ends a manager wherever it is: it writes nothing any more.
-async fn end(task: JoinHandle<Result<LeaseManager, LeaseManagerError>>) {
-    task.abort();
+async fn end(manager: Managing) {
+    manager.abort();
     // It was cancelled, which is no news.
-    let _ = task.await;
+    let _ = manager.await;
 }
 
 /// The Leases of a namespace, which is made where it is missing.

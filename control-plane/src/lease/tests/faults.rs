@@ -189,3 +189,49 @@ async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_f
     let (leadership, ()) = tokio::join!(follows, becomes_faster);
     leadership.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_begin_gives_the_lease_up() {
+    for (fault, ends) in [
+        // What the API server refuses is an error.
+        (Fault::Status(StatusCode::FORBIDDEN), false),
+        // What it does not answer is given up where nothing is renewed either, or when the process is told to end.
+        (Fault::Silence, false),
+        (Fault::Silence, true),
+    ] {
+        let (client, server) = server();
+        server.lock().unwrap().no_claims = Some(fault);
+        let own = Identity::read().unwrap();
+        let (election, shutdown) = (by_default(), CancellationToken::new());
+        let meanwhile = async {
+            if matches!(fault, Fault::Status(_)) {
+                return;
+            }
+            while server.lock().unwrap().holder().is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            if ends {
+                shutdown.cancel();
+            } else {
+                server.lock().unwrap().refuses = u32::MAX;
+            }
+        };
+        let began = Instant::now();
+        let acquired = Leadership::acquire(&client, &election, &own, None, &shutdown);
+        let (acquired, ()) = tokio::join!(acquired, meanwhile);
+        assert_eq!(acquired.is_ok(), ends, "{fault:?}");
+        assert!(acquired.ok().flatten().is_none(), "{fault:?}");
+        assert!(began.elapsed() < LONG, "{fault:?}: {:?}", began.elapsed());
+        let writes = {
+            let server = server.lock().unwrap();
+            assert_eq!(server.holder(), None, "{fault:?}, {ends}");
+            server.writes
+        };
+        tokio::time::sleep(LONG).await;
+        assert_eq!(
+            server.lock().unwrap().writes,
+            writes,
+            "{fault:?}, {ends}: it is written on"
+        );
+    }
+}

@@ -26,6 +26,8 @@ pub(super) struct Server {
     pub(super) hides: u32,
     /// And how.
     pub(super) fault: Fault,
+    /// What comes instead of an answer to whoever would write down which process leads.
+    pub(super) no_claims: Option<Fault>,
     /// How long each request takes.
     pub(super) slow: Duration,
     /// Who takes the lease just before the next one who would write to it.
@@ -83,6 +85,7 @@ impl Server {
     fn fails(&mut self, method: &Method, body: &Value) -> Option<Fault> {
         let left = match method {
             &Method::GET => &mut self.hides,
+            _ if body["metadata"]["annotations"].is_object() => return self.no_claims,
             _ if body["spec"]["renewTime"].is_string() => &mut self.refuses,
             _ => return None,
         };
@@ -174,5 +177,7 @@ pub(super) fn by_default() -> LeaderElection {
 /// A replica that stands for election, once it leads.
 pub(super) async fn lead(client: &Client, election: LeaderElection) -> Leadership {
     let own = Identity::read().unwrap();
-    Leadership::acquire(client, &election, &own, None).await.unwrap()
+    let shutdown = CancellationToken::new();
+    let leadership = Leadership::acquire(client, &election, &own, None, &shutdown).await;
+    leadership.unwrap().unwrap()
 }
