@@ -188,7 +188,7 @@ impl Hand {
         let event = plan::Event {
             severity,
             reason: reason.to_owned(),
-            message: message.clone(),
+            message: announcement.told(jobset),
         };
         self.news.add(events::regarding(jobset), event);
     }

@@ -5,8 +5,18 @@ use jiff::SignedDuration;
 use super::fit::{Group, Shortfall};
 use super::{Leaving, Needs, Resources};
 
+/// So many pods, in words.
+pub(super) fn pods(count: impl TryInto<i64>) -> String {
+    match count.try_into() {
+        Ok(1) => "1 pod".to_owned(),
+        Ok(count) => format!("{count} pods"),
+        Err(_) => "pods".to_owned(),
+    }
+}
+
 pub(super) fn uncreated(uncreated: usize, of: usize) -> String {
-    format!("{uncreated} of {of} pods have not been created")
+    let have = if uncreated == 1 { "has" } else { "have" };
+    format!("{uncreated} of {} {have} not been created", pods(of))
 }
 
 /// Of pods that hold their nodes still, by name; `None`: there are none.
@@ -43,40 +53,50 @@ pub(super) fn settling() -> String {
 }
 
 pub(super) fn scheduling(minimum: i32, timeout: SignedDuration) -> String {
-    format!("{minimum} pods are being bound, within {} s", timeout.as_secs())
-}
-
-pub(super) fn scheduled(minimum: i32, took: SignedDuration) -> String {
+    let are = if minimum == 1 { "is" } else { "are" };
     format!(
-        "all {minimum} pods are bound, {} s after their Jobs were let to run",
-        took.as_secs()
-    )
-}
-
-pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -> String {
-    format!(
-        "{bound} of {minimum} pods were bound within {} s",
+        "{} {are} being bound, within {} s",
+        pods(minimum),
         timeout.as_secs()
     )
 }
 
-pub(super) fn backing_off(timed_out: &str, wait: SignedDuration) -> String {
-    // The end of the wait is rounded up too.
+pub(super) fn scheduled(minimum: i32, took: SignedDuration) -> String {
+    let took = took.as_secs();
+    if minimum == 1 {
+        return format!("the pod is bound, {took} s after its Job was let to run");
+    }
+    format!("all {minimum} pods are bound, {took} s after their Jobs were let to run")
+}
+
+pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -> String {
+    let were = if bound == 1 || minimum == 1 { "was" } else { "were" };
     format!(
-        "{timed_out}: they are given back, and wait again in {} s",
-        wait.as_secs() + 1
+        "{bound} of {} {were} bound within {} s",
+        pods(minimum),
+        timeout.as_secs()
     )
+}
+
+pub(super) fn backing_off(timed_out: &str, minimum: i32, wait: SignedDuration) -> String {
+    let given_back = if minimum == 1 {
+        "it is given back, and waits again"
+    } else {
+        "they are given back, and wait again"
+    };
+    // The end of the wait is rounded up too.
+    format!("{timed_out}: {given_back} in {} s", wait.as_secs() + 1)
 }
 
 /// What is missing, as in "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu".
 pub(super) fn short(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
     let needs = groups.iter().map(|group| {
         let what = requests(group.needs);
-        let count = group.count;
+        let pods = pods(group.count);
         if what.is_empty() {
-            format!("{count} pods")
+            pods
         } else {
-            format!("{count} pods x {what}")
+            format!("{pods} x {what}")
         }
     });
     let needs = needs.collect::<Vec<_>>().join(" and ");

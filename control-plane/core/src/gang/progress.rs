@@ -108,7 +108,7 @@ impl<'a> Progress<'a> {
     pub(super) fn back_off(&mut self, jobset: &JobSetGangs, message: String, now: Timestamp) {
         let wait = back_off(jobset, &self.after.name, self.after.attempt);
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
-        let message = message::backing_off(&message, wait);
+        let message = message::backing_off(&message, self.after.min_available, wait);
         self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
         self.announce(Word::TimedOut, message);
     }

@@ -200,7 +200,7 @@ pub(crate) fn report(
         (
             true,
             reasons::GANG_SCHEDULED,
-            format!("the minimum of {minimum} pods runs"),
+            format!("the minimum of {} runs", message::pods(minimum)),
         )
     } else if timed_out {
         let message = "the minimum of pods was not bound in time: they wait again after a while";

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as k8s;
-use lockstep_api::{GangStatus, labels};
+use lockstep_api::{GangStatus, JobSet, labels};
 
-use super::{Needs, Resources};
+use super::{Needs, Resources, gang_name};
 use crate::plan::Severity;
 
 /// All nodes and all gangs of a cluster.
@@ -272,6 +272,19 @@ pub enum Word {
     TimedOut,
     /// PodGroups are not served any more: its Jobs are made anew.
     GroupLost,
+}
+
+impl Announcement {
+    /// What is told of it by an event of the JobSet: of which gang it is too, where that has several.
+    #[must_use]
+    pub fn told(&self, jobset: &JobSet) -> String {
+        let replicated_jobs = &jobset.spec.replicated_jobs;
+        let mut names = replicated_jobs.iter().map(|job| gang_name(jobset, &job.name));
+        if names.all(|name| name == self.gang) {
+            return self.message.clone();
+        }
+        format!("gang {}: {}", self.gang, self.message)
+    }
 }
 
 impl Gang {

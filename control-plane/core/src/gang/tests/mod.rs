@@ -3,6 +3,7 @@ mod fit;
 mod histories;
 mod leaving;
 mod members;
+mod message;
 mod model;
 mod order;
 mod queue;

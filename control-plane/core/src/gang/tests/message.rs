@@ -1,0 +1,73 @@
+//! What people read of a gang.
+
+use jiff::SignedDuration;
+use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder};
+
+use super::model::part;
+use crate::gang::{Announcement, Backend, Word, message};
+use crate::testing::{JobSetBuild, jobset};
+
+#[test]
+fn one_pod_is_no_pods() {
+    let seconds = SignedDuration::from_secs;
+    for (said, expected) in [
+        (message::uncreated(1, 1), "1 of 1 pod has not been created"),
+        (message::uncreated(1, 5), "1 of 5 pods has not been created"),
+        (message::uncreated(2, 5), "2 of 5 pods have not been created"),
+        (
+            message::scheduling(1, seconds(60)),
+            "1 pod is being bound, within 60 s",
+        ),
+        (
+            message::scheduling(2, seconds(60)),
+            "2 pods are being bound, within 60 s",
+        ),
+        (
+            message::scheduled(1, seconds(3)),
+            "the pod is bound, 3 s after its Job was let to run",
+        ),
+        (
+            message::scheduled(2, seconds(3)),
+            "all 2 pods are bound, 3 s after their Jobs were let to run",
+        ),
+        (
+            message::timed_out(0, 1, seconds(60)),
+            "0 of 1 pod was bound within 60 s",
+        ),
+        (
+            message::timed_out(0, 2, seconds(60)),
+            "0 of 2 pods were bound within 60 s",
+        ),
+        (
+            message::backing_off("late", 1, seconds(4)),
+            "late: it is given back, and waits again in 5 s",
+        ),
+        (
+            message::backing_off("late", 2, seconds(4)),
+            "late: they are given back, and wait again in 5 s",
+        ),
+    ] {
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn an_event_says_which_of_several_gangs_it_is_about() {
+    let of = |gang: &str| Announcement {
+        gang: gang.to_owned(),
+        backend: Backend::Gates,
+        word: Word::Waiting,
+        message: "waits".to_owned(),
+    };
+    let parts = || vec![part("m", 1, 1, 1), part("w", 1, 1, 1)];
+    let together = jobset(parts());
+    assert_eq!(of("m").told(&together), "waits");
+    let in_order = jobset(parts()).with(|js| {
+        js.spec.execution_policy = Some(ExecutionPolicy {
+            execution_policy_order: Some(ExecutionPolicyOrder::InOrder),
+            ..ExecutionPolicy::default()
+        });
+    });
+    assert_eq!(of("m").told(&in_order), "gang m: waits");
+    assert_eq!(of("w").told(&in_order), "gang w: waits");
+}
