@@ -31,22 +31,13 @@ const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 /// Creates a Workload and a PodGroup, or one in the place of another where it has to be exactly so. Returns the policy that it has, where that is known.
 ///
 /// # Errors
-/// What the API server says, but that there are such objects already.
+/// What the API server says, but that there are such objects already: a quota, or a policy, refuses those too.
 pub(super) async fn create(
     client: &Client,
     metrics: &Metrics,
     jobset: &JobSet,
     wanted: &PodGroupRef,
 ) -> Result<Option<GroupPolicy>, kube::Error> {
-    metrics.wrote("Workload", "create");
-    let workloads = Api::<Workload>::namespaced(client.clone(), jobset.ns());
-    let made = workloads
-        .create(&PostParams::default(), &workload(jobset, wanted))
-        .await;
-    match made {
-        Err(error) if !is_status(&error, 409) => return Err(error),
-        _ => {}
-    }
     let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
     let make = async || {
         metrics.wrote("PodGroup", "create");
@@ -54,31 +45,64 @@ pub(super) async fn create(
             .create(&PostParams::default(), &group(jobset, wanted))
             .await
     };
-    match make().await {
-        Ok(_) => return Ok(Some(wanted.policy)),
-        Err(error) if !is_status(&error, 409) => return Err(error),
-        Err(_) if !wanted.exact => return Ok(None),
-        Err(_) => {}
-    }
-    if let Some(there) = groups.get_opt(&wanted.name).await? {
-        if there.metadata.deletion_timestamp.is_none()
-            && there.spec.scheduling_policy == policy(wanted.policy)
+    let made = match make_workload(client, metrics, jobset, wanted).await {
+        Ok(()) => make().await.map(drop),
+        refused => refused,
+    };
+    let refused = match made {
+        Ok(()) => return Ok(Some(wanted.policy)),
+        Err(error) if is_status(&error, 409) && !wanted.exact => return Ok(None),
+        Err(error) if is_status(&error, 409) || is_status(&error, 403) => error,
+        Err(error) => return Err(error),
+    };
+    let there = match groups.get_opt(&wanted.name).await {
+        Err(_) if is_status(&refused, 403) => return Err(refused),
+        there => there?,
+    };
+    match there {
+        Some(_) if !wanted.exact => return Ok(None),
+        Some(there)
+            if there.metadata.deletion_timestamp.is_none()
+                && there.spec.scheduling_policy == policy(wanted.policy) =>
         {
             return Ok(Some(wanted.policy));
         }
-        // Nobody else's is deleted: that there is one is said then.
-        if is_controlled_by(&there.metadata, jobset.uid_str()) {
-            tracing::info!(
-                namespace = jobset.ns(),
-                jobset = jobset.name(),
-                group = wanted.name,
-                policy = ?wanted.policy,
-                "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
-            );
+        Some(there) => {
+            // Nobody else's is deleted: that there is one is said then.
+            if is_controlled_by(&there.metadata, jobset.uid_str()) {
+                tracing::info!(
+                    namespace = jobset.ns(),
+                    jobset = jobset.name(),
+                    group = wanted.name,
+                    policy = ?wanted.policy,
+                    "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
+                );
+            }
+            remove(&groups, metrics, jobset, &there).await?;
         }
-        remove(&groups, metrics, jobset, &there).await?;
+        None if is_status(&refused, 403) => return Err(refused),
+        None => {}
     }
     make().await.map(|_| Some(wanted.policy))
+}
+
+/// # Errors
+/// What the API server says, but that there is one already.
+async fn make_workload(
+    client: &Client,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    wanted: &PodGroupRef,
+) -> Result<(), kube::Error> {
+    metrics.wrote("Workload", "create");
+    let workloads = Api::<Workload>::namespaced(client.clone(), jobset.ns());
+    let made = workloads
+        .create(&PostParams::default(), &workload(jobset, wanted))
+        .await;
+    match made {
+        Err(error) if !is_status(&error, 409) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Deletes a PodGroup, if there is one, although pods may name it.
