@@ -14,17 +14,17 @@ use super::review::{Operation, Request};
 use crate::ray::kuberay::KubeRay;
 use crate::unfit;
 
-/// Refuses what can never run, or a change that makes it so.
-pub(super) async fn validate<R>(request: &Request, kuberay: &KubeRay) -> Result<(), Refusal>
+/// Refuses what can never run, or a change that makes it so. Returns what the user of one that is not refused should know.
+pub(super) async fn validate<R>(request: &Request, kuberay: &KubeRay) -> Result<Vec<String>, Refusal>
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
 {
     let (new, old) = (&request.object, &request.old_object);
     let old = match request.operation {
         Operation::Create => None,
-        Operation::Update if is_deleting(new) || new.get("spec") == old.get("spec") => return Ok(()),
+        Operation::Update if is_deleting(new) || new.get("spec") == old.get("spec") => return Ok(Vec::new()),
         Operation::Update => Some(old),
-        Operation::Delete | Operation::Connect => return Ok(()),
+        Operation::Delete | Operation::Connect => return Ok(Vec::new()),
     };
     let managers: Vec<Option<&str>> = [Some(new), old].into_iter().flatten().map(managed_by).collect();
     // Asked only where it matters.
@@ -43,14 +43,14 @@ where
         .into_iter()
         .any(|manager| admission::is_ours(manager, kuberay))
     {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let new: R = read(new)?;
     // One that cannot be read is put right by whatever can be.
     let old = old.and_then(|old| read::<R>(old).ok());
     let violations = admission::validate(old.as_ref(), &new, kuberay);
     if violations.is_empty() {
-        return Ok(());
+        return Ok(new.warnings(old.as_ref()));
     }
     let name = new
         .meta()

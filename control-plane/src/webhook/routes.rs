@@ -142,8 +142,11 @@ where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
 {
     answer(&admission.said, &body, async |request| {
-        ray::validate::<R>(request, &kuberay).await?;
-        Ok(Allowed::default())
+        let warnings = ray::validate::<R>(request, &kuberay).await?;
+        Ok(Allowed {
+            warnings,
+            ..Allowed::default()
+        })
     })
     .await
 }

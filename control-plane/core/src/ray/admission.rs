@@ -7,7 +7,7 @@
 
 use lockstep_api::ray::{CONTROLLER_NAME, RayCluster, RayCronJob, RayJob};
 
-use super::validation;
+use super::{validation, warnings};
 use crate::validation::Violation;
 
 /// One of Ray's resources.
@@ -16,6 +16,8 @@ pub trait RayResource {
     fn managed_by(&self) -> Option<&str>;
     /// Everything that is wrong with it.
     fn violations(&self) -> Vec<Violation>;
+    /// What its user should know who creates it, or changes the `old` one.
+    fn warnings(&self, old: Option<&Self>) -> Vec<String>;
 }
 
 /// Whether what states this of its controller is looked after here. `kuberay`: KubeRay's controller runs in this Kubernetes cluster.
@@ -61,6 +63,10 @@ impl RayResource for RayCluster {
     fn violations(&self) -> Vec<Violation> {
         validation::cluster(self)
     }
+
+    fn warnings(&self, _: Option<&Self>) -> Vec<String> {
+        warnings::cluster(self)
+    }
 }
 
 impl RayResource for RayJob {
@@ -71,6 +77,10 @@ impl RayResource for RayJob {
     fn violations(&self) -> Vec<Violation> {
         validation::job(self)
     }
+
+    fn warnings(&self, old: Option<&Self>) -> Vec<String> {
+        warnings::job(old, self)
+    }
 }
 
 impl RayResource for RayCronJob {
@@ -80,5 +90,9 @@ impl RayResource for RayCronJob {
 
     fn violations(&self) -> Vec<Violation> {
         validation::cron(self)
+    }
+
+    fn warnings(&self, _: Option<&Self>) -> Vec<String> {
+        warnings::cron(self)
     }
 }

@@ -23,6 +23,7 @@ mod start;
 mod status;
 mod submitter;
 pub mod validation;
+mod warnings;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ mod jobs;
 mod limits;
 mod schedules;
 mod shown;
+mod warned;
 
 use std::sync::Arc;
 

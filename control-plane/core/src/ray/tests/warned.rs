@@ -1,0 +1,73 @@
+//! What users are told when they create or change something, and nothing is refused.
+
+use lockstep_api::ray::RayJobStatus;
+
+use super::jobs::rayjob;
+use super::*;
+use crate::ray::admission::RayResource;
+
+#[test]
+fn replicas_that_their_limits_do_not_let_be_are_named() {
+    let group = |replicas: i32| {
+        let mut stated = cluster(json!({}));
+        let group = &mut stated.spec.worker_group_specs[0];
+        (group.replicas, group.min_replicas, group.max_replicas) = (Some(replicas), Some(2), Some(5));
+        stated
+    };
+    let path = "spec.workerGroupSpecs[0].replicas";
+    for (replicas, expected) in [
+        (
+            1,
+            Some(format!("{path}: 1, but minReplicas is 2: the group has 2")),
+        ),
+        (2, None),
+        (5, None),
+        (
+            9,
+            Some(format!("{path}: 9, but maxReplicas is 5: the group has 5")),
+        ),
+    ] {
+        let stated = group(replicas);
+        let expected: Vec<String> = expected.into_iter().collect();
+        assert_eq!(stated.warnings(None), expected, "{replicas}");
+        let mut job = rayjob(json!({}));
+        job.spec.ray_cluster_spec = Some(stated.spec);
+        let below = |said: &String| said.replacen("spec.", "spec.rayClusterSpec.", 1);
+        let expected: Vec<String> = expected.iter().map(below).collect();
+        assert_eq!(job.warnings(None), expected, "{replicas}");
+    }
+}
+
+#[test]
+fn changes_of_a_job_that_has_begun_are_named_where_they_take_effect_later_or_never() {
+    let cluster = "spec.rayClusterSpec: takes effect with the next cluster that is made for the job";
+    let attempt = "spec.entrypoint, spec.metadata: takes effect with the next attempt";
+    let never = "changes nothing, as the job has ended";
+    let (cluster_never, attempt_never) = (
+        format!("spec.rayClusterSpec: {never}"),
+        format!("spec.entrypoint, spec.metadata: {never}"),
+    );
+    for (phase, expected) in [
+        (None, vec![]),
+        (Some("Suspended"), vec![]),
+        (Some("Initializing"), vec![cluster]),
+        (Some("Retrying"), vec![cluster]),
+        (Some("Running"), vec![cluster, attempt]),
+        (Some("Complete"), vec![&*cluster_never, &*attempt_never]),
+    ] {
+        let mut old = rayjob(json!({}));
+        old.status = phase.map(|phase| RayJobStatus {
+            job_deployment_status: Some(serde_json::from_value(json!(phase)).unwrap()),
+            ..RayJobStatus::default()
+        });
+        let mut new = old.clone();
+        new.spec.ttl_seconds_after_finished = Some(7);
+        assert!(new.warnings(Some(&old)).is_empty(), "{phase:?}");
+        new.spec.entrypoint = "python other.py".to_owned();
+        new.spec.metadata.insert("a".to_owned(), "b".to_owned());
+        let spec = new.spec.ray_cluster_spec.as_mut().unwrap();
+        spec.ray_version = Some("9.9".to_owned());
+        assert_eq!(new.warnings(Some(&old)), expected, "{phase:?}");
+        assert!(new.warnings(None).is_empty());
+    }
+}
