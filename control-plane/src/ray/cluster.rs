@@ -12,7 +12,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::JobSet;
 use lockstep_api::ray::{HeadInfo, RayCluster, keys};
 use lockstep_core::observed::is_controlled_by;
-use lockstep_core::ray::cluster::{CREATED, ClusterPlan, ObservedCluster, SCALED, plan};
+use lockstep_core::ray::cluster::{CREATED, CREATED_SERVICE, ClusterPlan, ObservedCluster, SCALED, plan};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
@@ -103,6 +103,7 @@ impl Reconciler {
             head_pod,
             jobset: seen.map(Arc::new),
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
+            refused: None,
             now: jiff::Timestamp::now(),
         })
     }
@@ -157,48 +158,58 @@ impl Reconciler {
         Ok((head, Some(Box::new(found))))
     }
 
-    async fn apply(&self, cluster: &RayCluster, mut plan: ClusterPlan) -> Result<(), RayError> {
+    /// Creates and changes what the plan says.
+    async fn make(&self, cluster: &RayCluster, plan: &ClusterPlan) -> Result<(), RayError> {
         if let Some(service) = &plan.delete_service {
             apply::delete::<Service>(&self.client, cluster.ns(), service).await?;
         }
         if let Some(service) = &plan.create_service {
             apply::create(&self.client, &**service).await?;
         }
-        let mut refused = None;
         if let Some(jobset) = &plan.create_jobset {
-            match apply::create(&self.client, &**jobset).await {
-                // All else that is known of the cluster is shown nonetheless, as that it is suspended no more.
-                Err(error @ RayError::Create { .. }) => {
-                    plan.events.retain(|event| event.reason != CREATED);
-                    refused = Some(error);
-                }
-                created => created?,
-            }
+            apply::create(&self.client, &**jobset).await?;
         }
-        if let Some(jobset) = &plan.update_jobset {
-            match apply::replace(&self.client, &**jobset).await {
-                // All else that is known of the cluster is shown nonetheless.
-                Err(error @ RayError::Change { .. }) => {
-                    plan.events.retain(|event| event.reason != SCALED);
-                    refused = Some(error);
-                }
-                replaced => replaced?,
-            }
+        match &plan.update_jobset {
+            Some(jobset) => apply::replace(&self.client, &**jobset).await,
+            None => Ok(()),
         }
-        if let Some(jobset) = &plan.delete_jobset {
+    }
+
+    async fn apply(&self, observed: &mut ObservedCluster, mut decided: ClusterPlan) -> Result<(), RayError> {
+        let cluster = &Arc::clone(&observed.cluster);
+        let refused = match self.make(cluster, &decided).await {
+            // All else that is known of the cluster is shown nonetheless, as that it is suspended no more.
+            Err(error @ (RayError::Create { .. } | RayError::Change { .. })) => {
+                let mut undone = vec![CREATED, SCALED];
+                if let RayError::Create { kind, .. } = &error {
+                    observed.refused = Some(error.to_string());
+                    undone.extend((kind == "Service").then_some(CREATED_SERVICE));
+                }
+                decided = plan(observed);
+                decided
+                    .events
+                    .retain(|event| !undone.contains(&event.reason.as_str()));
+                Some(error)
+            }
+            made => {
+                made?;
+                None
+            }
+        };
+        if let Some(jobset) = &decided.delete_jobset {
             apply::delete::<JobSet>(&self.client, cluster.ns(), jobset).await?;
         }
-        if let Some(status) = plan.status {
+        if let Some(status) = decided.status {
             let update = RayCluster {
                 status: Some(*status),
-                ..cluster.clone()
+                ..RayCluster::clone(cluster)
             };
             apply::write_status(&self.client, &update).await?;
         }
-        for event in plan.events {
+        for event in decided.events {
             self.ledger.tell(cluster, event);
         }
-        if let Some(notice) = plan.notice {
+        if let Some(notice) = decided.notice {
             self.ledger.tell_once(cluster, notice);
         }
         refused.map_or(Ok(()), Err)
@@ -227,7 +238,7 @@ impl Reconcile for Reconciler {
             }
         }
         let (after, left_alone) = (decided.requeue_after, decided.notice.is_some());
-        self.apply(cluster, decided).await?;
+        self.apply(&mut observed, decided).await?;
         Ok(self.ledger.worked(cluster, after, left_alone))
     }
 

@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 use lockstep_core::ray::job::{
-    JobPlan, ObservedJob, Ray, Recalled, head_failures, is_begun, plan, question, recall,
+    JobPlan, ObservedJob, Ray, Recalled, head_failures, is_begun, plan, question, recall, refused,
 };
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use super::dashboard::Dashboards;
 use super::guarded::Guarded;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
+use crate::apply::said;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
@@ -198,7 +199,13 @@ impl Reconcile for Reconciler {
         let job = &Arc::clone(&observed.job);
         let mut decided = plan(&observed);
         self.ledger.decided(job, decided.deadline);
-        let said = match self.apply(job, decided.clone()).await {
+        let answered = match self.apply(job, decided.clone()).await {
+            // Users look at the status for what it waits for.
+            Err(RayError::Create { kind, what, error }) => {
+                let shown = refused(&observed, &what, &said(&error));
+                self.apply(job, shown).await?;
+                return Err(RayError::Create { kind, what, error });
+            }
             // Ray's last word on it.
             Err(RayError::Refused(why)) => Some(Ray::Refused(why)),
             Err(RayError::Dashboard(why)) => Some(Ray::Failing(why)),
@@ -207,7 +214,7 @@ impl Reconcile for Reconciler {
                 None
             }
         };
-        if let Some(ray) = said {
+        if let Some(ray) = answered {
             observed.ray = ray;
             decided = plan(&observed);
             self.ledger.decided(job, decided.deadline);

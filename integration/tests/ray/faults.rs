@@ -24,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(leftovers_of_a_former_cluster_are_waited_for),
         case!(a_service_of_the_name_that_is_somebody_elses_is_named),
         case!(what_a_quota_refuses_is_told),
+        case!(a_job_says_what_its_cluster_is_refused),
         case!(what_a_quota_refuses_in_part_is_told),
         case!(what_keeps_the_head_from_being_ready_is_shown),
         case!(a_job_that_kuberay_has_begun_is_left_to_it alone),
@@ -194,6 +195,14 @@ async fn what_a_quota_refuses_is_told(scene: Scene) -> Result<()> {
         note.contains("Service rc-head-svc cannot be created") && note.contains("exceeded quota: none"),
         "{note}"
     );
+    scene
+        .until_cluster("what is refused is shown", |status| {
+            let failure = status.condition(conditions::REPLICA_FAILURE);
+            failure.is_some_and(|failure| failure.reason == "FailedCreateHeadPod")
+                && status.is_true(conditions::REPLICA_FAILURE)
+                && status.reason.contains("exceeded quota: none")
+        })
+        .await?;
     // The Service comes, and the pods do not.
     let more = json!({"spec": {"hard": {"services": null, "pods": "0"}}});
     let quotas = scene.api::<ResourceQuota>();
@@ -202,7 +211,7 @@ async fn what_a_quota_refuses_is_told(scene: Scene) -> Result<()> {
         .await?;
     let status = scene
         .until_cluster("that there are no pods is shown", |status| {
-            status.is_true(conditions::REPLICA_FAILURE)
+            status.is_true(conditions::REPLICA_FAILURE) && !status.reason.contains("exceeded quota")
         })
         .await?;
     let failure = status.condition(conditions::REPLICA_FAILURE).cloned();
@@ -211,6 +220,33 @@ async fn what_a_quota_refuses_is_told(scene: Scene) -> Result<()> {
         "{status:?}"
     );
     quotas.delete("none", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn a_job_says_what_its_cluster_is_refused(scene: Scene) -> Result<()> {
+    forbid(&scene, &["services"]).await?;
+    scene
+        .until_quota_refuses::<Service>(
+            json!({"metadata": {"name": "more"}, "spec": {"ports": [{"port": 80}]}}),
+        )
+        .await?;
+    create(&scene, rayjob(0, json!({}))).await?;
+    let refused = |said: &str| {
+        said.starts_with("waits until the RayCluster ")
+            && said.contains(" cannot be created: ")
+            && said.contains("exceeded quota: none")
+    };
+    until(&scene, "what is refused is shown", |status| {
+        refused(&status.message) && status.job_deployment_status == Some(Phase::Initializing)
+    })
+    .await?;
+    let note = scene
+        .until_event_of("RayJob", conditions::REPLICA_FAILURE)
+        .await?;
+    ensure!(refused(&note), "{note}");
+    let quotas = scene.api::<ResourceQuota>();
+    quotas.delete("none", &DeleteParams::default()).await?;
+    until(&scene, "that is over", |status| status.message.is_empty()).await?;
     Ok(())
 }
 

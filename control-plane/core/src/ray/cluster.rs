@@ -25,6 +25,8 @@ use crate::validation::Violation;
 
 /// Reason of the event that tells of a JobSet that was created.
 pub const CREATED: &str = "CreatedJobSet";
+/// Reason of the event that tells of a head's Service that was created.
+pub const CREATED_SERVICE: &str = "CreatedService";
 /// Reason of the event on a cluster whose groups have other numbers of workers now.
 pub const SCALED: &str = "ScaledWorkerGroups";
 /// Reason of the event on a cluster that another controller looks after.
@@ -55,6 +57,8 @@ pub struct ObservedCluster {
     pub head_pod: Option<Box<Pod>>,
     /// Whether KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
+    /// What the API server has just said of something that it does not let be created for the cluster, as a sentence.
+    pub refused: Option<String>,
     /// The present.
     pub now: Timestamp,
 }
@@ -223,7 +227,7 @@ fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut Cluster
             plan.create_service = Some(Box::new(service::head(cluster)));
             let message = format!("created the Service {name}");
             plan.events
-                .push(event(Severity::Normal, "CreatedService", message));
+                .push(event(Severity::Normal, CREATED_SERVICE, message));
             return true;
         }
         Belongs::Former => plan.requeue_after = Some(SOON),

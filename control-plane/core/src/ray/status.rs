@@ -272,15 +272,18 @@ impl Draft<'_> {
         let found = refused.map(|refused| (reasons::VALIDATION_FAILED, refused.message.clone()));
         let found = found
             .or_else(|| failure(facts.ended, jobset?))
+            .or_else(|| Some((reasons::FAILED_CREATE_HEAD, observed.refused.clone()?)))
             .or_else(|| missing.said.filter(|_| !observed.cluster.spec.is_suspended()));
         let some = missing.some.filter(|_| !observed.cluster.spec.is_suspended());
         let Some((reason, message)) = found.or_else(|| self.lasts(some)) else {
             return String::new();
         };
-        if self.set(
+        let is_news = self.set(
             conditions::REPLICA_FAILURE,
             Said::new(true, reason, message.clone()),
-        ) {
+        );
+        // What the API server refuses has an event of its own.
+        if is_news && observed.refused.is_none() {
             let told = refused.map_or(conditions::REPLICA_FAILURE, |refused| &refused.reason);
             self.plan
                 .events

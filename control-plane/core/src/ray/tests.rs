@@ -82,6 +82,8 @@ struct World {
     /// Whether its Jobs are being deleted.
     jobs_go: bool,
     kuberay: bool,
+    /// What the API server says where it does not let the JobSet be created.
+    refused: Option<String>,
     seconds: i64,
 }
 
@@ -97,6 +99,7 @@ impl World {
             pods: None,
             jobs_go: false,
             kuberay: false,
+            refused: None,
             seconds: 0,
         }
     }
@@ -117,6 +120,7 @@ impl World {
             head: self.head(),
             head_pod: self.head_pod.clone().map(Box::new),
             kuberay: self.kuberay,
+            refused: self.refused.clone(),
             now: self.now(),
         })
     }

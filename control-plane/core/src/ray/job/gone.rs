@@ -1,4 +1,6 @@
-//! What is deleted, what does not go, and submitters whose pods are lost.
+//! What is deleted, what does not go or cannot be had, and submitters whose pods are lost.
+
+use std::fmt::Display;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
@@ -12,7 +14,7 @@ use crate::ray::submitter;
 const FOREGROUND: &str = "foregroundDeletion";
 /// How long what is deleted may take to go before that is told, and how long a pod of the submitter.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
-/// How messages about what does not go begin.
+/// How messages about what somebody else has to see to begin.
 const WAITS: &str = "waits until ";
 
 /// When the pods of a Job that is deleted go.
@@ -131,8 +133,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// It has gone.
-    pub(super) fn forget_what_did_not_go(&mut self) {
+    /// Says in the status what somebody else has to see to. True: it is news.
+    pub(super) fn wait_for(&mut self, what: impl Display) -> bool {
+        let message = format!("{WAITS}{what}");
+        let is_news = self.status.message != message;
+        self.status.message = message;
+        is_news
+    }
+
+    /// It has gone, or is there.
+    pub(super) fn forget_what_was_waited_for(&mut self) {
         if self.status.message.starts_with(WAITS) {
             self.status.message.clear();
         }

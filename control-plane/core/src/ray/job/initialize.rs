@@ -32,7 +32,7 @@ impl Draft<'_> {
             let name = &self.status.ray_cluster_name;
             let cluster = cluster_for(self.job, name);
             let message = format!("created the RayCluster {name}");
-            self.forget_what_did_not_go();
+            self.forget_what_was_waited_for();
             self.plan.create_cluster = Some(Box::new(cluster));
             return self.tell(Severity::Normal, "CreatedRayCluster", message);
         };
@@ -52,11 +52,13 @@ impl Draft<'_> {
             return self.give_head_up(message);
         }
         if !self.is_ready(cluster) {
+            self.say_what_it_lacks(cluster);
             // What becomes of the head's pods is no change of the cluster.
             self.look_again(SLOWEST);
             // That it is out of reach says nothing then.
             return self.reached();
         }
+        self.forget_what_was_waited_for();
         self.poll();
         self.status.dashboard_url = dashboard(cluster);
         let (session, job) = match self.ray {
@@ -91,6 +93,22 @@ impl Draft<'_> {
                 self.create_submitter();
                 self.running();
             }
+        }
+    }
+
+    /// Why a cluster does not come up, where it knows that itself.
+    fn say_what_it_lacks(&mut self, cluster: &RayCluster) {
+        let status = cluster.status.as_ref();
+        let Some(failure) = status
+            .and_then(|status| status.condition(conditions::REPLICA_FAILURE))
+            .filter(|failure| failure.status == "True")
+        else {
+            return self.forget_what_was_waited_for();
+        };
+        let what = format!("the RayCluster {} comes up: {}", cluster.name(), failure.message);
+        if self.wait_for(&what) {
+            let message = self.status.message.clone();
+            self.tell(Severity::Warning, conditions::REPLICA_FAILURE, message);
         }
     }
 

@@ -249,6 +249,14 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
     draft.finish()
 }
 
+/// What is shown of a RayJob of which the API server does not let `what` be created now, and why. Nothing else of the plan is known to be so.
+#[must_use]
+pub fn refused(observed: &ObservedJob, what: &str, why: &str) -> JobPlan {
+    let mut draft = Draft::new(observed);
+    draft.wait_for(format!("{what} can be created: {why}"));
+    draft.finish()
+}
+
 /// A plan in the making.
 struct Draft<'a> {
     observed: &'a ObservedJob,

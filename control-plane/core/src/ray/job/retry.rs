@@ -79,7 +79,7 @@ impl Draft<'_> {
     fn again(&mut self) {
         self.status.retrying_since = None;
         self.forgive();
-        self.forget_what_did_not_go();
+        self.forget_what_was_waited_for();
         self.enter(Phase::Initializing);
     }
 }

@@ -19,7 +19,7 @@ use super::*;
 use crate::observed::AgentPod;
 use crate::pod::PodSummary;
 use crate::ray::job::{
-    FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, head_failures, plan, question, recall,
+    FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, head_failures, plan, question, recall, refused,
 };
 
 /// A RayJob `ns/rj` on the cluster of the other tests, changed by a merge of its spec.
@@ -79,12 +79,16 @@ impl Stage {
     }
 
     fn plan(&self) -> JobPlan {
+        plan(&self.observed())
+    }
+
+    fn observed(&self) -> ObservedJob {
         let Recalled {
             job,
             is_behind,
             is_whole,
         } = recall(&Arc::new(self.job.clone()));
-        plan(&ObservedJob {
+        ObservedJob {
             ray: question(&job).map_or(Ray::Unasked, |_| self.ray.clone()),
             job,
             is_behind,
@@ -97,7 +101,7 @@ impl Stage {
             kuberay: self.kuberay,
             watched_since: at(self.watched_since),
             now: at(self.seconds),
-        })
+        }
     }
 
     /// Decides once, and carries it out.

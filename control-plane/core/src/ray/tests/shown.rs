@@ -105,6 +105,35 @@ fn suspensions_are_shown_from_the_start_and_the_first_start_until_all_is_gone() 
 }
 
 #[test]
+fn what_the_api_server_refuses_is_shown_as_long_as_it_does() {
+    let mut world = World::new(cluster(json!({})));
+    let said = "JobSet rc cannot be created: exceeded quota";
+    world.refused = Some(said.to_owned());
+    let plan = world.plan();
+    let mut events = plan.events.iter();
+    assert!(events.all(|event| event.reason != conditions::REPLICA_FAILURE));
+    world.cluster.status = plan.status.map(|status| *status);
+    let status = world.cluster.status.as_ref().unwrap();
+    let failure = status.condition(conditions::REPLICA_FAILURE).unwrap();
+    assert_eq!(
+        (
+            failure.status.as_str(),
+            failure.reason.as_str(),
+            failure.message.as_str()
+        ),
+        ("True", "FailedCreateHeadPod", said)
+    );
+    assert_eq!((status.reason.as_str(), world.state()), (said, ""));
+    world.seconds += 1;
+    assert_eq!(world.plan().status, None, "it is no news");
+    world.refused = None;
+    world.settle();
+    let status = world.cluster.status.as_ref().unwrap();
+    assert_eq!(status.condition(conditions::REPLICA_FAILURE), None);
+    assert_eq!(status.reason, "");
+}
+
+#[test]
 fn pods_that_cannot_be_created_are_a_failure_as_long_as_there_are_none() {
     let mut world = World::new(cluster(json!({})));
     world.settle();

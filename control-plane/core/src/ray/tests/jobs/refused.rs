@@ -307,3 +307,65 @@ fn failed() -> RayClusterStatus {
         ..RayClusterStatus::default()
     }
 }
+
+#[test]
+fn why_the_cluster_does_not_come_up_is_shown_until_it_does() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle();
+    let failure = |status: &str, message: &str| {
+        let condition = json!([{
+            "type": conditions::REPLICA_FAILURE, "status": status, "reason": "FailedCreateHeadPod", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        serde_json::from_value(condition).unwrap()
+    };
+    let said = "JobSet rc cannot be created: exceeded quota";
+    stage.cluster.as_mut().unwrap().status = Some(RayClusterStatus {
+        conditions: failure("False", said),
+        ..RayClusterStatus::default()
+    });
+    stage.settle();
+    assert_eq!(stage.status().message, "", "it has not lasted");
+    let status = stage.cluster.as_mut().unwrap().status.as_mut().unwrap();
+    status.conditions = failure("True", said);
+    let events = stage.step().events;
+    let name = stage.status().ray_cluster_name.clone();
+    let message = format!("waits until the RayCluster {name} comes up: {said}");
+    assert_eq!(stage.status().message, message);
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (events[0].reason.as_str(), &events[0].message),
+        (conditions::REPLICA_FAILURE, &message)
+    );
+    assert!(stage.step().events.is_empty(), "once");
+    stage.head_is_ready().settle();
+    assert_eq!(
+        (stage.phase(), stage.status().message.as_str()),
+        (Phase::Initializing, "")
+    );
+}
+
+#[test]
+fn what_the_api_server_refuses_is_shown_until_it_is_there() {
+    let mut stage = Stage::new(json!({}));
+    until_rest(20, || {
+        let creates = stage.plan().create_cluster.is_some();
+        if !creates {
+            stage.step();
+        }
+        creates
+    });
+    let shown = refused(&stage.observed(), "RayCluster rj-x", "exceeded quota");
+    assert_eq!((&shown.create_cluster, &shown.events), (&None, &vec![]));
+    stage.job.status = shown.status.map(|status| *status);
+    assert_eq!(
+        stage.status().message,
+        "waits until RayCluster rj-x can be created: exceeded quota"
+    );
+    assert_eq!(stage.phase(), Phase::Initializing);
+    let again = refused(&stage.observed(), "RayCluster rj-x", "exceeded quota");
+    assert_eq!(again.status, None, "it is no news");
+    stage.settle();
+    assert!(stage.cluster.is_some());
+    assert_eq!(stage.status().message, "");
+}
