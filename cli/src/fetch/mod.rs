@@ -8,6 +8,7 @@ mod patience;
 mod platform;
 mod token;
 
+use std::error::Error;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -128,19 +129,27 @@ fn impersonate(config: &mut Config, args: &args::Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Why a kubeconfig is of no use. The parser shows the lines around a mistake below the first of its own, and they may hold tokens and keys.
-fn unusable(what: &str, error: &dyn std::error::Error) -> anyhow::Error {
-    let mut text = what.to_owned();
+/// Why a kubeconfig is of no use.
+fn unusable(what: &str, error: &dyn Error) -> anyhow::Error {
+    anyhow!("{what}: {}", causes(error))
+}
+
+/// An error and what caused it, from the outside in, each said once: many say their cause themselves, in one word or in full. Of each its first line: the
+/// parser of kubeconfigs shows those around a mistake below, and they may hold tokens and keys.
+fn causes(error: &dyn Error) -> String {
+    let mut all: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let said = error.to_string();
         let said = said.lines().next().unwrap_or_default();
-        if !text.contains(said) {
-            text = format!("{text}: {said}");
+        if let Some(last) = all.last_mut().filter(|last| said.starts_with(last.as_str())) {
+            said.clone_into(last);
+        } else if !all.iter().any(|before| before.contains(said)) {
+            all.push(said.to_owned());
         }
         next = error.source();
     }
-    anyhow!(text)
+    all.join(": ")
 }
 
 /// The answer to a request for `what`, or why there is none, in words.
@@ -159,17 +168,50 @@ pub(crate) async fn answer<T>(what: &str, request: impl Future<Output = kube::Re
 pub(crate) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        other => {
-            let mut text = other.to_string();
-            let mut source = std::error::Error::source(other);
-            while let Some(error) = source {
-                let more = error.to_string();
-                if !text.contains(&more) {
-                    text = format!("{text}: {more}");
-                }
-                source = error.source();
-            }
-            text
+        other => causes(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{self, Display, Formatter};
+
+    use super::*;
+
+    /// An error of these words, the first of which are its own.
+    #[derive(Debug)]
+    struct Said(&'static str, Option<Box<Self>>);
+
+    impl Display for Said {
+        fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Said {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        for (words, expected) in [
+            (
+                "transport error|tcp connect error|tcp connect error|refused",
+                "transport error: tcp connect error: refused",
+            ),
+            (
+                "client error (Connect)|tcp connect error|tcp connect error: refused|refused",
+                "client error (Connect): tcp connect error: refused",
+            ),
+            ("alone", "alone"),
+        ] {
+            let error = words
+                .split('|')
+                .rev()
+                .fold(None, |cause, words| Some(Box::new(Said(words, cause))));
+            assert_eq!(causes(&*error.unwrap()), expected);
         }
     }
 }

@@ -17,7 +17,7 @@ use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
 use super::patience::patiently;
-use super::{Cluster, answer};
+use super::{Cluster, answer, causes};
 use crate::view::check::holder;
 
 /// The name in the certificate, whatever the address is.
@@ -164,16 +164,6 @@ fn port(pod: &Pod) -> Option<u16> {
         .flat_map(|container| container.ports.iter().flatten());
     let named = ports.find(|port| port.name.as_deref() == Some("platform"))?;
     u16::try_from(named.container_port).ok()
-}
-
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 impl Platform {
