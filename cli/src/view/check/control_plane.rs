@@ -128,7 +128,9 @@ fn lease(seen: &Observed, report: &mut Report) {
                 "{holder} led, and has not renewed its Lease for {} (it lasts {lasts}s)",
                 time::span(age)
             ),
-            format!("nobody restarts workers until a replica leads, or this machine's clock is wrong: {log}"),
+            format!(
+                "nobody restarts workers until a replica leads, unless the clocks of this machine and of {holder} differ: {log}"
+            ),
         );
     }
     report.ok(format!(
