@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::table::{Cell, plain, table};
-use super::{Paint, Tone};
+use super::{Paint, Tone, restarts};
 use crate::view::history::{Entry, History, Phases};
 use crate::view::time;
 
@@ -14,11 +14,10 @@ const PHASES: [&str; 6] = ["DETECTED", "STOPPED", "WRITTEN", "PARKED", "RELEASED
 pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Paint) -> String {
     let name = format!("{}/{}", history.namespace, history.name);
     let mut text = format!(
-        "{}  generation {}  restarts {} of {}\n",
+        "{}  generation {}  {}\n",
         paint.tone(Tone::Strong, &name),
         history.generation,
-        history.restarts,
-        history.max_restarts
+        restarts(history.restarts, history.max_restarts)
     );
     if history.entries.is_empty() {
         text.push_str(if history.generation == 0 {

@@ -31,6 +31,14 @@ pub(crate) use timeline::timeline;
 #[cfg(test)]
 mod tests;
 
+/// How many restarts have counted, and of how many where there is a limit: the JobSets of Ray have none.
+fn restarts(counted: i32, limit: i32) -> String {
+    match limit {
+        i32::MAX => format!("restarts {counted}"),
+        limit => format!("restarts {counted} of {limit}"),
+    }
+}
+
 /// Where answers go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {

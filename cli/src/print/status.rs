@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::table::{Cell, columns, plain};
-use super::{Paint, Tone};
+use super::{Paint, Tone, restarts};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::time;
 
@@ -35,7 +35,7 @@ fn one(view: &View, detail: Detail, now: Timestamp, paint: Paint) -> String {
     } else {
         head.push(format!("generation {}", view.generation));
     }
-    head.push(format!("restarts {} of {}", view.restarts, view.max_restarts));
+    head.push(restarts(view.restarts, view.max_restarts));
     if view.recreations > 0 {
         head.push(format!("Jobs made anew {} times", view.recreations));
     }

@@ -67,6 +67,23 @@ fn ring() -> View {
 }
 
 #[test]
+fn a_limit_that_is_none_is_not_shown() {
+    let unlimited = View {
+        max_restarts: i32::MAX,
+        ..ring()
+    };
+    let detail = Detail {
+        every_worker: false,
+        wide: false,
+    };
+    let said = status(&[unlimited], detail, now(), Paint::new(false));
+    assert!(
+        said.starts_with("team/ring  Stopping  generation 4  restarts 2\n"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_jobset_is_a_tree() {
     let every = Detail {
         every_worker: true,

@@ -57,6 +57,9 @@ export function took(millis) {
 
 export const count = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
 
+/** How many restarts have counted, and of how many where there is a limit: the JobSets of Ray have none. */
+export const spent = ({ restarts, maxRestarts }) => (maxRestarts === 2147483647 ? `${restarts}` : `${restarts} of ${maxRestarts}`);
+
 /** States of workers: a sign beside the colour, and what it means. */
 export const WORKER = {
   Running: ["good", "", "runs"],

@@ -1,6 +1,6 @@
 // One group: its facts, its graph, its workers and its last restarts.
 
-import { $, count, html, phase, say, time, took } from "./dom.js";
+import { $, count, html, phase, say, spent, time, took } from "./dom.js";
 import { graph } from "./graph.js";
 import { cells, legend } from "./cells.js";
 import { strip, timeline } from "./timeline.js";
@@ -51,7 +51,7 @@ function facts(group) {
     fact("phase", phase(group.phase)),
     fact("workers up", `${group.workersUp} of ${group.workersExpected}`),
     fact("last that all have run", `${group.released}`),
-    fact("restarts that count", `${group.restarts} of ${group.maxRestarts}`),
+    fact("restarts that count", spent(group)),
     fact("last rung", group.lastRung || "none"),
     fact("kind", group.kind),
   ];

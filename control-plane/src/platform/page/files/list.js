@@ -1,6 +1,6 @@
 // The list of groups.
 
-import { $, count, html, phase, say, time } from "./dom.js";
+import { $, count, html, phase, say, spent, time } from "./dom.js";
 
 /** Rows that are shown, by namespace and name, each with what it says. */
 const rows = new Map();
@@ -52,7 +52,7 @@ function draw(key, group) {
     html("td", {}, phase(group.phase)),
     html("td", { class: "number" }, `${group.workersUp} of ${group.workersExpected}`),
     html("td", { class: "number" }, `${group.generation}`),
-    html("td", { class: "number" }, `${group.restarts} of ${group.maxRestarts}`),
+    html("td", { class: "number" }, spent(group)),
     html("td", {}, ...last),
   );
 }
