@@ -15,8 +15,10 @@ use prometheus_client::registry::Registry;
 use crate::apply::ApplyError;
 
 pub mod plain;
+mod reasons;
 mod upstream;
 
+pub(crate) use reasons::Reasons;
 pub(crate) use upstream::{Queue, Requests, Webhooks};
 
 #[cfg(test)]

@@ -3,14 +3,12 @@
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Reasons};
 use crate::news::News;
 
-/// Why somebody may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
+/// Why somebody may be refused.
 const REASONS: [&str; 42] = [
     "silent",
     "ended",
@@ -56,15 +54,10 @@ const REASONS: [&str; 42] = [
     "unknown_client",
 ];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    reason: &'static str,
-}
-
 /// Counts and logs refusals.
 #[derive(Default)]
 pub struct Refusals {
-    counts: Family<Labels, Counter>,
+    counts: Reasons,
     agents: Counter,
     news: News<(String, &'static str)>,
     /// The reason of each line in the log.
@@ -76,16 +69,16 @@ impl Refusals {
     /// Registers their metric.
     #[must_use]
     pub fn register(metrics: &Metrics) -> Self {
-        let refusals = Self::default();
-        for reason in REASONS {
-            refusals.counts.get_or_create(&Labels { reason }).inc_by(0);
-        }
-        metrics.register(|registry| {
-            registry.register(
+        let refusals = Self {
+            counts: Reasons::register(
+                metrics,
                 "lockstep_hub_refusals",
                 "Connections and streams of node daemons, their tokens and reports, that the hub has refused or ended, by reason",
-                refusals.counts.clone(),
-            );
+                &REASONS,
+            ),
+            ..Self::default()
+        };
+        metrics.register(|registry| {
             registry.register(
                 "lockstep_agent_refusals",
                 "Connections to the sockets of pod agents that node daemons have refused since they began, as the daemons say",
@@ -105,7 +98,7 @@ impl Refusals {
                 .push(reason);
             tracing::warn!(who, reason, %error, "a node daemon was refused");
         }
-        self.counts.get_or_create(&Labels { reason }).inc();
+        self.counts.count(reason);
     }
 
     /// A daemon has refused so many agents more; its node's log says whom, and why.
@@ -115,7 +108,7 @@ impl Refusals {
 
     #[cfg(test)]
     pub(crate) fn count(&self, reason: &'static str) -> u64 {
-        self.counts.get_or_create(&Labels { reason }).get()
+        self.counts.get(reason)
     }
 
     #[cfg(test)]

@@ -1,25 +1,18 @@
 //! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port can call it as often as they like.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 
 use super::authorize::Refusal;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Reasons};
 use crate::news::News;
 
-/// Why a call may be refused. Each is there from the beginning, so that the first refusal is seen as a rise.
+/// Why a call may be refused.
 const REASONS: [&str; 4] = ["no_token", "unknown_token", "denied", "no_api_server"];
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    reason: &'static str,
-}
 
 /// Counts and logs calls that were refused.
 #[derive(Default)]
 pub(super) struct TurnedAway {
-    counts: Family<Labels, Counter>,
+    counts: Reasons,
     crowds: Counter,
     /// Whom the API server does not know, by address and reason.
     strangers: News<(String, &'static str)>,
@@ -35,16 +28,16 @@ pub(super) struct TurnedAway {
 impl TurnedAway {
     /// Registers their metrics.
     pub(super) fn register(metrics: &Metrics) -> Self {
-        let turned_away = Self::default();
-        for reason in REASONS {
-            turned_away.counts.get_or_create(&Labels { reason }).inc_by(0);
-        }
-        metrics.register(|registry| {
-            registry.register(
+        let turned_away = Self {
+            counts: Reasons::register(
+                metrics,
                 "lockstep_platform_refusals",
                 "Calls of the platform API that were refused for who called, by reason",
-                turned_away.counts.clone(),
-            );
+                &REASONS,
+            ),
+            ..Self::default()
+        };
+        metrics.register(|registry| {
             registry.register(
                 "lockstep_platform_crowded_out",
                 "Calls of the platform API that were refused because too many of their address waited to be checked",
@@ -74,7 +67,7 @@ impl TurnedAway {
             }
             return;
         };
-        self.counts.get_or_create(&Labels { reason }).inc();
+        self.counts.count(reason);
         let is_new = match refusal {
             Refusal::Denied { user, verb, .. } => self.users.is_new((user.clone(), *verb)),
             _ => self.strangers.is_new((address.to_owned(), reason)),
