@@ -1,4 +1,4 @@
-//! One thread for all that follows the API server step by step: connections to it, watches, and the looks that they give rise to.
+//! One thread for all that follows the API server step by step: watches, the looks that they give rise to, and the connections of both.
 //!
 //! An event is little work, and most of it is a chain: bytes to a line, a line to an object, an object to a look, a look to a request. Where several
 //! threads may take each link, every step wakes another one that finds nothing to do, which costs more than the work. Servers and groups, which have

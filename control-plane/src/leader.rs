@@ -49,8 +49,9 @@ pub(crate) struct Leader {
     pub(crate) gang_changes: Notified<ObjectRef<JobSet>>,
     /// Where Ray's resources are looked after.
     pub(crate) ray_changes: Option<Notified<ObjectRef<JobSet>>>,
-    /// Where looks at JobSets run.
+    /// Where looks at JobSets run, and what they ask the API server with.
     pub(crate) api: Handle,
+    pub(crate) follower: Client,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -239,7 +240,7 @@ impl Leader {
                 registry,
             };
             let changes = self.reconciler_changes;
-            reconcile::run(self.client, self.stores, self.metrics, means, changes, end).await;
+            reconcile::run(self.follower, self.stores, self.metrics, means, changes, end).await;
             Ok(())
         };
         parts.spawn_on(reconcile, &api);

@@ -10,7 +10,8 @@
 //!                     └─> ray::Controller ───> API server (JobSets of RayClusters)
 //! ```
 //!
-//! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are connections to the API server.
+//! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are their connections to the API server. All else
+//! has connections of its own: a restart, or the Lease, never waits for what is reconciled.
 
 use std::sync::Arc;
 
@@ -45,8 +46,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let metrics = Arc::new(Metrics::default());
     let traces = Traces::to(settings.traces.as_ref())?;
+    let client = client::connect(config.clone(), settings.requests, &metrics)?;
     let api = ApiThread::start()?;
-    let client = {
+    let follower = {
         let _on = api.enter();
         client::connect(config, settings.requests, &metrics)?
     };
@@ -68,7 +70,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let crd = Crd::new(client.clone(), JOBSET_DEFINITION);
     let stores = {
         let _on = api.enter();
-        watch::start(&client, &watchers, crd.settled(), &mut watches, &shutdown)
+        watch::start(&follower, &watchers, crd.settled(), &mut watches, &shutdown)
     };
     if settings.manage_crds {
         watches.spawn(crd.ensure(shutdown.clone()));
@@ -183,6 +185,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         placement_changes,
         gang_changes,
         ray_changes,
+        follower,
         api: api.handle().clone(),
         shutdown: shutdown.clone(),
     };
