@@ -82,7 +82,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     parts.spawn(signals(shutdown.clone()));
     let servers = serve::Awaited {
         webhooks: settings.webhooks.as_ref().map(|_| serve::Ready::default()),
-        hub: settings.hub.address.map(|_| serve::Ready::default()),
+        // Where nobody is told to connect here, as outside of a cluster, reconciling is all that is asked of this replica.
+        hub: settings.hub.advertised.map(|_| serve::Ready::default()),
     };
     parts.spawn(serve::health(
         settings.health.clone(),
@@ -160,13 +161,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     parts.spawn(page.run(settings.status_page));
     let gate = gate(&settings, &client, &metrics);
     let refusals = Arc::clone(&gate.refusals);
-    if let (Some(address), Some(ready)) = (settings.hub.address, servers.hub) {
+    if let Some(address) = settings.hub.address {
         parts.spawn(hub::run(
             address,
             identity,
             Arc::clone(&role),
             gate,
-            ready,
+            servers.hub.unwrap_or_default(),
             shutdown.clone(),
         ));
     }

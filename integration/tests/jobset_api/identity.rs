@@ -371,9 +371,13 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
 async fn a_replica_whose_hub_has_no_port_is_not_ready_and_says_why(scene: Scene) -> Result<()> {
     let other = TcpListener::bind("127.0.0.1:0").await?;
     let address = other.local_addr()?.to_string();
-    let replica = scene
-        .control_plane()
-        .replica("without-port", &["--hub-bind-address", &address])?;
+    let told = [
+        "--hub-bind-address",
+        &address,
+        "--hub-advertise-address",
+        "127.0.0.1",
+    ];
+    let replica = scene.control_plane().replica("without-port", &told)?;
     replica.start().await?;
     let health = replica.health_address();
     let result = async {
