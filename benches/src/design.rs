@@ -334,23 +334,6 @@ impl Up {
     /// The server is killed, and started again at once.
     async fn storm(&mut self, samples: &mut Samples) -> Result<()> {
         samples.peak.push(memory(self.server())?.1);
-        let killed = self.replace(&[]).await?;
-        let connected = self.connected().await?;
-        samples.storm.add(killed, connected);
-        samples.storm_peak.push(memory(self.server())?.1);
-        if matches!(self.design, Design::Lockstep { .. }) {
-            // Once more, and a worker fails before anybody is back.
-            let runs = ["--generation".to_owned(), self.generation.to_string()];
-            let killed = self.replace(&runs).await?;
-            self.head.order(Order::Coordinate).await?;
-            self.fail().await?;
-            samples.served.add(killed, self.synced().await?.0);
-        }
-        Ok(())
-    }
-
-    /// Kills the server and starts another one in its place. Gives when it was killed.
-    async fn replace(&mut self, more: &[String]) -> Result<u64> {
         let killed = now();
         if let Some((server, pid)) = &mut self.server {
             server.kill().await?;
@@ -359,8 +342,26 @@ impl Up {
         }
         // The orchestrator would hear of the end of its connection by itself; a new one asks at once.
         self.head.kill().await?;
-        self.head = Child::start(&[&self.args, more].concat()).await?;
-        Ok(killed)
+        self.head = Child::start(&self.args).await?;
+        let connected = self.connected().await?;
+        samples.storm.add(killed, connected);
+        samples.storm_peak.push(memory(self.server())?.1);
+        if matches!(self.design, Design::Lockstep { .. }) {
+            self.served(samples).await?;
+        }
+        Ok(())
+    }
+
+    /// The server is killed once more, and a worker fails before there is another.
+    async fn served(&mut self, samples: &mut Samples) -> Result<()> {
+        let runs = ["--generation".to_owned(), self.generation.to_string()];
+        let killed = now();
+        self.head.kill().await?;
+        self.fail().await?;
+        self.head = Child::start(&[&self.args[..], &runs].concat()).await?;
+        self.head.order(Order::Coordinate).await?;
+        samples.served.add(killed, self.synced().await?.0);
+        Ok(())
     }
 
     async fn end(mut self) -> Result<()> {

@@ -5,12 +5,16 @@
 //! thousands of streams to serve, have the threads of the runtime.
 
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use tokio::runtime::{self, EnterGuard, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 #[cfg(test)]
 mod tests;
+
+/// How long what is left may take at the end.
+const END: Duration = Duration::from_secs(1);
 
 /// The thread. Its tasks belong to whoever spawns them, and have ended before it does.
 pub(crate) struct ApiThread {
@@ -30,7 +34,11 @@ impl ApiThread {
         let end = CancellationToken::new();
         let until = end.clone();
         let thread = Builder::new().name("api".to_owned());
-        let thread = thread.spawn(move || runtime.block_on(until.cancelled()))?;
+        let thread = thread.spawn(move || {
+            runtime.block_on(until.cancelled());
+            // A look-up of the API server's name may take long, and nobody waits for it any more.
+            runtime.shutdown_timeout(END);
+        })?;
         Ok(Self {
             handle,
             end: end.drop_guard(),

@@ -16,8 +16,8 @@ use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, layer};
 
 use crate::metrics::Metrics;
-use crate::settings::RequestRate;
 use counting::Counting;
+pub(crate) use rate::Rates;
 
 mod counting;
 mod rate;
@@ -117,12 +117,8 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
 /// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the slash.
 const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
 
-/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer. At a rate, where one is given.
-pub(crate) fn connect(
-    mut config: Config,
-    requests: Option<RequestRate>,
-    metrics: &Metrics,
-) -> kube::Result<Client> {
+/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer. At rates, where they are given.
+pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let count = Counting::new(metrics.requests(), &config.cluster_url);
     let name = MapRequestLayer::new(move |mut request: Request<Body>| {
@@ -132,8 +128,8 @@ pub(crate) fn connect(
     });
     let client = ClientBuilder::try_from(config)?.with_layer(&layer::layer_fn(Bounded));
     let client = client.with_layer(&count).with_layer(&name).build();
-    Ok(match requests {
-        Some(requests) => rate::limited(client, requests),
+    Ok(match rates {
+        Some(rates) => rate::limited(client, rates),
         None => client,
     })
 }

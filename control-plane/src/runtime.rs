@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are their connections to the API server. All else
-//! has connections of its own: a restart, or the Lease, never waits for what is reconciled.
+//! has connections of its own: what a restart writes, or the Lease, never waits for what is reconciled.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api_thread::ApiThread;
-use crate::client;
+use crate::client::{self, Rates};
 use crate::crd::{Crd, JOBSET_DEFINITION};
 use crate::hub::{self, Authenticator, ClusterKeys, ClusterReviewer, Expected, Gate, Refusals, Role};
 use crate::leader::Leader;
@@ -46,11 +46,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let metrics = Arc::new(Metrics::default());
     let traces = Traces::to(settings.traces.as_ref())?;
-    let client = client::connect(config.clone(), settings.requests, &metrics)?;
+    let rates = settings.requests.map(Rates::new);
+    let client = client::connect(config.clone(), rates.clone(), &metrics)?;
     let api = ApiThread::start()?;
     let follower = {
         let _on = api.enter();
-        client::connect(config, settings.requests, &metrics)?
+        client::connect(config, rates, &metrics)?
     };
     let shutdown = CancellationToken::new();
 

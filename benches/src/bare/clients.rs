@@ -31,19 +31,21 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let scheme = if args.dir.is_some() { "https" } else { "http" };
-    let mut endpoint = Endpoint::from_shared(format!("{scheme}://127.0.0.1:{}", args.port))?
+    let endpoint = Endpoint::from_shared(format!("{scheme}://127.0.0.1:{}", args.port))?
         .tcp_nodelay(true)
         .http2_keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(5))
         .keep_alive_while_idle(true);
-    if let Some(dir) = &args.dir {
-        let trusted = Certificate::from_pem(fs::read(identity(dir).0)?);
-        let tls = ClientTlsConfig::new().ca_certificate(trusted).domain_name(NAME);
-        endpoint = endpoint.tls_config(tls)?;
-    }
+    let tls = match &args.dir {
+        Some(dir) => {
+            let trusted = Certificate::from_pem(fs::read(identity(dir).0)?);
+            Some(ClientTlsConfig::new().ca_certificate(trusted).domain_name(NAME))
+        }
+        None => None,
+    };
     let tally = Arc::new(Tally::new(0, args.clients, say));
     for _ in 0..args.clients {
-        tokio::spawn(client(endpoint.clone(), Arc::clone(&tally)));
+        tokio::spawn(client(endpoint.clone(), tls.clone(), Arc::clone(&tally)));
     }
     say(News::Ready);
     let mut orders = orders();
@@ -52,7 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// Connects again and again, at the pace of a daemon.
-async fn client(endpoint: Endpoint, tally: Arc<Tally>) {
+async fn client(endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: Arc<Tally>) {
     let delays = || {
         ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(50))
@@ -64,15 +66,18 @@ async fn client(endpoint: Endpoint, tally: Arc<Tally>) {
     let mut left = delays();
     loop {
         // How it ended makes no difference.
-        if let Ok(()) = stream(&endpoint, &tally).await {
+        if let Ok(()) = stream(endpoint.clone(), tls.clone(), &tally).await {
             left = delays();
         }
         tokio::time::sleep(left.next().unwrap_or_default()).await;
     }
 }
 
-/// One stream; an error where there was none.
-async fn stream(endpoint: &Endpoint, tally: &Tally) -> Result<()> {
+/// One stream; an error where there was none. Nothing is left of the connection before, so no session of TLS is resumed, as by a daemon.
+async fn stream(mut endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: &Tally) -> Result<()> {
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls)?;
+    }
     let channel = endpoint.connect().await?;
     let (answers, outgoing) = mpsc::channel(1);
     let mut service = NodeHubClient::new(channel);

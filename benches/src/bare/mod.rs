@@ -1,5 +1,6 @@
 //! The floor: as many streams of the same gRPC service with nothing behind them. A server sends each a number, and clients answer it or do not; no token,
-//! no Hello, no worker. What Lockstep takes beyond that is Lockstep's; what this takes is that of gRPC, TLS and the kernel.
+//! no Hello, no worker. They are written as one writes them with tonic, whose TLS settings they have. What Lockstep takes beyond that is Lockstep's; what this
+//! takes is, all but a little, that of gRPC, TLS and the kernel.
 //!
 //! A restart with a barrier is two messages and two answers on each stream, so that is what is measured of it here.
 

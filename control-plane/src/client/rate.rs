@@ -53,20 +53,24 @@ impl Rate {
     }
 }
 
-/// The rates of all kinds.
-struct Rates {
+/// The rates of all kinds, of all clients that share them.
+#[derive(Clone)]
+pub(crate) struct Rates(Arc<Inner>);
+
+struct Inner {
     requests: RequestRate,
     kinds: Lock<HashMap<String, Arc<Rate>>>,
     others: Arc<Rate>,
 }
 
 impl Rates {
-    fn new(requests: RequestRate) -> Self {
-        Self {
+    /// For each kind this one.
+    pub(crate) fn new(requests: RequestRate) -> Self {
+        Self(Arc::new(Inner {
             requests,
             kinds: Lock::default(),
             others: Arc::new(Rate::new(requests)),
-        }
+        }))
     }
 
     /// That of requests to this path; none where they are not limited.
@@ -75,19 +79,19 @@ impl Rates {
             return None;
         }
         let Some((group, resource)) = kind(path) else {
-            return Some(Arc::clone(&self.others));
+            return Some(Arc::clone(&self.0.others));
         };
         let kind = format!("{group}/{resource}");
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(rate) = kinds.get(&kind) {
             return Some(Arc::clone(rate));
         }
         if kinds.len() >= KINDS {
-            return Some(Arc::clone(&self.others));
+            return Some(Arc::clone(&self.0.others));
         }
         let rate = kinds
             .entry(kind)
-            .or_insert_with(|| Arc::new(Rate::new(self.requests)));
+            .or_insert_with(|| Arc::new(Rate::new(self.0.requests)));
         Some(Arc::clone(rate))
     }
 }
@@ -113,9 +117,8 @@ fn kind(path: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The client, at this rate of each kind.
-pub(super) fn limited(client: Client, requests: RequestRate) -> Client {
-    let rates = Arc::new(Rates::new(requests));
+/// The client, at these rates.
+pub(super) fn limited(client: Client, rates: Rates) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, rate) = (client.clone(), rates.of(request.uri().path()));

@@ -37,7 +37,7 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Listens on `address` once that can be: another process may have it, one that is about to end or another replica on the same host. `what` listens, for
-/// the log; the replica is ready with it ([`super::Awaited`]). Cancel-safe.
+/// the log. Where the replica is awaited with it ([`super::Awaited`]) it is not ready until then. Cancel-safe.
 pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) -> TcpListener {
     for attempt in 0_u64.. {
         let listener = listen(address).await;
@@ -47,7 +47,7 @@ pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) ->
                 return listener;
             }
             Err(error) if attempt.is_multiple_of(SAY_AGAIN) => {
-                tracing::warn!(%address, %error, "{what} cannot listen: this replica is not ready, and tries again each second");
+                tracing::warn!(%address, %error, "{what} cannot listen, and tries again each second");
             }
             Err(_) => {}
         }

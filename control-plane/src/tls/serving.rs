@@ -37,7 +37,7 @@ impl ResolvesServerCert for Current {
 /// TLS for gRPC with the certificate of the moment.
 ///
 /// All nodes shake hands at once when a leader is followed by another, so a handshake is made cheap: AES-128 is preferred, whose keys are made with SHA-256,
-/// for which processors have instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no daemon resumes a session.
+/// for which processors have instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no daemon resumes a session. Other clients of gRPC are few.
 ///
 /// # Errors
 /// Where rustls does not support what it is asked for.

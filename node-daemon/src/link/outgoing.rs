@@ -1,6 +1,7 @@
 //! What a daemon says on one stream: the Hello, and once that is answered what is urgent, then what has changed.
 //!
-//! Promises: a message is made when the stream takes it and not before, so that it says the newest; a stream that is over takes nothing.
+//! Promises: a message is made when gRPC takes it and not before, and one at most waits there for a slow hub, so that the next says the newest; a stream
+//! that is over takes nothing.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -179,6 +179,8 @@ async fn exchange(
     let mut drained: Option<Instant> = None;
     loop {
         tokio::select! {
+            // First what has come: it is not to be lost where the stream has ended since.
+            biased;
             message = incoming.message() => {
                 let Some(message) = message? else {
                     return Ok(if drained.is_some() { End::Drained } else { End::Closed });

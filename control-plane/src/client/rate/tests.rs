@@ -20,7 +20,8 @@ fn client(per_second: f32, burst: u32) -> Client {
         let found = Body::from(b"{\"metadata\": {\"name\": \"x\"}, \"spec\": {}}".to_vec());
         ready(Ok::<_, Infallible>(Response::new(found)))
     });
-    limited(Client::new(server, "default"), RequestRate { per_second, burst })
+    let rates = Rates::new(RequestRate { per_second, burst });
+    limited(Client::new(server, "default"), rates)
 }
 
 /// How long it takes until so many requests, sent at once, are answered.
@@ -109,9 +110,9 @@ async fn kinds_without_number_share_a_rate() {
     let of = |kind: usize| rates.of(&format!("/apis/batch/v1/kind{kind}")).unwrap();
     let before: Vec<_> = (0..KINDS).map(of).collect();
     for kind in KINDS..2 * KINDS {
-        assert!(Arc::ptr_eq(&of(kind), &rates.others), "{kind}");
+        assert!(Arc::ptr_eq(&of(kind), &rates.0.others), "{kind}");
     }
-    assert_eq!(rates.kinds.lock().unwrap().len(), KINDS);
+    assert_eq!(rates.0.kinds.lock().unwrap().len(), KINDS);
     for (kind, rate) in before.iter().enumerate() {
         assert!(Arc::ptr_eq(&of(kind), rate), "{kind}");
     }
