@@ -57,11 +57,11 @@ fn ensure_refused(pod: Result<Pod>, message: &str) -> Result<()> {
 
 pub(super) async fn a_follower_is_told_what_it_waits_for(scene: Scene) -> Result<()> {
     setup::enable(&scene).await?;
-    // Without pods of its own.
+    // Without pods of its own, and no Job controller's: that would release those which are made here, a second later.
+    let mut nobodys = replicated_job("a", 1);
+    nobodys["template"]["spec"]["managedBy"] = json!("example.com/nobody");
     scene
-        .create(jobset(
-            json!({"suspend": true, "replicatedJobs": [replicated_job("a", 1)]}),
-        ))
+        .create(jobset(json!({"suspend": true, "replicatedJobs": [nobodys]})))
         .await?;
     let job = scene.until_jobs(&["js-a-0"], 0).await?.remove(0);
     let follower = async |change: &dyn Fn(&mut Value)| make(&scene, &job, "1", change).await;
