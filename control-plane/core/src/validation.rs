@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use lockstep_api::{JobSet, Network, ReplicatedJob, naming};
+use lockstep_api::{JobSet, ReplicatedJob, naming};
 use serde::Serialize;
 
 use crate::features::Features;
@@ -283,10 +283,10 @@ fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violatio
     let completions = spec.and_then(|spec| spec.completions).filter(|_| indexed);
     let last_hostname =
         |completions: i32| naming::pod_hostname(&job, i64::from(completions).saturating_sub(1).max(0));
-    // The API server takes more as a name of a Job than as one of a Service.
-    let has_hosts = jobset.spec.network.as_ref().is_none_or(Network::dns_hostnames);
+    // The API server takes more as a name of a Job than as one of a Service, and newer ones take names of Services that begin with a digit.
+    let service_can_be = !jobset.dns_hostnames() || is_hostname(jobset.subdomain());
     let hosts_can_be = !indexed || is_hostname(&last_hostname(completions.unwrap_or(1)));
-    let can_be = !has_hosts && is_job_name(&job) && hosts_can_be;
+    let can_be = service_can_be && is_job_name(&job) && hosts_can_be;
     violations.extend(
         dns1035_label(&job, too_long)
             .map(|error| Violation::with_value(path(index, ".name"), &job, error).harmless_if(can_be)),

@@ -47,6 +47,31 @@ fn what_harms_no_job_is_told_of_and_the_jobset_runs() {
 }
 
 #[test]
+fn a_name_that_the_api_server_may_take_is_tried() {
+    let named = |name: &str, subdomain: Option<&str>| {
+        let mut js = jobset([replicated_job("a", 1)]);
+        js.metadata.name = Some(name.to_owned());
+        js.spec.network.get_or_insert_default().subdomain = subdomain.map(str::to_owned);
+        js
+    };
+    for (js, runs) in [
+        (named("7b", None), true),
+        (named("7b", Some("llama")), true),
+        (named("7b.chat", None), false),
+        // The host names of its pods have a dot.
+        (named("7b.chat", Some("llama")), false),
+    ] {
+        let plan = Cluster::new(js).reconcile();
+        let name = &plan.create_service;
+        assert_eq!(plan.finished.is_none(), runs, "{name:?}");
+        assert_eq!(plan.create_jobs.len(), usize::from(runs), "{name:?}");
+        let told = plan.complaints.iter().map(|told| &told.message);
+        let told = told.chain(plan.events.iter().map(|event| &event.message)).next();
+        assert!(told.unwrap().contains("spec.replicatedJobs[0].name"), "{told:?}");
+    }
+}
+
+#[test]
 fn what_could_never_come_to_an_end_fails_at_once() {
     let policy = SuccessPolicy {
         target_replicated_jobs: vec!["nobody".to_owned()],
