@@ -50,12 +50,12 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
         }
         violations
             .extend(syntax::dns1123_subdomain(name).map(|error| Violation::with_value(&field, name, error)));
-        if naming::claim_name(name, jobset.name()).len() > LONGEST_CLAIM {
-            violations.push(Violation::with_value(
-                &field,
-                name,
-                "VolumeClaimPolicies template name is too long",
-            ));
+        let claim = naming::claim_name(name, jobset.name());
+        if claim.len() > LONGEST_CLAIM {
+            let too_long = "VolumeClaimPolicies template name is too long";
+            // The API server takes longer names. The one of the volume must be a label.
+            let can_be = syntax::dns1123_subdomain(&claim).next().is_none() && name.len() <= LONGEST_CLAIM;
+            violations.push(Violation::with_value(&field, name, too_long).harmless_if(can_be));
         }
         volumes(jobset, name, violations);
     }

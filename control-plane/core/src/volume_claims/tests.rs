@@ -76,3 +76,25 @@ fn pods_that_mount_the_claim_get_its_volume_and_others_do_not() {
         [vec![("data".to_owned(), "data-js".to_owned())], Vec::new()]
     );
 }
+
+#[test]
+fn a_claim_whose_name_only_the_webhook_finds_too_long_is_made_and_told_of() {
+    // `<name>-js`; the name alone is one of a volume.
+    for (length, told) in [(60, 0), (61, 1), (63, 1)] {
+        let name = "d".repeat(length);
+        let js = with_claims(None).with(|js| {
+            js.spec.volume_claim_policies[0].templates[0]
+                .metadata
+                .get_or_insert_default()
+                .name = Some(name.clone());
+            let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+            let pod = spec.template.spec.as_mut().unwrap();
+            pod.containers[0].volume_mounts.as_mut().unwrap()[0].name = name;
+        });
+        let plan = crate::reconcile::plan(&observe(&js, []));
+        assert_eq!((&plan.finished, plan.create_claims.len()), (&None, 1));
+        assert_eq!(plan.complaints.len(), told, "{:?}", plan.complaints);
+        let field = "spec.volumeClaimPolicies[0].template[0].name";
+        assert!(plan.complaints.iter().all(|told| told.message.contains(field)));
+    }
+}
