@@ -42,6 +42,9 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// How often a replica that waits looks whether the lease was given up, or is renewed.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long it may take to give the Lease up: hardly longer than the next leader would else wait for its end.
+const GIVE_UP: Duration = Duration::from_secs(10);
+
 /// How often others may write the Lease between two writes that belong together, before it is given up.
 const RACES: u32 = 10;
 
@@ -64,6 +67,9 @@ pub enum LeaseError {
     /// Another replica holds it now, or it could not be renewed in time.
     #[error("the lease was lost")]
     Lost,
+    /// The API server was silent, or slow, while it was to be given up.
+    #[error("the lease could not be given up in time")]
+    Kept,
 }
 
 /// The right to act.
@@ -191,7 +197,7 @@ impl Leadership {
     /// Gives the lease up, so that another replica need not wait for its end. One that another replica holds already is left to it.
     ///
     /// # Errors
-    /// [`LeaseError`] where the API server refuses.
+    /// [`LeaseError`] where the API server refuses, or does not answer in time.
     pub async fn release(self) -> Result<(), LeaseError> {
         match self.held {
             Some(held) => held.release().await,
@@ -261,7 +267,7 @@ impl Held {
     async fn release(self) -> Result<(), LeaseError> {
         // By itself it would give up whatever it finds, and first sleep for up to half a minute where a renewal has failed.
         end(self.manager).await;
-        unless_raced(|| async {
+        let freed = unless_raced(|| async {
             let lease = self
                 .leases
                 .get_opt(&self.election.lease)
@@ -271,8 +277,9 @@ impl Held {
                 set_free(&self.leases, &lease).await.map_err(Box::new)?;
             }
             Ok(())
-        })
-        .await
+        });
+        let freed = tokio::time::timeout(GIVE_UP, freed).await;
+        freed.unwrap_or(Err(LeaseError::Kept))
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {

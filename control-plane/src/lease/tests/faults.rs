@@ -235,3 +235,17 @@ async fn who_cannot_begin_gives_the_lease_up() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_silent_keeps_no_leader_from_ending() {
+    let (client, server) = server();
+    let leadership = lead(&client, by_default()).await;
+    {
+        let mut server = server.lock().unwrap();
+        (server.hides, server.refuses, server.fault) = (u32::MAX, u32::MAX, Fault::Silence);
+    }
+    let began = Instant::now();
+    let released = leadership.release().await;
+    assert!(matches!(released, Err(LeaseError::Kept)), "{released:?}");
+    assert_eq!(began.elapsed().as_secs(), GIVE_UP.as_secs());
+}
