@@ -121,9 +121,11 @@ impl Leadership {
         let claim = (held.process.as_str(), hub);
         let params = PatchParams::default();
         let begun = tokio::select! {
-            epoch = new_epoch(&held.leases, &election.lease, claim, &params, Patch::Merge) => epoch.map(Some),
+            // An answer that comes after a stall is no reason to act: the lease may be over.
+            biased;
             () = unrenewed(held.renewed.clone(), time_to_renew(election)) => Err(LeaseError::Lost),
             () = shutdown.cancelled() => Ok(None),
+            epoch = new_epoch(&held.leases, &election.lease, claim, &params, Patch::Merge) => epoch.map(Some),
         };
         let Ok(Some(epoch)) = begun else {
             // Another replica need not wait for the lease's end.
