@@ -111,13 +111,9 @@ impl Leadership {
         hub: Option<SocketAddr>,
         shutdown: &CancellationToken,
     ) -> Result<Option<Self>, LeaseError> {
-        let Some(elected) = shutdown
-            .run_until_cancelled(Box::pin(Held::stand(client, election, own)))
-            .await
-        else {
+        let Some(held) = Box::pin(Held::stand(client, election, own, shutdown)).await? else {
             return Ok(None);
         };
-        let held = elected?;
         let claim = (held.process.as_str(), hub);
         let params = PatchParams::default();
         let begun = tokio::select! {
@@ -209,61 +205,71 @@ impl Leadership {
 }
 
 impl Held {
-    /// Waits until the lease is this process's.
+    /// Waits until the lease is this process's; nothing where it is told to end before. Cancelled in another way it might keep the lease.
     async fn stand(
         client: &kube::Client,
         election: &LeaderElection,
         own: &Identity,
-    ) -> Result<Self, LeaseError> {
+        shutdown: &CancellationToken,
+    ) -> Result<Option<Self>, LeaseError> {
         let LeaderElection { lease, namespace, .. } = election;
-        let leases = leases(client, namespace).await?;
         let (identity, process) = (own.holder(), own.process());
-        unless_raced(|| bury(&leases, lease, own)).await?;
+        let prepared = async {
+            let leases = leases(client, namespace).await?;
+            unless_raced(|| bury(&leases, lease, own)).await?;
+            Ok::<_, LeaseError>(leases)
+        };
+        let Some(leases) = shutdown.run_until_cancelled(prepared).await.transpose()? else {
+            return Ok(None);
+        };
         let (manager_client, renewed) = guard::guarded(client, election, &identity);
         let mut sight = Sight::new(leases.clone(), election, &identity);
         tracing::info!(lease, namespace, identity, "waiting for leadership");
-        let (held, manager) = loop {
-            sight.until_free().await;
-            let built = LeaseManagerBuilder::new(manager_client.clone(), lease)
-                .with_namespace(namespace)
-                .with_identity(&identity)
-                .with_duration(election.duration.as_secs())
-                // Tried as early as client-go tries, so that one attempt may fail, or take its time.
-                .with_grace(election.duration.saturating_sub(election.retry).as_secs())
-                .build()
-                .await;
-            let manager = match built {
-                Ok(manager) => manager,
-                // Who waits has time.
-                Err(error) => {
-                    tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
-                    tokio::time::sleep(election.retry).await;
-                    continue;
+        loop {
+            let manager = async {
+                loop {
+                    sight.until_free().await;
+                    match manager(&manager_client, election, &identity).await {
+                        Ok(manager) => return manager,
+                        // Who waits has time.
+                        Err(error) => {
+                            tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
+                            tokio::time::sleep(election.retry).await;
+                        }
+                    }
                 }
             };
-            let (mut held, task) = manager.watch().await;
-            let manager = AbortOnDropHandle::new(task);
-            let leads = tokio::select! {
-                leads = held.wait_for(|held| *held) => Some(leads.is_ok()),
-                () = sight.until_held() => None,
+            let Some(manager) = shutdown.run_until_cancelled(manager).await else {
+                return Ok(None);
             };
-            match leads {
-                Some(true) => break (held, manager),
-                Some(false) => return Err(LeaseError::Lost),
-                // Another was quicker, and the manager would wait for the end of the lease by the wall clock. Had it taken the lease after all, that
-                // is seen next.
-                None => end(manager).await,
+            let (mut leads, task) = manager.watch().await;
+            let mut held = Self {
+                held: leads.clone(),
+                renewed: renewed.clone(),
+                leases: leases.clone(),
+                election: election.clone(),
+                identity: identity.clone(),
+                process: process.clone(),
+                manager: AbortOnDropHandle::new(task),
+            };
+            tokio::select! {
+                leads = async { leads.wait_for(|held| *held).await.is_ok() } => {
+                    return if leads { Ok(Some(held)) } else { Err(LeaseError::Lost) };
+                }
+                // Another was quicker, and the manager would wait for the end of the lease by the wall clock.
+                () = sight.until_held() => {
+                    if let Err(error) = held.release().await {
+                        // Had it taken the lease after all, that is seen next.
+                        tracing::warn!(%error, "the lease cannot be given up now");
+                    }
+                }
+                () = shutdown.cancelled() => {
+                    // What the API server was asked for may be done after a look at the lease. So it may first answer.
+                    let _ = tokio::time::timeout(LOOK, held.held.wait_for(|held| *held)).await;
+                    return held.release().await.map(|()| None);
+                }
             }
-        };
-        Ok(Self {
-            held,
-            renewed,
-            leases,
-            election: election.clone(),
-            identity,
-            process,
-            manager,
-        })
+        }
     }
 
     async fn release(self) -> Result<(), LeaseError> {
@@ -299,6 +305,22 @@ impl Held {
         }
         LeaseError::Lost
     }
+}
+
+/// Who takes the lease, and renews it.
+async fn manager(
+    client: &kube::Client,
+    election: &LeaderElection,
+    identity: &str,
+) -> Result<LeaseManager, LeaseManagerError> {
+    LeaseManagerBuilder::new(client.clone(), &election.lease)
+        .with_namespace(&election.namespace)
+        .with_identity(identity)
+        .with_duration(election.duration.as_secs())
+        // Tried as early as client-go tries, so that one attempt may fail, or take its time.
+        .with_grace(election.duration.saturating_sub(election.retry).as_secs())
+        .build()
+        .await
 }
 
 /// Ends a manager wherever it is: it writes nothing any more.

@@ -272,3 +272,30 @@ async fn who_stalls_for_longer_than_the_lease_lasts_does_not_begin_with_an_answe
         assert!(matches!(acquired, Err(LeaseError::Lost)), "it leads");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_end_while_it_takes_the_lease_does_not_keep_it() {
+    for fault in [Fault::Unheard, Fault::Late, Fault::Silence] {
+        let (client, server) = server();
+        {
+            let mut server = server.lock().unwrap();
+            (server.refuses, server.fault) = (1, fault);
+        }
+        let own = Identity::read().unwrap();
+        let (election, shutdown) = (by_default(), CancellationToken::new());
+        let ends = async {
+            while server.lock().unwrap().refuses > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            shutdown.cancel();
+        };
+        let began = Instant::now();
+        let acquired = Leadership::acquire(&client, &election, &own, None, &shutdown);
+        let (acquired, ()) = tokio::join!(acquired, ends);
+        assert!(acquired.unwrap().is_none(), "{fault:?}: it leads");
+        assert!(began.elapsed() < RETRY, "{fault:?}: {:?}", began.elapsed());
+        // Nor does it take it later.
+        tokio::time::sleep(LONG).await;
+        assert_eq!(server.lock().unwrap().holder(), None, "{fault:?}");
+    }
+}

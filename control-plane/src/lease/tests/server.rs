@@ -10,6 +10,8 @@ pub(super) const DURATION: Duration = Duration::from_secs(15);
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 /// Several times as long as a lease.
 pub(super) const LONG: Duration = Duration::from_secs(120);
+/// Shorter than it takes to see that somebody is silent.
+const MOMENT: Duration = Duration::from_millis(100);
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 /// An API server with at most one Lease.
@@ -44,6 +46,8 @@ pub(super) enum Fault {
     Silence,
     /// It is done, and nobody is told.
     Unheard,
+    /// It is done a moment later, and answered then: also where nobody waits for it any more.
+    Late,
 }
 
 impl Default for Fault {
@@ -154,6 +158,13 @@ pub(super) fn server() -> (Client, Shared) {
                 Some(Fault::Unheard) => {
                     server.lock().unwrap().answer(&head.method, is_apply, &body);
                     std::future::pending().await
+                }
+                Some(Fault::Late) => {
+                    let done = tokio::spawn(async move {
+                        tokio::time::sleep(MOMENT).await;
+                        server.lock().unwrap().answer(&head.method, is_apply, &body)
+                    });
+                    done.await?
                 }
                 None if is_lease => server.lock().unwrap().answer(&head.method, is_apply, &body),
                 None => (StatusCode::OK, namespace),
