@@ -1,8 +1,8 @@
 //! When a replica may stand for election: judged by what it saw itself, for how long, by its own monotonic clock.
 //!
 //! Promises: a Lease that is renewed is left to its holder, whatever times are written in it; one that is not is over once it was seen unchanged
-//! for as long as it says that it lasts. Nothing is written over a renewal that came in between. One that somebody deletes lasts as long too: who held
-//! it may not know it yet.
+//! for as long as it says that it lasts. Nothing is written over a renewal that came in between. One that somebody deletes lasts as long too, where this
+//! replica saw it held: who held it may not know it yet. Who comes later finds none, and knows nothing of it.
 
 use std::time::Duration;
 
