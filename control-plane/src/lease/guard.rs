@@ -45,9 +45,9 @@ use crate::settings::LeaderElection;
 #[error("others have written the lease between each reading and the write on top of it")]
 struct Raced;
 
-/// The API server refuses, and says why.
+/// The API server refuses, and most often says why.
 #[derive(Debug, Error)]
-#[error("{status}: {message}")]
+#[error("{status}{}{message}", if .message.is_empty() { "" } else { ": " })]
 struct Refused {
     status: StatusCode,
     message: String,

@@ -119,6 +119,9 @@ async fn what_the_api_server_says_of_a_refusal_is_passed_on() {
     let (read, _) = read_after(Fault::Status(StatusCode::FORBIDDEN), LONG).await;
     let said = read.unwrap_err().to_string();
     assert!(said.contains("403 Forbidden: Fault"), "{said}");
+    let (read, _) = read_after(Fault::Wordless(StatusCode::FORBIDDEN), LONG).await;
+    let said = read.unwrap_err().to_string();
+    assert!(said.ends_with("403 Forbidden"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,6 +42,8 @@ pub(super) struct Server {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Status(StatusCode),
+    /// Without a body.
+    Wordless(StatusCode),
     CutOff,
     Silence,
     /// It is done, and nobody is told.
@@ -153,6 +155,7 @@ pub(super) fn server() -> (Client, Shared) {
             };
             let (status, answer) = match fault {
                 Some(Fault::Status(status)) => failure(status, "Fault"),
+                Some(Fault::Wordless(status)) => (status, Value::Null),
                 Some(Fault::CutOff) => return Err("cut off".into()),
                 Some(Fault::Silence) => std::future::pending().await,
                 Some(Fault::Unheard) => {
@@ -169,9 +172,11 @@ pub(super) fn server() -> (Client, Shared) {
                 None if is_lease => server.lock().unwrap().answer(&head.method, is_apply, &body),
                 None => (StatusCode::OK, namespace),
             };
-            let answer = Response::builder()
-                .status(status)
-                .body(Body::from(answer.to_string().into_bytes()));
+            let body = match answer {
+                Value::Null => Body::empty(),
+                answer => Body::from(answer.to_string().into_bytes()),
+            };
+            let answer = Response::builder().status(status).body(body);
             Ok::<_, tower::BoxError>(answer?)
         }
     });
