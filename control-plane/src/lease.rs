@@ -3,6 +3,7 @@
 //! Promises: wall clocks do not matter, wherever they stand and however they are set. Whether a Lease is over is judged by how long it was seen
 //! unchanged (`sight`), and whether it was renewed by when that was sent (`guard`): both by the monotonic clock of the one who judges.
 
+mod epoch;
 mod guard;
 mod lost;
 mod process;
@@ -29,10 +30,10 @@ use crate::apply::is_status;
 use crate::namespace;
 use crate::settings::LeaderElection;
 
+use epoch::{floor, new_epoch, raise};
 use lost::{time_to_renew, unrenewed, unseen};
 pub use process::{Identity, Nameless};
 use sight::Sight;
-use whereabouts::HUB_ADDRESS;
 pub use whereabouts::Whereabouts;
 pub(crate) use whereabouts::follow;
 
@@ -50,10 +51,6 @@ const RACES: u32 = 10;
 
 /// Annotation of the Lease: the process that leads. The latest to write it wins, where somebody leads without election.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
-
-/// Annotation of the Lease: the highest epoch that anybody is known to have acted under. There only where the store was restored from a backup,
-/// so that its versions, from which epochs are taken, begin below those that nodes have seen.
-const EPOCH: &str = "lockstep.dev/epoch";
 
 /// Why leadership could not be had or kept.
 #[derive(Debug, Error)]
@@ -360,43 +357,6 @@ async fn set_free(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error>
     Ok(())
 }
 
-/// Writes the Lease, so that its resourceVersion is higher than that of every leader before. After a restore that is not enough: then the epoch
-/// is one above the last, and is written down.
-async fn new_epoch<P>(
-    leases: &Api<Lease>,
-    name: &str,
-    (process, hub): (&str, Option<SocketAddr>),
-    params: &PatchParams,
-    patch: P,
-) -> Result<Epoch, LeaseError>
-where
-    P: Fn(serde_json::Value) -> Patch<serde_json::Value>,
-{
-    let hub = hub.map(|address| address.to_string()).unwrap_or_default();
-    let claim = json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "annotations": {LEADER_PROCESS: process, HUB_ADDRESS: hub}},
-    });
-    unless_raced(|| async {
-        let lease = leases
-            .patch(name, params, &patch(claim.clone()))
-            .await
-            .map_err(Box::new)?;
-        let version = lease.metadata.resource_version.as_deref();
-        let Some(epoch) = version.and_then(|text| text.parse().ok()).map(Epoch) else {
-            return Err(LeaseError::Version(lease.metadata.resource_version));
-        };
-        let Some(floor) = floor(&lease).filter(|floor| *floor >= epoch) else {
-            return Ok(epoch);
-        };
-        let above = Epoch(floor.0.saturating_add(1));
-        raise(leases, &lease, above).await?;
-        Ok(above)
-    })
-    .await
-}
-
 /// Does it again where somebody else, most likely the manager that renews it, has written the Lease in between.
 async fn unless_raced<T, F>(act: impl Fn() -> F) -> Result<T, LeaseError>
 where
@@ -409,26 +369,6 @@ where
         }
     }
     act().await
-}
-
-/// Writes an epoch down, on top of exactly this version of the Lease.
-async fn raise(leases: &Api<Lease>, on: &Lease, epoch: Epoch) -> Result<(), LeaseError> {
-    let name = on.metadata.name.as_deref().unwrap_or_default();
-    let patch = json!({"metadata": {
-        "resourceVersion": on.metadata.resource_version,
-        "annotations": {EPOCH: epoch.0.to_string()},
-    }});
-    leases
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .map_err(Box::new)?;
-    tracing::warn!(epoch = epoch.0, "epochs go on above one that was used before");
-    Ok(())
-}
-
-fn floor(lease: &Lease) -> Option<Epoch> {
-    let annotations = lease.metadata.annotations.as_ref()?;
-    annotations.get(EPOCH)?.parse().ok().map(Epoch)
 }
 
 fn leader_process(lease: &Lease) -> Option<&str> {

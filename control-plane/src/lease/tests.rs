@@ -9,6 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
+use super::epoch::EPOCH;
 use super::*;
 
 mod clocks;
