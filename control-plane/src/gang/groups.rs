@@ -29,6 +29,7 @@ const TEMPLATE: &str = "gang";
 const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 
 /// Creates a Workload and a PodGroup, or one in the place of another where it has to be exactly so. Returns the policy that it has, where that is known.
+/// Where a quota or a policy lets none be made what is there stays.
 ///
 /// # Errors
 /// What the API server says, but that there are such objects already: a quota, or a policy, refuses those too.
@@ -55,18 +56,19 @@ pub(super) async fn create(
         Err(error) if is_status(&error, 409) || is_status(&error, 403) => error,
         Err(error) => return Err(error),
     };
-    let there = match groups.get_opt(&wanted.name).await {
-        Err(_) if is_status(&refused, 403) => return Err(refused),
-        there => there?,
+    let is_wanted = |there: &PodGroup| {
+        there.metadata.deletion_timestamp.is_none() && there.spec.scheduling_policy == policy(wanted.policy)
     };
-    match there {
-        Some(_) if !wanted.exact => return Ok(None),
-        Some(there)
-            if there.metadata.deletion_timestamp.is_none()
-                && there.spec.scheduling_policy == policy(wanted.policy) =>
-        {
-            return Ok(Some(wanted.policy));
-        }
+    if is_status(&refused, 403) {
+        // Who refuses this one would refuse it in the place of another, too: the gang's pods would name one that is gone.
+        return match groups.get_opt(&wanted.name).await {
+            Ok(Some(_)) if !wanted.exact => Ok(None),
+            Ok(Some(there)) if is_wanted(&there) => Ok(Some(wanted.policy)),
+            _ => Err(refused),
+        };
+    }
+    match groups.get_opt(&wanted.name).await? {
+        Some(there) if is_wanted(&there) => return Ok(Some(wanted.policy)),
         Some(there) => {
             // Nobody else's is deleted: that there is one is said then.
             if is_controlled_by(&there.metadata, jobset.uid_str()) {
@@ -80,7 +82,6 @@ pub(super) async fn create(
             }
             remove(&groups, metrics, jobset, &there).await?;
         }
-        None if is_status(&refused, 403) => return Err(refused),
         None => {}
     }
     make().await.map(|_| Some(wanted.policy))

@@ -92,6 +92,32 @@ async fn a_quota_that_is_used_up_is_no_failure_where_the_group_is_there() {
     }
 }
 
+#[tokio::test]
+async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
+    let metrics = Metrics::default();
+    let before = PodGroupRef {
+        policy: GroupPolicy::Gang(4),
+        ..wanted(true)
+    };
+    let there = serde_json::to_value(group(&jobset(), &before)).unwrap();
+    for resource in ["/workloads", "/podgroups"] {
+        let (client, asked) = full(resource, Some(there.clone()));
+        let refused = create(&client, &metrics, &jobset(), &wanted(true)).await;
+        assert!(refused.is_err_and(|error| is_status(&error, 403)), "{resource}");
+        let asked = asked.lock().unwrap();
+        assert!(asked.iter().all(|line| line.starts_with("POST")), "{asked:?}");
+        // One that need not be exact is left as it is.
+        let (client, _) = full(resource, Some(there.clone()));
+        let made = create(&client, &metrics, &jobset(), &wanted(false)).await;
+        assert_eq!(made.unwrap(), None, "{resource}");
+    }
+    // Nobody refuses it: the other one makes way.
+    let (client, asked) = full("/none", Some(there));
+    let _ = create(&client, &metrics, &jobset(), &wanted(true)).await;
+    let asked = asked.lock().unwrap();
+    assert!(asked.iter().any(|line| line.starts_with("DELETE")), "{asked:?}");
+}
+
 #[test]
 fn a_group_is_made_from_its_workload_and_goes_with_its_jobset() {
     let (jobset, wanted) = (jobset(), wanted(true));
