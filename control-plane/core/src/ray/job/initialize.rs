@@ -52,11 +52,11 @@ impl Draft<'_> {
             return self.give_head_up(message);
         }
         if !self.is_ready(cluster) {
+            // That it is out of reach says nothing then.
+            self.reached();
             self.say_what_it_lacks(cluster);
             // What becomes of the head's pods is no change of the cluster.
-            self.look_again(SLOWEST);
-            // That it is out of reach says nothing then.
-            return self.reached();
+            return self.look_again(SLOWEST);
         }
         self.forget_what_was_waited_for();
         self.poll();

@@ -346,6 +346,28 @@ fn why_the_cluster_does_not_come_up_is_shown_until_it_does() {
 }
 
 #[test]
+fn why_a_cluster_that_was_up_does_not_come_up_is_told_once() {
+    let mut stage = Stage::new(json!({}));
+    stage.settle().head_is_ready();
+    stage.ray = Ray::Unreachable;
+    stage.settle();
+    assert!(stage.status().unreachable_since.is_some());
+    let status = stage.cluster.as_mut().unwrap().status.as_mut().unwrap();
+    status.conditions = serde_json::from_value(json!([{
+        "type": conditions::REPLICA_FAILURE, "status": "True", "reason": "FailedCreateHeadPod", "message": "exceeded quota",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]))
+    .unwrap();
+    let events = stage.step().events;
+    assert_eq!(events.len(), 1, "{events:?}");
+    let shown = stage.status().clone();
+    assert!(shown.unreachable_since.is_none());
+    assert_eq!(shown.message, events[0].message);
+    assert!(stage.step().events.is_empty(), "once");
+    assert_eq!(*stage.status(), shown);
+}
+
+#[test]
 fn what_the_api_server_refuses_is_shown_until_it_is_there() {
     let mut stage = Stage::new(json!({}));
     until_rest(20, || {
