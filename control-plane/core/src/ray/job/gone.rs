@@ -86,6 +86,7 @@ impl<'a> Draft<'a> {
 
     /// Has the submitter created.
     pub(super) fn create_submitter(&mut self) {
+        self.forget_what_was_waited_for();
         let job = submitter::job(self.job, &self.status, self.observed.now);
         self.plan.create_submitter = Some(Box::new(job));
         let message = format!("created the Job {}", self.job.name());

@@ -391,3 +391,28 @@ fn what_the_api_server_refuses_is_shown_until_it_is_there() {
     assert!(stage.cluster.is_some());
     assert_eq!(stage.status().message, "");
 }
+
+#[test]
+fn a_submitter_that_was_refused_while_the_job_runs_is_not_waited_for_once_it_is_there() {
+    for unreachable in [false, true] {
+        let mut stage = submitted(json!({}));
+        stage.submitter = None;
+        if unreachable {
+            stage.ray = Ray::Unreachable;
+        }
+        let creates = stage.plan().create_submitter;
+        assert!(creates.is_some(), "unreachable: {unreachable}");
+        let shown = refused(&stage.observed(), "Job rj", "exceeded quota");
+        stage.job.status = shown.status.map(|status| *status);
+        assert_eq!(
+            stage.status().message,
+            "waits until Job rj can be created: exceeded quota"
+        );
+        stage.settle();
+        assert!(stage.submitter.is_some());
+        assert_eq!(
+            (stage.phase(), stage.status().message.as_str()),
+            (Phase::Running, "")
+        );
+    }
+}
