@@ -203,7 +203,10 @@ impl Reconcile for Reconciler {
             // Users look at the status for what it waits for.
             Err(RayError::Create { kind, what, error }) => {
                 let shown = refused(&observed, &what, &said(&error));
-                self.apply(job, shown).await?;
+                if let Err(error) = self.apply(job, shown).await {
+                    // What was refused is the news; it is shown at the next try.
+                    tracing::warn!(%error, what, "that it cannot be created could not be shown");
+                }
                 return Err(RayError::Create { kind, what, error });
             }
             // Ray's last word on it.
