@@ -46,7 +46,7 @@ fn of_group(path: &str, group: &WorkerGroupSpec) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "{path}.replicas: {stated}, but {name} is {limit}: the group has {limit}"
+        "{path}.replicas: {stated}, but {name} is {limit}: taken as {limit}"
     ))
 }
 

@@ -16,16 +16,10 @@ fn replicas_that_their_limits_do_not_let_be_are_named() {
     };
     let path = "spec.workerGroupSpecs[0].replicas";
     for (replicas, expected) in [
-        (
-            1,
-            Some(format!("{path}: 1, but minReplicas is 2: the group has 2")),
-        ),
+        (1, Some(format!("{path}: 1, but minReplicas is 2: taken as 2"))),
         (2, None),
         (5, None),
-        (
-            9,
-            Some(format!("{path}: 9, but maxReplicas is 5: the group has 5")),
-        ),
+        (9, Some(format!("{path}: 9, but maxReplicas is 5: taken as 5"))),
     ] {
         let stated = group(replicas);
         let expected: Vec<String> = expected.into_iter().collect();
