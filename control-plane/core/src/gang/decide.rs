@@ -132,12 +132,13 @@ impl<'a> Entry<'a> {
         // Only pods tell. Until the first has come it could be any.
         let priority = pods().map(|pod| pod.priority).max().unwrap_or(i32::MAX);
         let minimum = seats.iter().filter(|seat| seat.below).count();
+        let counts = (minimum, seats.len());
         Self {
             jobset,
             gang,
             seats,
             priority,
-            progress: Progress::new(jobset, gang, minimum, now),
+            progress: Progress::new(jobset, gang, counts, now),
             ungate: Vec::new(),
             group: None,
             discard: None,

@@ -61,12 +61,17 @@ pub(super) fn scheduling(minimum: i32, timeout: SignedDuration) -> String {
     )
 }
 
-pub(super) fn scheduled(minimum: i32, took: SignedDuration) -> String {
+/// Of a gang of `all` pods.
+pub(super) fn scheduled(minimum: usize, all: usize, took: SignedDuration) -> String {
     let took = took.as_secs();
-    if minimum == 1 {
+    if all == 1 {
         return format!("the pod is bound, {took} s after its Job was let to run");
     }
-    format!("all {minimum} pods are bound, {took} s after their Jobs were let to run")
+    if minimum < all {
+        let minimum = pods(minimum);
+        return format!("the minimum of {minimum} is bound, {took} s after the Jobs were let to run");
+    }
+    format!("all {all} pods are bound, {took} s after their Jobs were let to run")
 }
 
 pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -> String {
@@ -78,11 +83,12 @@ pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -
     )
 }
 
-pub(super) fn backing_off(timed_out: &str, minimum: i32, wait: SignedDuration) -> String {
-    let given_back = if minimum == 1 {
-        "it is given back, and waits again"
-    } else {
-        "they are given back, and wait again"
+/// Of a gang of `all` pods. Those above the minimum are given back too.
+pub(super) fn backing_off(timed_out: &str, minimum: usize, all: usize, wait: SignedDuration) -> String {
+    let given_back = match all {
+        1 => "it is given back, and waits again".to_owned(),
+        all if minimum < all => format!("all {all} pods are given back, and wait again"),
+        _ => "they are given back, and wait again".to_owned(),
     };
     // The end of the wait is rounded up too.
     format!("{timed_out}: {given_back} in {} s", wait.as_secs() + 1)

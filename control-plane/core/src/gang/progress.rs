@@ -12,12 +12,20 @@ pub(super) struct Progress<'a> {
     before: Option<&'a GangStatus>,
     after: GangStatus,
     backend: Backend,
+    minimum: usize,
+    /// Pods of the gang, extras too.
+    pods: usize,
     announcements: Vec<Announcement>,
 }
 
 impl<'a> Progress<'a> {
     /// Begins with what is durable. The state of an earlier restart attempt means nothing: the gang starts over.
-    pub(super) fn new(jobset: &'a JobSetGangs, gang: &Gang, minimum: usize, now: Timestamp) -> Self {
+    pub(super) fn new(
+        jobset: &'a JobSetGangs,
+        gang: &Gang,
+        (minimum, pods): (usize, usize),
+        now: Timestamp,
+    ) -> Self {
         let mut all = jobset.status.iter();
         let before = all.find(|status| status.name == gang.name && status.restart_attempt == jobset.restarts);
         let mut after = before.cloned().unwrap_or_else(|| GangStatus {
@@ -35,6 +43,8 @@ impl<'a> Progress<'a> {
             before,
             after,
             backend: gang.backend(),
+            minimum,
+            pods,
             announcements: Vec::new(),
         }
     }
@@ -100,7 +110,7 @@ impl<'a> Progress<'a> {
         self.enter(GangPhase::Scheduled, None, None, now);
         self.announce(
             Word::Scheduled(took),
-            message::scheduled(self.after.min_available, took),
+            message::scheduled(self.minimum, self.pods, took),
         );
     }
 
@@ -108,7 +118,7 @@ impl<'a> Progress<'a> {
     pub(super) fn back_off(&mut self, jobset: &JobSetGangs, message: String, now: Timestamp) {
         let wait = back_off(jobset, &self.after.name, self.after.attempt);
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
-        let message = message::backing_off(&message, self.after.min_available, wait);
+        let message = message::backing_off(&message, self.minimum, self.pods, wait);
         self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
         self.announce(Word::TimedOut, message);
     }

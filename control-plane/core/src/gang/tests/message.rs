@@ -23,12 +23,20 @@ fn one_pod_is_no_pods() {
             "2 pods are being bound, within 60 s",
         ),
         (
-            message::scheduled(1, seconds(3)),
+            message::scheduled(1, 1, seconds(3)),
             "the pod is bound, 3 s after its Job was let to run",
         ),
         (
-            message::scheduled(2, seconds(3)),
+            message::scheduled(2, 2, seconds(3)),
             "all 2 pods are bound, 3 s after their Jobs were let to run",
+        ),
+        (
+            message::scheduled(1, 5, seconds(3)),
+            "the minimum of 1 pod is bound, 3 s after the Jobs were let to run",
+        ),
+        (
+            message::scheduled(2, 5, seconds(3)),
+            "the minimum of 2 pods is bound, 3 s after the Jobs were let to run",
         ),
         (
             message::timed_out(0, 1, seconds(60)),
@@ -39,12 +47,16 @@ fn one_pod_is_no_pods() {
             "0 of 2 pods were bound within 60 s",
         ),
         (
-            message::backing_off("late", 1, seconds(4)),
+            message::backing_off("late", 1, 1, seconds(4)),
             "late: it is given back, and waits again in 5 s",
         ),
         (
-            message::backing_off("late", 2, seconds(4)),
+            message::backing_off("late", 2, 2, seconds(4)),
             "late: they are given back, and wait again in 5 s",
+        ),
+        (
+            message::backing_off("late", 1, 5, seconds(4)),
+            "late: all 5 pods are given back, and wait again in 5 s",
         ),
     ] {
         assert_eq!(said, expected);
