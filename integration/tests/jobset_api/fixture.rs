@@ -12,12 +12,12 @@ use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::Access;
+use lockstep_integration::harness::{Access, eventually};
 use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
 
 use crate::control_plane::ControlPlane;
-use crate::scene::Scene;
+use crate::scene::{PATIENCE, Scene};
 
 /// How many cases run at once: they wait most of the time.
 const AT_ONCE: usize = 8;
@@ -76,6 +76,9 @@ impl World {
         };
         let control_plane = ControlPlane::new(cluster.kubeconfig(), cluster.dir(), flags).await?;
         installs_its_definition(&access, &control_plane).await?;
+        if flags.contains(&"--ray") {
+            until_ray_is_served(&access).await?;
+        }
         Ok(Self {
             _cluster: cluster,
             access,
@@ -141,6 +144,18 @@ async fn installs_its_definition(access: &Access, control_plane: &ControlPlane) 
     control_plane.until_ready().await?;
     let upgraded = definition(access).await?;
     ensure!(upgraded == ours, "not brought up to date: {upgraded}");
+    Ok(())
+}
+
+/// Waits for Ray's definitions: a replica is ready before it leads, and who leads installs them.
+async fn until_ray_is_served(access: &Access) -> Result<()> {
+    for resource in ["rayclusters", "rayjobs", "raycronjobs"] {
+        let path = format!("/apis/ray.io/v1/{resource}");
+        eventually(&format!("{resource} are served"), PATIENCE, async || {
+            access.kubectl(&["get", "--raw", &path], "").await
+        })
+        .await?;
+    }
     Ok(())
 }
 
