@@ -72,6 +72,9 @@ def registered():
             metric = search(r"Counter|Gauge|Histogram", kind, f"the type of {field} {where}")[0]
             for suffix in SUFFIXES[metric]:
                 found[name + suffix] = set(fields) | ({"le"} if suffix == "_bucket" else set())
+        # Those that are counted by reason: `metrics/reasons.rs`.
+        for name in re.findall(r'Reasons::register\(\s*\w+,\s*"(\w+)"', text):
+            found[name + "_total"] = {"reason"}
     return found
 
 
@@ -144,7 +147,7 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(self.known["lockstep_gangs_waiting"], set())
         self.assertNotIn("lockstep_restarts", self.known)
         code = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "control-plane/src").rglob("*.rs"))
-        count = len(re.findall(r"registry\.register\(\s*\"(?!mine)", code))
+        count = len(re.findall(r"(?:registry\.register\(|Reasons::register\(\s*\w+,)\s*\"(?!mine)", code))
         self.assertEqual(len({re.sub("_(total|bucket|count|sum)$", "", n) for n in self.known} - FOREIGN.keys()), count)
 
     def check(self, text, where):
