@@ -168,8 +168,13 @@ async fn a_failed_job_has_all_made_anew_and_the_agents_count_on(scene: Scene) ->
     for pod in pods(&scene, 3).await? {
         reports(&scene, &pod, 1).await?;
     }
-    // Who reports first has the others follow.
-    until_attempts(&scene, Some(0), Some(1)).await?;
+    // Who reports first has the others follow; where all have reported before anybody looks, nobody has to.
+    scene
+        .until_status("current 1", |status| {
+            status.current_in_place_restart_attempt == Some(1)
+                && [None, Some(0)].contains(&status.previous_in_place_restart_attempt)
+        })
+        .await?;
     let status = scene.status().await?;
     let restarts = (status.restarts, status.restarts_count_towards_max);
     ensure!(restarts == (1, 1), "{restarts:?}");
