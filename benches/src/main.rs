@@ -55,10 +55,10 @@ enum Action {
     Orchestrator(valkey::orchestrator::Args),
     /// The server of bare streams
     #[command(hide = true)]
-    BareServer(bare::server::Args),
+    BareServer(bare::Args),
     /// The clients of bare streams
     #[command(hide = true)]
-    BareClients(bare::clients::Args),
+    BareClients(bare::Args),
     /// The agents of the design with Valkey
     #[command(hide = true)]
     Agents(valkey::agents::Args),

@@ -1,7 +1,6 @@
 //! The clients' side, all in one process, each with a connection of its own.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,21 +12,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
-use super::{NAME, identity, said};
+use super::{Args, NAME, identity, said};
 use crate::message::{News, orders, say};
 use crate::tally::Tally;
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Port of the server on the loopback interface
-    #[arg(long)]
-    port: u16,
-    /// Connects over TLS, and trusts the certificate in this directory
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    #[arg(long)]
-    clients: usize,
-}
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let scheme = if args.dir.is_some() { "https" } else { "http" };

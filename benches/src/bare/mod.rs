@@ -11,6 +11,19 @@ use std::path::{Path, PathBuf};
 
 use lockstep_proto::node::v1 as wire;
 
+/// Of either side.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Port of the server on the loopback interface
+    #[arg(long)]
+    port: u16,
+    /// Speaks TLS, with a certificate in this directory that the server makes
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    #[arg(long)]
+    clients: usize,
+}
+
 /// Name in the server's certificate.
 const NAME: &str = "bare";
 

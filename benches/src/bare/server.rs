@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,23 +18,11 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{NAME, identity, ping};
+use super::{Args, NAME, identity, ping};
 use crate::message::{News, Order, now, orders, say};
 
 /// How often it is looked whether all are connected.
 const LOOK: Duration = Duration::from_millis(10);
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Port on the loopback interface
-    #[arg(long)]
-    port: u16,
-    /// Serves over TLS, with a certificate in this directory
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    #[arg(long)]
-    clients: usize,
-}
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut server = Server::builder()
