@@ -50,22 +50,22 @@ pub(super) async fn create(
         Ok(()) => make().await.map(drop),
         refused => refused,
     };
-    let refused = match made {
-        Ok(()) => return Ok(Some(wanted.policy)),
-        Err(error) if is_status(&error, 409) && !wanted.exact => return Ok(None),
-        Err(error) if is_status(&error, 409) || is_status(&error, 403) => error,
-        Err(error) => return Err(error),
-    };
     let is_wanted = |there: &PodGroup| {
         there.metadata.deletion_timestamp.is_none() && there.spec.scheduling_policy == policy(wanted.policy)
     };
-    if is_status(&refused, 403) {
+    match made {
+        Ok(()) => return Ok(Some(wanted.policy)),
         // Who refuses this one would refuse it in the place of another, too: the gang's pods would name one that is gone.
-        return match groups.get_opt(&wanted.name).await {
-            Ok(Some(_)) if !wanted.exact => Ok(None),
-            Ok(Some(there)) if is_wanted(&there) => Ok(Some(wanted.policy)),
-            _ => Err(refused),
-        };
+        Err(error) if is_status(&error, 403) => {
+            return match groups.get_opt(&wanted.name).await {
+                Ok(Some(_)) if !wanted.exact => Ok(None),
+                Ok(Some(there)) if is_wanted(&there) => Ok(Some(wanted.policy)),
+                _ => Err(error),
+            };
+        }
+        Err(error) if !is_status(&error, 409) => return Err(error),
+        Err(_) if !wanted.exact => return Ok(None),
+        Err(_) => {}
     }
     match groups.get_opt(&wanted.name).await? {
         Some(there) if is_wanted(&there) => return Ok(Some(wanted.policy)),
