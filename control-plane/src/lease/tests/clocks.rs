@@ -2,6 +2,8 @@
 //!
 //! The tests' time is paused, and the wall clock as good as stands still: where a lease ends in time, no wall clock has ended it.
 
+use std::convert::Infallible;
+
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::server::*;
@@ -250,12 +252,12 @@ async fn a_lease_that_is_deleted_ends_its_leader_before_another_leads() {
         assert!(lost.is_ok(), "it leads on");
         // It is as good as dead, and says nothing more.
         drop(leadership);
-        std::future::pending::<()>().await;
+        std::future::pending::<Infallible>().await
     };
     let began = Instant::now();
     let follower = tokio::select! {
         follower = follower => follower,
-        () = deleted => unreachable!(),
+        never = deleted => match never {},
     };
     let waited = began.elapsed().saturating_sub(DURATION);
     assert!(waited >= DURATION, "{waited:?}");
