@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, annotations, labels};
-use lockstep_control_plane::group::{Clock, Sight, published, rest, view_of};
+use lockstep_control_plane::group::{Clock, Sight, published, view_of};
 use lockstep_control_plane::hub::{GroupLink, GroupPolicy, Published, Registry};
 use lockstep_core::observed::AgentPod;
 use lockstep_core::pod::PodSummary;
@@ -149,7 +149,7 @@ impl Group {
                 writing = Some((Instant::now() + self.write, wanted));
             }
             sight.wait_for(out.awaited);
-            let rested = Instant::now() + rest(began.elapsed());
+            let took = began.elapsed();
             tokio::select! {
                 biased;
                 order = orders.recv() => if order.is_none() {
@@ -159,7 +159,7 @@ impl Group {
                     sight.renew(&self.link, written);
                 },
                 () = until(out.wake_at.map(|at| clock.instant(at))) => {}
-                () = sight.news(&self.link, rested) => {}
+                () = sight.news(&self.link, took) => {}
             }
             sight.listen(&self.link);
         }

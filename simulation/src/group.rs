@@ -189,7 +189,7 @@ impl World {
             .is_some_and(|news| news.observed() != whole.observed());
         let mut sight = news.unwrap_or(whole);
         let is_due = group.again_at.is_some_and(|at| at <= now);
-        if heard != real::Heard::News && !owes_step && !is_due {
+        if heard < real::Heard::Hello && !owes_step && !is_due {
             group.sight = Some((sight, Arc::clone(&group.known)));
             let again_at = group.again_at;
             if missed {

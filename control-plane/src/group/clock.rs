@@ -41,15 +41,26 @@ impl Clock {
 const SHORT: Duration = Duration::from_millis(1);
 /// The longest rest.
 const LONGEST: Duration = Duration::from_millis(20);
+/// The longest time that hellos are gathered.
+const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 
 /// How long the nodes' next reports wait after a step that took so long, so that a large group's restart, with its thousands of reports, is a few
 /// dozen steps. Who reports while nothing happens is heard at once.
-#[must_use]
-pub fn rest(took: Duration) -> Duration {
+pub(super) fn rest(took: Duration) -> Duration {
     if took < SHORT {
         Duration::ZERO
     } else {
         (took * 2).min(LONGEST)
+    }
+}
+
+/// How long a step that takes so long is put off after a node's hello. After a leader has died thousands come within seconds, and each is a reason to decide
+/// anew; all of them are one step then and again.
+pub(super) fn gather(took: Duration) -> Duration {
+    if took < SHORT {
+        Duration::ZERO
+    } else {
+        (took * 10).min(LONGEST_GATHERING)
     }
 }
 

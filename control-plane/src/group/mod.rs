@@ -22,7 +22,7 @@ mod traces;
 mod write;
 
 pub use announce::Announcer;
-pub use clock::{Clock, rest};
+pub use clock::Clock;
 pub use convert::durable_from;
 pub use manager::{Manager, Means, is_group, taken_over};
 pub use observe::{View, published, view_of};

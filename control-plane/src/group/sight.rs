@@ -10,7 +10,7 @@ use lockstep_core::restart::{
     Scope, Worker,
 };
 
-use super::clock::{rest, sleep_until};
+use super::clock::{gather, rest, sleep_until};
 use super::observe::View;
 use crate::client::SILENCE;
 use crate::hub::{GroupLink, News, Unbelieved};
@@ -28,6 +28,8 @@ pub struct Sight {
     awaited: Option<Awaited>,
     /// Whether any node has said what is not believed.
     disbelieves: bool,
+    /// Whether any worker is to be restarted alone, where the daemons can.
+    restarts_alone: bool,
 }
 
 /// What the nodes have said.
@@ -37,6 +39,8 @@ pub enum Heard {
     Nothing,
     /// That workers have come nearer to where all are awaited: that calls for no step yet.
     Progress,
+    /// That nodes have come, or come back: that calls for a step, and where the group is large others will come with them.
+    Hello,
     /// What calls for a step.
     News,
 }
@@ -52,6 +56,10 @@ impl Sight {
         // In this order: what a node that is heard has said is among the reports.
         let heard_nodes = link.heard(&view.nodes);
         let said = link.reports();
+        let restarts_alone = gathered
+            .workers
+            .values()
+            .any(|worker| worker.scope == Scope::Worker);
         let workers = workers(&view, link);
         let (reports, disbelieves) = reports(&view, &workers, &durable, link, said);
         let observed = Observed {
@@ -79,6 +87,7 @@ impl Sight {
             observed,
             awaited: None,
             disbelieves,
+            restarts_alone,
         }
     }
 
@@ -102,27 +111,25 @@ impl Sight {
 
     /// Takes in what the nodes have said since the last time. Says what that calls for.
     pub fn listen(&mut self, link: &GroupLink) -> Heard {
+        let news = link.news();
+        if news == News::None {
+            return Heard::Nothing;
+        }
         let view = &self.view;
-        match link.news() {
-            News::None => return Heard::Nothing,
-            News::Hello => {
-                let observed = Arc::make_mut(&mut self.observed);
-                // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
-                observed.heard_nodes = link.heard(&view.nodes);
-                let said = link.reports();
+        let observed = Arc::make_mut(&mut self.observed);
+        if news == News::Hello {
+            // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
+            observed.heard_nodes.extend(link.greeted());
+            if self.restarts_alone {
                 observed.workers = workers(view, link);
-                let (workers, durable) = (&observed.workers, &observed.durable);
-                (observed.reports, self.disbelieves) = reports(view, workers, durable, link, said);
-                return Heard::News;
             }
-            News::Reports => {}
         }
         let Observed {
             reports,
             workers,
             durable,
             ..
-        } = Arc::make_mut(&mut self.observed);
+        } = observed;
         let awaited = &mut self.awaited;
         let mut heard = Heard::Nothing;
         let mut lies = Vec::new();
@@ -149,24 +156,34 @@ impl Sight {
         for (incarnation, node, why) in lies {
             link.disown(&incarnation, &node, &why);
         }
-        heard
+        match news {
+            // What it has said with that included.
+            News::Hello => Heard::Hello,
+            _ => heard,
+        }
     }
 
-    /// Listens from this time on, until the nodes have said what calls for a step, or have said anything and that is [`PUT_OFF`] ago. Cancel-safe: what was
-    /// heard is kept, and any step takes it up.
-    pub async fn news(&mut self, link: &GroupLink, mut from: Instant) {
-        let mut step_at = None;
+    /// Listens until the nodes have said what calls for a step, or have said anything and that is some time ago: [`PUT_OFF`], or less for a hello. A step has
+    /// just taken so long. Cancel-safe: what was heard is kept, and any step takes it up.
+    pub async fn news(&mut self, link: &GroupLink, took: Duration) {
+        let mut from = Instant::now() + rest(took);
+        let mut step_at: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = link.changed_after(from) => {}
                 () = sleep_until(step_at) => return,
             }
             let began = Instant::now();
-            match self.listen(link) {
-                Heard::Nothing => {}
-                Heard::Progress => step_at = step_at.or(Some(began + PUT_OFF)),
+            let put_off = match self.listen(link) {
+                Heard::Nothing => None,
+                Heard::Progress => Some(PUT_OFF),
+                Heard::Hello => Some(gather(took)),
                 Heard::News => return,
-            }
+            };
+            step_at = step_at
+                .into_iter()
+                .chain(put_off.map(|put_off| began + put_off))
+                .min();
             from = Instant::now() + rest(began.elapsed());
         }
     }

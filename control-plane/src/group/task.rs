@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::announce::Announcer;
 use super::basis::Basis;
 use super::blocked;
-use super::clock::{Clock, rest, sleep_until};
+use super::clock::{Clock, sleep_until};
 use super::condemn::Executor;
 use super::convert;
 use super::mirror::Mirror;
@@ -196,7 +196,7 @@ impl Task {
                 shown = Some((Instant::now(), state, generation));
             }
             sight.wait_for(out.awaited);
-            let rested = Instant::now() + rest(began.elapsed());
+            let took = began.elapsed();
             let again = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return End::Told,
@@ -253,7 +253,7 @@ impl Task {
                 () = self.changed.notified() => Again::All,
                 () = sleep_until(wake_at) => Again::All,
                 () = sleep_until(show_at) => Again::Nodes,
-                () = sight.news(&self.link, rested) => Again::Nodes,
+                () = sight.news(&self.link, took) => Again::Nodes,
             };
             kept = Some((sight, again));
         }

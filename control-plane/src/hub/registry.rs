@@ -107,11 +107,14 @@ struct Inner {
     reports: Reports,
     /// The nodes that the group's task looks at; `None`: it has not said.
     nodes: Option<Arc<BTreeSet<String>>>,
-    /// Whether one of them has said hello since the group's task has looked.
+    /// Whether one of them has said hello since the group's task has looked, and which, where it has said.
     met: bool,
+    hellos: BTreeSet<String>,
     published: BTreeMap<String, Arc<pb::Group>>,
-    /// What `published` was made of; `None`: some of it is to be made anew.
+    /// What `published` was made of; `None`: it is to be made anew.
     said: Option<Published>,
+    /// Nodes that are to be told again what was said.
+    again: BTreeSet<String>,
     /// The link of the task that looks after it, and since when none does.
     owner: Option<u64>,
     unclaimed_since: Instant,
@@ -123,8 +126,10 @@ impl Default for Inner {
             reports: Reports::default(),
             nodes: None,
             met: false,
+            hellos: BTreeSet::new(),
             published: BTreeMap::new(),
             said: None,
+            again: BTreeSet::new(),
             owner: None,
             unclaimed_since: Instant::now(),
         }
@@ -138,7 +143,9 @@ impl Inner {
         if taken == Taken::First {
             // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
             self.published.remove(node);
-            self.said = None;
+            if self.said.is_some() && !self.again.contains(node) {
+                self.again.insert(node.to_owned());
+            }
         }
         taken != Taken::Stale
     }
@@ -146,6 +153,16 @@ impl Inner {
     /// Whether the group's task may wait for this node.
     fn looks_at(&self, node: &str) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
+    }
+
+    /// The node has said hello, and this group is `touched` by what it has said. True: its task may be waiting for just that.
+    fn meet(&mut self, node: &str, touched: bool) -> bool {
+        let looks = self.looks_at(node);
+        if looks && self.nodes.is_some() {
+            self.hellos.insert(node.to_owned());
+        }
+        self.met |= looks || touched;
+        touched || looks && self.owner.is_some()
     }
 }
 
@@ -241,7 +258,7 @@ impl Registry {
     /// Nodes that are connected now.
     #[must_use]
     pub fn connected(&self) -> usize {
-        self.nodes.iter().filter(|node| node.session.is_some()).count()
+        usize::try_from(self.daemons.get()).unwrap_or_default()
     }
 
     /// The link of a group's task. There is one task per group: a link that was given out before hears and says nothing any more.
@@ -323,14 +340,19 @@ impl Registry {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             entry.told = true;
         }
+        // Groups with pods there may be waiting for just that, even where it reports nothing.
         for group in self.groups.iter() {
             let mut inner = group.lock();
-            inner.met |= inner.looks_at(node) || touched.contains(group.key());
+            let waits = inner.meet(node, touched.contains(group.key()));
             if let Some(desired) = inner.published.get(node) {
                 outbox.desired(Arc::clone(desired));
             }
+            drop(inner);
+            if waits {
+                group.changed.notify_one();
+            }
         }
-        self.notify_all_of(node, &touched);
+        tracing::debug!(node, groups = touched.len(), "snapshot taken");
         session
     }
 
@@ -436,20 +458,6 @@ impl Registry {
                 group.changed.notify_one();
             }
         }
-    }
-
-    /// A node was heard of: groups with pods there may be waiting for just that, even where it reports nothing.
-    fn notify_all_of(&self, node: &str, touched: &BTreeSet<String>) {
-        for group in self.groups.iter() {
-            let waits = || {
-                let inner = group.lock();
-                inner.owner.is_some() && inner.looks_at(node)
-            };
-            if touched.contains(group.key()) || waits() {
-                group.changed.notify_one();
-            }
-        }
-        tracing::debug!(node, groups = touched.len(), "snapshot taken");
     }
 }
 

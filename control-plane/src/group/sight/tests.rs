@@ -107,7 +107,8 @@ fn only_what_has_changed_is_news() {
     let link = registry.claim("u");
     let mut sight = look(&link, &[("p1", Some("n1"))]);
     let session = connect(&registry, "n1");
-    assert_eq!(sight.listen(&link), Heard::News);
+    assert_eq!(sight.listen(&link), Heard::Hello);
+    assert_eq!(sight.observed().heard_nodes.len(), 1);
     assert_eq!(sight.listen(&link), Heard::Nothing);
     let says = |revision| registry.report("n1", session, vec![worker("p1", pb::Phase::Running, revision)]);
     says(1);

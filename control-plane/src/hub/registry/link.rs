@@ -165,6 +165,7 @@ impl GroupLink {
     pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
         if let Some(mut inner) = self.own() {
             inner.nodes = Some(Arc::clone(nodes));
+            inner.hellos.clear();
         }
     }
 
@@ -172,11 +173,27 @@ impl GroupLink {
     /// later is news.
     #[must_use]
     pub fn heard(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
-        if let Some(mut inner) = self.own() {
-            inner.met = false;
-        }
-        let told = |node: &&String| self.registry.nodes.get(*node).is_some_and(|node| node.told);
-        nodes.iter().filter(told).cloned().collect()
+        self.met();
+        nodes.iter().filter(|node| self.is_told(node)).cloned().collect()
+    }
+
+    /// The same of those that have said hello since they were last asked for, of the nodes that were looked at then.
+    #[must_use]
+    pub fn greeted(&self) -> Vec<String> {
+        self.met().into_iter().filter(|node| self.is_told(node)).collect()
+    }
+
+    /// Who has said hello is no news any more.
+    fn met(&self) -> BTreeSet<String> {
+        let Some(mut inner) = self.own() else {
+            return BTreeSet::new();
+        };
+        inner.met = false;
+        std::mem::take(&mut inner.hellos)
+    }
+
+    fn is_told(&self, node: &str) -> bool {
+        self.registry.nodes.get(node).is_some_and(|node| node.told)
     }
 
     /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.
@@ -203,7 +220,9 @@ impl GroupLink {
     /// Tells the group's nodes what is desired, each only what is new to it.
     pub fn publish(&self, published: Published) {
         let Some(mut inner) = self.own() else { return };
-        if inner.said.as_ref() == Some(&published) {
+        let again = std::mem::take(&mut inner.again);
+        let is_new = inner.said.as_ref() != Some(&published);
+        if !is_new && again.is_empty() {
             return;
         }
         let mut fresh = inner.reports.by_node(&published.desired.fresh);
@@ -218,9 +237,14 @@ impl GroupLink {
         };
         // For all nodes that none of their incarnations is named to.
         let common = message(Vec::new(), Vec::new(), Vec::new());
-        inner.published.retain(|node, _| published.nodes.contains(node));
+        let nodes: Vec<_> = if is_new {
+            inner.published.retain(|node, _| published.nodes.contains(node));
+            published.nodes.iter().collect()
+        } else {
+            again.intersection(&published.nodes).collect()
+        };
         let mut news = Vec::new();
-        for node in published.nodes.iter() {
+        for node in nodes {
             let (fresh, stale, alone) = (fresh.remove(node), stale.remove(node), alone.remove(node));
             let group = if fresh.is_none() && stale.is_none() && alone.is_none() {
                 Arc::clone(&common)
@@ -249,6 +273,7 @@ impl GroupLink {
     pub fn forget(&self) {
         let Some(mut inner) = self.own() else { return };
         inner.said = None;
+        inner.again.clear();
         let published = std::mem::take(&mut inner.published);
         drop(inner);
         for node in published.keys() {
