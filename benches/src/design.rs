@@ -342,9 +342,10 @@ impl Up {
         }
         // The orchestrator would hear of the end of its connection by itself; a new one asks at once.
         self.head.kill().await?;
-        self.head = Child::start(&self.args).await?;
+        self.head = self.successor(self.generation).await?;
         let connected = self.connected().await?;
         samples.storm.add(killed, connected);
+        samples.storm_cost.add(self.cpu()?, self.streams);
         samples.storm_peak.push(memory(self.server())?.1);
         if matches!(self.design, Design::Lockstep { .. }) {
             self.served(samples).await?;
@@ -354,14 +355,24 @@ impl Up {
 
     /// The server is killed once more, and a worker fails before there is another.
     async fn served(&mut self, samples: &mut Samples) -> Result<()> {
-        let runs = ["--generation".to_owned(), self.generation.to_string()];
+        let known = self.generation;
         let killed = now();
         self.head.kill().await?;
         self.fail().await?;
-        self.head = Child::start(&[&self.args[..], &runs].concat()).await?;
-        self.head.order(Order::Coordinate).await?;
+        self.head = self.successor(known).await?;
         samples.served.add(killed, self.synced().await?.0);
         Ok(())
+    }
+
+    /// The one that goes on where the one before was killed, which knew that this generation runs.
+    async fn successor(&self, generation: u64) -> Result<Child> {
+        if !matches!(self.design, Design::Lockstep { .. }) {
+            return Child::start(&self.args).await;
+        }
+        let runs = ["--generation".to_owned(), generation.to_string()];
+        let mut head = Child::start(&[&self.args[..], &runs].concat()).await?;
+        head.order(Order::Coordinate).await?;
+        Ok(head)
     }
 
     async fn end(mut self) -> Result<()> {

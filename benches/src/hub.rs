@@ -60,8 +60,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let gate = Gate {
         authenticator: Authenticator::new(token::expected(), cluster(), cluster()),
         refusals: Arc::<Refusals>::default(),
-        // As in a control plane that is told nothing else: here all nodes have one address.
-        strangers: 256,
+        // Nodes have addresses of their own, with places for each. Here all have one: it gets those of all.
+        strangers: usize::MAX,
     };
     let registry = Registry::new(Epoch(1));
     let role = Role::new(Whereabouts::unknown());

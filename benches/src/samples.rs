@@ -78,6 +78,8 @@ pub(crate) struct Samples {
     pub(crate) push_cost: Cost,
     pub(crate) raise_cost: Cost,
     pub(crate) trip_cost: Cost,
+    /// CPU of the server that took over until all were back, from its start, per stream.
+    pub(crate) storm_cost: Cost,
     /// CPU of the other ends, all in one process, per stream of a restart.
     pub(crate) fleet_cost: Cost,
     /// KiB of the server per stream: idle, after the rounds, and after so many restarts.
@@ -100,7 +102,7 @@ impl Samples {
             },
             "server_cpu_us_per_stream": {
                 "push": self.push_cost.each(), "push_and_report": self.raise_cost.each(),
-                "restart": self.trip_cost.each(),
+                "restart": self.trip_cost.each(), "reconnect": self.storm_cost.each(),
             },
             "clients_cpu_us_per_stream": {"restart": self.fleet_cost.each()},
             "server_kib_per_stream": {
