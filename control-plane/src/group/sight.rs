@@ -1,6 +1,6 @@
 //! What the coordinator decides on: the API server's part, and beside it what the nodes say, of which only the news is taken in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,12 +117,16 @@ impl Sight {
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
+        let mut heard = Heard::Nothing;
+        let mut greeted = BTreeSet::new();
         if news == News::Hello {
             // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
-            observed.heard_nodes.extend(link.greeted());
+            greeted = link.greeted();
+            observed.heard_nodes.extend(greeted.iter().cloned());
             if self.restarts_alone {
                 observed.workers = workers(view, link);
             }
+            heard = Heard::Hello;
         }
         let Observed {
             reports,
@@ -131,7 +135,6 @@ impl Sight {
             ..
         } = observed;
         let awaited = &mut self.awaited;
-        let mut heard = Heard::Nothing;
         let mut lies = Vec::new();
         link.hear(|incarnation, report| {
             let said = match view.believes(incarnation, report, durable) {
@@ -149,6 +152,8 @@ impl Sight {
             heard = heard.max(match said {
                 Said::Nothing => Heard::Nothing,
                 _ if passes => Heard::Progress,
+                // What a node has said with its hello.
+                _ if greeted.contains(&report.node) => Heard::Hello,
                 Said::After(_) | Said::News => Heard::News,
             });
         });
@@ -156,11 +161,7 @@ impl Sight {
         for (incarnation, node, why) in lies {
             link.disown(&incarnation, &node, &why);
         }
-        match news {
-            // What it has said with that included.
-            News::Hello => Heard::Hello,
-            _ => heard,
-        }
+        heard
     }
 
     /// Listens until the nodes have said what calls for a step, or have said anything and that is some time ago: [`PUT_OFF`], or less for a hello. A step has
@@ -180,6 +181,10 @@ impl Sight {
                 Heard::Hello => Some(gather(took)),
                 Heard::News => return,
             };
+            // No timer is as fine as that.
+            if put_off.is_some_and(|put_off| put_off.is_zero()) {
+                return;
+            }
             step_at = step_at
                 .into_iter()
                 .chain(put_off.map(|put_off| began + put_off))

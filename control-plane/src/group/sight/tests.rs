@@ -283,3 +283,23 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     connect(&registry, "n2");
     assert!(link.changed().now_or_never().is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn hellos_are_gathered_where_a_step_takes_long_and_failures_are_not() {
+    const STEP: Duration = Duration::from_millis(20);
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut sight = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    let soon = Duration::from_millis(60);
+    let put_off = tokio::time::timeout(soon, sight.news(&link, STEP)).await;
+    assert!(put_off.is_err(), "others come with it");
+    assert_eq!(sight.observed().heard_nodes.len(), 1, "it is heard all the same");
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Lost, 1)]);
+    let told = tokio::time::timeout(soon, sight.news(&link, STEP)).await;
+    assert!(told.is_ok());
+
+    connect(&registry, "n1");
+    let at_once = sight.news(&link, Duration::ZERO).now_or_never();
+    assert!(at_once.is_some(), "a small group has nothing to gather");
+}

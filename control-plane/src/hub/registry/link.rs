@@ -179,7 +179,7 @@ impl GroupLink {
 
     /// The same of those that have said hello since they were last asked for, of the nodes that were looked at then.
     #[must_use]
-    pub fn greeted(&self) -> Vec<String> {
+    pub fn greeted(&self) -> BTreeSet<String> {
         self.met().into_iter().filter(|node| self.is_told(node)).collect()
     }
 

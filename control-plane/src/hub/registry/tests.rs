@@ -1,6 +1,9 @@
 //! What the task of a group finds while a daemon connects.
 
+use lockstep_proto::node::v1::hub_message::Kind;
+
 use super::*;
+use crate::hub::session::Taken;
 
 fn heard(link: &GroupLink) -> usize {
     link.heard(&BTreeSet::from(["n1".to_owned()])).len()
@@ -34,4 +37,70 @@ fn a_hello_is_news_until_it_is_asked_who_was_heard() {
     assert_eq!(link.news(), News::Hello);
     assert_eq!(heard(&link), 1);
     assert_eq!(link.news(), News::None);
+}
+
+#[test]
+fn whoever_has_said_hello_is_named_once_to_the_group_that_looks_at_it() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let connect = |node: &str| registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new());
+    connect("n1");
+    let nodes = ["n1", "n2", "n3"].map(str::to_owned);
+    link.look_at(&Arc::new(nodes.clone().into()));
+    assert_eq!(link.heard(&nodes.into()).len(), 1);
+    connect("n2");
+    connect("n4");
+    let named = |names: &[&str]| BTreeSet::from_iter(names.iter().map(|name| (*name).to_owned()));
+    let second = link.greeted();
+    assert_eq!(
+        second,
+        named(&["n2"]),
+        "the first was heard, the last is nothing to it"
+    );
+    assert_eq!(link.news(), News::None);
+    connect("n3");
+    connect("n3");
+    assert_eq!(link.greeted(), named(&["n3"]));
+    assert!(link.greeted().is_empty());
+}
+
+#[test]
+fn only_who_may_have_forgotten_is_told_again_what_all_were_told() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let connect = |node: &str| {
+        let outbox = Outbox::new(pb::Welcome::default());
+        let session = registry.connect(node, &outbox, 1, Vec::new());
+        (outbox, session)
+    };
+    let ((first, session), (second, _)) = (connect("n1"), connect("n2"));
+    let told = |outbox: &Outbox| {
+        let next = std::iter::from_fn(|| match outbox.take() {
+            Taken::Message(kind) => Some(kind),
+            _ => None,
+        });
+        next.filter(|kind| matches!(kind, Kind::Desired(_))).count()
+    };
+    let published = || Published {
+        nodes: Arc::new(["n1", "n2"].map(str::to_owned).into()),
+        ..Published::default()
+    };
+    link.publish(published());
+    assert_eq!((told(&first), told(&second)), (1, 1));
+    link.publish(published());
+    assert_eq!((told(&first), told(&second)), (0, 0));
+    let worker = pb::WorkerState {
+        group_uid: "u".into(),
+        job: "js-w-0".into(),
+        container: "worker".into(),
+        incarnation: Some(pb::Incarnation {
+            pod_uid: "p1".into(),
+            container_id: "c1".into(),
+        }),
+        phase: pb::Phase::Running.into(),
+        ..pb::WorkerState::default()
+    };
+    registry.report("n1", session, vec![worker]);
+    link.publish(published());
+    assert_eq!((told(&first), told(&second)), (1, 0));
 }
