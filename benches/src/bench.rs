@@ -191,8 +191,10 @@ fn print(workers: usize, samples: &[Samples]) {
     });
     row("connect at first, ms", &|of| times(&of.connect));
     row("server killed until all are back, ms", &|of| times(&of.storm));
+    row("  server CPU until then, per stream, us", &|of| {
+        number(of.storm_cost.each())
+    });
     row("  and a worker fails: until all run, ms", &|of| times(&of.served));
-    row("  server CPU per stream, us", &|of| number(of.storm_cost.each()));
     row("  memory at most, of that before", &|of| {
         let ratio = of.storm_peak.percentile(50) / of.peak.percentile(50);
         if ratio.is_finite() {

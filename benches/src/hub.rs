@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let gate = Gate {
         authenticator: Authenticator::new(token::expected(), cluster(), cluster()),
         refusals: Arc::<Refusals>::default(),
-        // Nodes have addresses of their own, with places for each. Here all have one: it gets those of all.
+        // Nodes have addresses of their own, with places for each. Here all have one: it gets as many as one can have.
         strangers: usize::MAX,
     };
     let registry = Registry::new(Epoch(1));
