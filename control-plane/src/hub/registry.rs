@@ -4,28 +4,29 @@
 //! stream stands in its way. Locks are taken in one order: nodes, then groups.
 
 mod daemons;
+mod group;
 mod link;
 mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use lockstep_core::restart::{Desired, Epoch, Incarnation};
+use lockstep_core::restart::{Epoch, Incarnation};
 use lockstep_proto::node::v1 as pb;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::Notify;
 
-use super::convert::{self, GroupPolicy, Reported};
+use super::convert::{self, Reported};
 use super::refusals::Refusals;
 use super::rivals::Rivals;
 use super::session::Outbox;
 use super::unkept::{Unkept, WORKERS_PER_NODE};
 use crate::metrics::Metrics;
+use group::GroupState;
+pub use group::Published;
 pub use link::{GroupLink, News, Unbelieved};
-use reports::{Reports, Taken};
 
 /// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
@@ -95,93 +96,6 @@ enum Revisions {
     GoOn,
     /// Each stream speaks for itself: what another one has said, with whatever revision, is not above it.
     StartOver,
-}
-
-#[derive(Default)]
-struct GroupState {
-    inner: Mutex<Inner>,
-    changed: Notify,
-}
-
-struct Inner {
-    reports: Reports,
-    /// The nodes that the group's task looks at; `None`: it has not said.
-    nodes: Option<Arc<BTreeSet<String>>>,
-    /// Whether one of them has said hello since the group's task has looked, and which, where it has said.
-    met: bool,
-    hellos: BTreeSet<String>,
-    published: BTreeMap<String, Arc<pb::Group>>,
-    /// What `published` was made of; `None`: it is to be made anew.
-    said: Option<Published>,
-    /// Nodes that are to be told again what was said.
-    again: BTreeSet<String>,
-    /// The link of the task that looks after it, and since when none does.
-    owner: Option<u64>,
-    unclaimed_since: Instant,
-}
-
-impl Default for Inner {
-    fn default() -> Self {
-        Self {
-            reports: Reports::default(),
-            nodes: None,
-            met: false,
-            hellos: BTreeSet::new(),
-            published: BTreeMap::new(),
-            said: None,
-            again: BTreeSet::new(),
-            owner: None,
-            unclaimed_since: Instant::now(),
-        }
-    }
-}
-
-impl Inner {
-    /// Takes in what a node has reported. False: something newer is known.
-    fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> bool {
-        let taken = self.reports.take_in(node, reported, at);
-        if taken == Taken::First {
-            // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
-            self.published.remove(node);
-            if self.said.is_some() && !self.again.contains(node) {
-                self.again.insert(node.to_owned());
-            }
-        }
-        taken != Taken::Stale
-    }
-
-    /// Whether the group's task may wait for this node.
-    fn looks_at(&self, node: &str) -> bool {
-        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
-    }
-
-    /// The node has said hello, and this group is `touched` by what it has said. True: its task may be waiting for just that.
-    fn meet(&mut self, node: &str, touched: bool) -> bool {
-        let looks = self.looks_at(node);
-        if looks && self.nodes.is_some() {
-            self.hellos.insert(node.to_owned());
-        }
-        self.met |= looks || touched;
-        touched || looks && self.owner.is_some()
-    }
-}
-
-impl GroupState {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that holds this lock can leave it half-changed.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a group task publishes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
-    /// What all workers should be.
-    pub desired: Desired,
-    /// What the nodes need besides.
-    pub policy: GroupPolicy,
-    /// The nodes that hold pods of the group.
-    pub nodes: Arc<BTreeSet<String>>,
 }
 
 impl Registry {

@@ -9,7 +9,8 @@ use lockstep_proto::NODE_PROTOCOL_ALONE;
 
 use thiserror::Error;
 
-use super::{GroupState, Inner, Published, Registry};
+use super::group::{GroupState, Inner};
+use super::{Published, Registry};
 use crate::hub::convert;
 use crate::hub::session::Outbox;
 
