@@ -1,9 +1,7 @@
 //! Deliberately broken variants of the restart protocol. A test shows that the simulation finds each of them (`docs/simulation.md`).
 //!
-//! Without the feature `active` there is none: [`is`] is a constant, and the compiler leaves nothing of it.
-
-#[cfg(all(feature = "active", not(debug_assertions)))]
-compile_error!("broken variants do not belong into a release build");
+//! Only a build with debug assertions has them, and only a thread that calls [`select`] runs one. Every
+//! such build has the same code, so that tests and the programs that they start are compiled once.
 
 macro_rules! mutants {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -105,28 +103,27 @@ mutants! {
     KillUnfenced,
 }
 
-#[cfg(feature = "active")]
+#[cfg(debug_assertions)]
 thread_local! {
     static SELECTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this thread runs this variant.
-#[cfg(feature = "active")]
-#[must_use]
-pub fn is(mutant: Mutant) -> bool {
-    SELECTED.get() == Some(mutant)
-}
-
-/// Whether this thread runs this variant: never.
-#[cfg(not(feature = "active"))]
+/// Whether this thread runs this variant. Without debug assertions: never, and the compiler leaves
+/// nothing of it.
 #[must_use]
 #[inline]
-pub const fn is(_: Mutant) -> bool {
-    false
+pub fn is(mutant: Mutant) -> bool {
+    #[cfg(debug_assertions)]
+    return SELECTED.get() == Some(mutant);
+    #[cfg(not(debug_assertions))]
+    {
+        let _ = mutant;
+        false
+    }
 }
 
 /// From now on this thread runs this variant, or the right one.
-#[cfg(feature = "active")]
+#[cfg(debug_assertions)]
 pub fn select(mutant: Option<Mutant>) {
     SELECTED.set(mutant);
 }
