@@ -1,6 +1,10 @@
 //! Thousands of histories of the whole system, each with other faults at other moments.
 
+use std::time::Instant;
+
 use lockstep_simulation::{replay, run, soak};
+
+use crate::say;
 
 /// Seeds that every run of the tests goes through.
 const SEEDS: u64 = 20_000;
@@ -8,10 +12,16 @@ const SEEDS: u64 = 20_000;
 #[test]
 fn every_invariant_holds_in_every_history() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let began = Instant::now();
     let report = soak(0..SEEDS, threads, 10, |failure| {
         eprintln!("seed {}: {}", failure.seed, failure.violation);
         eprintln!("  cargo run -p lockstep-simulation -- replay {}", failure.seed);
     });
+    let rate = report.seeds as f64 / began.elapsed().as_secs_f64();
+    say(&format!(
+        "{} seeds on {threads} threads: {rate:.0} a second",
+        report.seeds
+    ));
     assert_eq!(report.failures, []);
     assert!(report.restarts > SEEDS / 2, "{} restarts", report.restarts);
     assert!(report.alone > SEEDS / 10, "{} of one worker alone", report.alone);
