@@ -59,6 +59,26 @@ binaries: deps
 	$(RELEASE) rustc --release --locked -p lockstep-node-daemon --bin lockstep-node-daemon -- $(STATIC)
 	$(RELEASE) rustc --profile agent --locked -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
 
+# Tests and what they use are always compiled as parts of the whole workspace, and never without a test: cargo then
+# chooses the same features of each dependency, and compiles it once.
+TESTED := --workspace
+
+# Where tests and their clusters find programs: copies, which no build beside them changes.
+CHECKED := $(TARGET)/checked
+.PHONY: test-programs
+# Parts of `make test` that run side by side find them built, and build nothing under each other.
+ifdef LOCKSTEP_BUILT
+test-programs:
+else
+test-programs: deps ## Compile all tests, and what their clusters run, once
+	$(CARGO) build --locked $(TESTED) --all-targets --quiet
+	for program in lockstep-control-plane lockstep-node-daemon kubectl-lockstep; do \
+	  install -D -C $(TARGET)/debug/$$program $(CHECKED)/$$program; \
+	done
+	$(CARGO) rustc --locked --quiet -p lockstep-pod-agent --bin lockstep-pod-agent -- $(STATIC)
+	install -D -C $(TARGET)/debug/lockstep-pod-agent $(CHECKED)/lockstep-pod-agent
+endif
+
 .PHONY: cli
 cli: deps ## Build the kubectl plugin: target/release/kubectl-lockstep
 	$(RELEASE) build --release --locked -p lockstep-cli
@@ -73,11 +93,16 @@ archives: binaries testbed ## Write the images as OCI archives to target/images,
 
 .PHONY: testbed
 testbed: deps
-	$(CARGO) build --locked -p lockstep-integration --bins
+	$(CARGO) build --locked $(TESTED) --bin lockstep-testbed --bin lockstep-demo --bin lockstep-bench --test agent --quiet
 
 .PHONY: tools
 tools: testbed ## Build what the cluster is made of: Kubernetes, containerd, etcd ... (7 minutes the first time)
 	$(TESTBED) tools build
+
+.PHONY: checkers
+checkers: testbed ## Build what checks the chart and calls the platform API: promtool and grpcurl
+	$(TESTBED) tools path grpcurl
+	$(TESTBED) tools path promtool
 
 .PHONY: reference
 reference: ## Write docs/reference from the definitions of the resources and of the platform API
@@ -118,8 +143,8 @@ install: images ## Install Lockstep on the cluster, with its Helm chart
 ##@ Check
 
 .PHONY: test
-test: ## Run everything: what CI runs
-	@.ci/test deps fmt clippy unit page examples examples-torch docs python-test binaries chart api-test gang-test ray-test node-test deny
+test: deps ## Run everything, side by side: what CI runs
+	@.ci/test
 
 .PHONY: fmt
 fmt: ## Check the format
@@ -132,17 +157,18 @@ clippy: deps ## Check with clippy
 .PHONY: unit
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: deps ## Run the tests that need no cluster (random cases are the same each time)
-	$(CARGO) test --locked --workspace --exclude lockstep-integration --quiet
-	$(CARGO) test --locked -p lockstep-integration --lib --bins --quiet
+	$(CARGO) test --locked $(TESTED) --lib --bins --test agent --test smoke --quiet
+
+.PHONY: simulation
+simulation: deps ## Run 20,000 histories of the restart protocol, and find each broken variant of it
+	$(CARGO) test --locked $(TESTED) --test histories --quiet
 
 .PHONY: page
-page: deps ## Run the tests of the status page, in a headless browser
-	$(CARGO) build --locked -p lockstep-control-plane --example status_page
+page: test-programs ## Run the tests of the status page, in a headless browser
 	STATUS_PAGE=$(TARGET)/debug/examples/status_page python3 control-plane/tests/page/page_test.py
 
 .PHONY: page-images
-page-images: deps ## Draw the pictures of docs/status-page.md anew
-	$(CARGO) build --locked -p lockstep-control-plane --example status_page
+page-images: test-programs ## Draw the pictures of docs/status-page.md
 	STATUS_PAGE=$(TARGET)/debug/examples/status_page python3 control-plane/tests/page/page_test.py images docs/images
 
 .PHONY: examples
@@ -171,21 +197,25 @@ chart: testbed ## Check the Helm chart, with its alert rules and dashboard
 	charts/test $$($(TESTBED) tools path helm) $$($(TESTBED) tools path promtool)
 
 .PHONY: api-test
-api-test: deps ## Run the tests against a real API server
-	$(CARGO) test --locked -p lockstep-integration --test jobset_api
+api-test: export LOCKSTEP_PROGRAMS := checked
+api-test: test-programs ## Run the tests against a real API server
+	$(CARGO) test --locked $(TESTED) --test jobset_api
 
 .PHONY: gang-test
-gang-test: deps ## Run the tests of gang start, with a real scheduler on nodes without machines
-	$(CARGO) test --locked -p lockstep-integration --test gang
+gang-test: export LOCKSTEP_PROGRAMS := checked
+gang-test: test-programs ## Run the tests of gang start, with a real scheduler on nodes without machines
+	$(CARGO) test --locked $(TESTED) --test gang
 
 .PHONY: ray-test
-ray-test: deps ## Run the tests of RayClusters, RayJobs and RayCronJobs against a real API server, with a stub of Ray's dashboard
+ray-test: export LOCKSTEP_PROGRAMS := checked
+ray-test: test-programs ## Run the tests of RayClusters, RayJobs and RayCronJobs against a real API server, with a stub of Ray's dashboard
 	python3 integration/tests/ray/submitter_test.py
-	$(CARGO) test --locked -p lockstep-integration --test ray
+	$(CARGO) test --locked $(TESTED) --test ray
 
 .PHONY: node-test
-node-test: binaries ## Run the tests on a real node
-	$(CARGO) test --locked -p lockstep-integration --test node
+node-test: export LOCKSTEP_PROGRAMS := checked
+node-test: test-programs ## Run the tests on a real node
+	$(CARGO) test --locked $(TESTED) --test node
 
 .PHONY: soak
 soak: soak-simulation soak-node soak-ray soak-gang ## All of these
@@ -197,15 +227,15 @@ soak-simulation: deps ## Simulate the restart protocol and try its properties fo
 
 .PHONY: soak-node
 soak-node: binaries ## Restart real workers while everything around them fails (ROUNDS=200), and through rollouts and new authorities (RESTARTS=1000)
-	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) $(CARGO) test --locked -p lockstep-integration --test node -- chaos::
+	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) $(CARGO) test --locked $(TESTED) --test node -- chaos::
 
 .PHONY: soak-ray
 soak-ray: binaries ## Have a RayCronJob start jobs on real Ray, which takes minutes
-	LOCKSTEP_SOAK_RAY=1 $(CARGO) test --locked -p lockstep-integration --test node -- ray::cron
+	LOCKSTEP_SOAK_RAY=1 $(CARGO) test --locked $(TESTED) --test node -- ray::cron
 
 .PHONY: soak-gang
 soak-gang: deps ## Start 100 gangs all at once and one after another, with a real scheduler, and compare how they use the nodes
-	LOCKSTEP_SOAK_GANG=1 $(CARGO) test --locked -p lockstep-integration --test gang -- one_by_one::
+	LOCKSTEP_SOAK_GANG=1 $(CARGO) test --locked $(TESTED) --test gang -- one_by_one::
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached
@@ -215,20 +245,20 @@ deny: ## Check licences and sources of dependencies, and advisories where their 
 
 .PHONY: bench-restart
 bench-restart: install ## Measure restarts: in place on one node and on three, recreation, kubelet alone, lost pods; writes target/bench/restart.json
-	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- restart
+	$(TARGET)/debug/lockstep-bench restart
 
 .PHONY: bench-controller
 bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 pods watched; writes target/bench/controller.json
-	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- controller
+	$(TARGET)/debug/lockstep-bench controller
 
 .PHONY: bench-gang
 bench-gang: binaries testbed ## Measure the start of 1,000 pods on 1,000 nodes, with a gang and without; writes target/bench/gang.json
-	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- gang
+	$(TARGET)/debug/lockstep-bench gang
 
 .PHONY: bench-ray
 bench-ray: VALUES = --set ray.enabled=true
 bench-ray: install ## Measure RayJobs of real Ray: until the driver's first line, retried in place and on a new cluster; writes target/bench/ray.json
-	$(CARGO) run --locked -p lockstep-integration --bin lockstep-bench -- ray
+	$(TARGET)/debug/lockstep-bench ray
 
 .PHONY: bench-scale
 bench-scale: NODES = 1000,5000,10000

@@ -20,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use base::{PAUSE, busybox, pause};
-pub use product::{bills, control_plane, control_plane_in, node_daemon, node_daemon_in};
+pub use product::{Programs, bills, checked_program, control_plane, node_daemon};
 pub use python::python;
 pub use ray::ray;
 pub use torch::torch;
@@ -49,6 +49,9 @@ pub enum ImageError {
     /// A program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// The environment names a build of the programs that there is not.
+    #[error("{0} is neither `release` nor `checked`")]
+    Programs(&'static str),
     /// What cargo says of the crates has no meaning.
     #[error("cargo metadata: {0}")]
     Bill(#[from] serde_json::Error),

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use lockstep_integration::cluster::{self, Cluster, Spec, default_name};
-use lockstep_integration::image;
+use lockstep_integration::image::{self, Programs};
 use lockstep_integration::progress::Progress;
+use lockstep_integration::target::target;
 use lockstep_integration::tools::{Tools, packages};
 
 /// A real Kubernetes cluster on this machine.
@@ -158,8 +159,8 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
     let wanted = if wanted.is_empty() { &Named::USUAL } else { wanted };
     for named in wanted {
         let image = match named {
-            Named::ControlPlane => image::control_plane()?,
-            Named::NodeDaemon => image::node_daemon()?,
+            Named::ControlPlane => image::control_plane(&Programs::chosen()?)?,
+            Named::NodeDaemon => image::node_daemon(&Programs::chosen()?)?,
             Named::Python => image::python().await?,
             Named::Ray => image::ray().await?,
             Named::Torch => image::torch().await?,
@@ -172,7 +173,8 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
 
 fn save_images(dir: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    for image in [image::control_plane()?, image::node_daemon()?] {
+    let programs = Programs::release(&target());
+    for image in [image::control_plane(&programs)?, image::node_daemon(&programs)?] {
         let archive = dir.join(image.archive_name());
         image.write(&archive)?;
         println!("{}", archive.display());

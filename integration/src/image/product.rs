@@ -2,41 +2,131 @@
 //!
 //! Promises: the same binaries make the same archives, wherever they were built, and when.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::python::add_libraries;
 use super::{Image, ImageError, bill};
 use crate::target::target;
 
+/// Says which build of the programs images are made of: `release`, which is the default, or `checked`.
+const CHOICE: &str = "LOCKSTEP_PROGRAMS";
+/// The folder of the checked programs in the target folder.
+const CHECKED: &str = "checked";
+
+/// The programs that images are made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    /// The control plane.
+    pub control_plane: PathBuf,
+    /// The node daemon.
+    pub node_daemon: PathBuf,
+    /// The pod agent, which the node daemon hands to pods.
+    pub pod_agent: PathBuf,
+    /// Whether control plane and node daemon need shared libraries of this machine. The agent never
+    /// does: it runs in containers of others.
+    is_dynamic: bool,
+    how: &'static str,
+}
+
+impl Programs {
+    /// What users get: static, built with link-time optimisation by `make binaries` into this target folder.
+    pub fn release(target: &Path) -> Self {
+        let release = target.join("release");
+        Self {
+            control_plane: release.join("lockstep-control-plane"),
+            node_daemon: release.join("lockstep-node-daemon"),
+            pod_agent: target.join("agent/lockstep-pod-agent"),
+            is_dynamic: false,
+            how: "make binaries",
+        }
+    }
+
+    /// The same sources with debug assertions and overflow checks, compiled as tests are, by
+    /// `make test-programs` into this target folder.
+    pub fn checked(target: &Path) -> Self {
+        let checked = target.join(CHECKED);
+        Self {
+            control_plane: checked.join("lockstep-control-plane"),
+            node_daemon: checked.join("lockstep-node-daemon"),
+            pod_agent: checked.join("lockstep-pod-agent"),
+            is_dynamic: true,
+            how: "make test-programs",
+        }
+    }
+
+    /// The build that `LOCKSTEP_PROGRAMS` names, in cargo's target folder.
+    pub fn chosen() -> Result<Self, ImageError> {
+        match std::env::var(CHOICE).as_deref() {
+            Ok("checked") => Ok(Self::checked(&target())),
+            Ok("release") | Err(std::env::VarError::NotPresent) => Ok(Self::release(&target())),
+            _ => Err(ImageError::Programs(CHOICE)),
+        }
+    }
+
+    /// Each program with its size, for a log.
+    pub fn describe(&self) -> String {
+        let programs = [&self.control_plane, &self.node_daemon, &self.pod_agent];
+        let described = programs.map(|path| {
+            let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
+            format!("{} ({:.1} MB)", path.display(), bytes as f64 / 1e6)
+        });
+        let libraries = if self.is_dynamic {
+            " with shared libraries"
+        } else {
+            ""
+        };
+        format!("{}{libraries}, by `{}`", described.join(", "), self.how)
+    }
+
+    /// Adds what a program of these needs beside itself.
+    fn with_libraries(&self, mut image: Image, program: PathBuf) -> Result<Image, ImageError> {
+        if self.is_dynamic {
+            add_libraries(&mut image, &[program])?;
+        }
+        Ok(image)
+    }
+
+    fn built(&self, path: &Path) -> Result<PathBuf, ImageError> {
+        if path.is_file() {
+            return Ok(path.to_owned());
+        }
+        Err(ImageError::Missing {
+            path: path.to_owned(),
+            how: format!("build it with `{}`", self.how),
+        })
+    }
+}
+
+/// A program of this workspace that `make test-programs` has built, if tests are told to use these.
+pub fn checked_program(name: &str) -> Option<PathBuf> {
+    let is_chosen = std::env::var(CHOICE).is_ok_and(|choice| choice == "checked");
+    let path = target().join(CHECKED).join(name);
+    (is_chosen && path.is_file()).then_some(path)
+}
+
 /// `localhost/lockstep-control-plane:dev`, which does not run as root, whoever starts it.
-pub fn control_plane() -> Result<Image, ImageError> {
-    control_plane_in(&target())
+pub fn control_plane(programs: &Programs) -> Result<Image, ImageError> {
+    let binary = programs.built(&programs.control_plane)?;
+    let image = Image::new("localhost/lockstep-control-plane:dev")
+        .program("/lockstep-control-plane", &binary)
+        .entrypoint(["/lockstep-control-plane"])
+        .user("65532:65532");
+    programs.with_libraries(image, binary)
 }
 
 /// `localhost/lockstep-node-daemon:dev`. The pod agent, which the daemon hands to pods, is at
 /// `/lockstep-pod-agent`.
-pub fn node_daemon() -> Result<Image, ImageError> {
-    node_daemon_in(&target())
-}
-
-/// [`control_plane`] of the build in another target folder.
-pub fn control_plane_in(target: &Path) -> Result<Image, ImageError> {
-    let binary = built(target, "release/lockstep-control-plane")?;
-    Ok(Image::new("localhost/lockstep-control-plane:dev")
-        .program("/lockstep-control-plane", binary)
-        .entrypoint(["/lockstep-control-plane"])
-        .user("65532:65532"))
-}
-
-/// [`node_daemon`] of the build in another target folder.
-pub fn node_daemon_in(target: &Path) -> Result<Image, ImageError> {
-    let daemon = built(target, "release/lockstep-node-daemon")?;
-    let agent = built(target, "agent/lockstep-pod-agent")?;
-    Ok(Image::new("localhost/lockstep-node-daemon:dev")
-        .program("/lockstep-node-daemon", daemon)
+pub fn node_daemon(programs: &Programs) -> Result<Image, ImageError> {
+    let daemon = programs.built(&programs.node_daemon)?;
+    let agent = programs.built(&programs.pod_agent)?;
+    let image = Image::new("localhost/lockstep-node-daemon:dev")
+        .program("/lockstep-node-daemon", &daemon)
         .program("/lockstep-pod-agent", agent)
-        .entrypoint(["/lockstep-node-daemon"]))
+        .entrypoint(["/lockstep-node-daemon"]);
+    programs.with_libraries(image, daemon)
 }
 
 /// What is in both images, each with the name of its bill's file.
@@ -50,16 +140,4 @@ pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
     ];
     let bill = |(name, packages)| Ok((format!("{name}.cdx.json"), bill::of(name, packages)?));
     images.into_iter().map(bill).collect()
-}
-
-/// A file in cargo's target folder.
-fn built(target: &Path, path: &str) -> Result<PathBuf, ImageError> {
-    let path = target.join(path);
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(ImageError::Missing {
-        path,
-        how: "build it with `make binaries`".to_owned(),
-    })
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 
-use super::product::{bills, control_plane_in, node_daemon_in};
+use super::product::{Programs, bills, control_plane, node_daemon};
 use super::python::parse_ldd;
 use super::{Image, busybox};
 
@@ -123,34 +123,35 @@ fn the_same_image_gives_the_same_bytes() {
     assert_ne!(written(&sample()).0, written(&sample().cmd(["--slow"])).0);
 }
 
-/// What cargo leaves after a build: the three binaries, with times and permission bits that differ from build to build.
-fn built(content: &str, age: Duration, mode: u32) -> tempfile::TempDir {
+/// What cargo leaves after a build: the three programs, with times and permission bits that differ from build to build.
+fn built(content: &str, age: Duration, mode: u32) -> (tempfile::TempDir, Programs) {
     let target = tempfile::tempdir().unwrap();
-    for binary in [
-        "release/lockstep-control-plane",
-        "release/lockstep-node-daemon",
-        "agent/lockstep-pod-agent",
+    let programs = Programs::release(target.path());
+    for path in [
+        &programs.control_plane,
+        &programs.node_daemon,
+        &programs.pod_agent,
     ] {
-        let path = target.path().join(binary);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, format!("{content} of {binary}")).unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        let file = File::options().write(true).open(&path).unwrap();
+        let name = path.file_name().unwrap().display();
+        std::fs::write(path, format!("{content} of {name}")).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
         file.set_modified(SystemTime::now() - age).unwrap();
     }
-    target
+    (target, programs)
 }
 
 #[test]
 fn the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_built() {
-    let archives = |target: &Path| {
-        [control_plane_in(target), node_daemon_in(target)].map(|image| written(&image.unwrap()).0)
+    let archives = |programs: &Programs| {
+        [control_plane(programs), node_daemon(programs)].map(|image| written(&image.unwrap()).0)
     };
-    let first = built("code", Duration::from_secs(86_400), 0o755);
-    let again = built("code", Duration::ZERO, 0o775);
-    assert_eq!(archives(first.path()), archives(again.path()));
-    let changed = built("other code", Duration::ZERO, 0o755);
-    for (before, after) in archives(first.path()).iter().zip(archives(changed.path())) {
+    let (_first, first) = built("code", Duration::from_secs(86_400), 0o755);
+    let (_again, again) = built("code", Duration::ZERO, 0o775);
+    assert_eq!(archives(&first), archives(&again));
+    let (_changed, changed) = built("other code", Duration::ZERO, 0o755);
+    for (before, after) in archives(&first).iter().zip(archives(&changed)) {
         assert_ne!(*before, after);
     }
     assert_eq!(bills().unwrap(), bills().unwrap());
@@ -158,9 +159,9 @@ fn the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_buil
 
 #[test]
 fn the_control_plane_is_nobody_by_itself() {
-    let target = built("code", Duration::ZERO, 0o755);
+    let (_target, programs) = built("code", Duration::ZERO, 0o755);
     assert_eq!(
-        control_plane_in(target.path()).unwrap().user.as_deref(),
+        control_plane(&programs).unwrap().user.as_deref(),
         Some("65532:65532")
     );
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::image::checked_program;
 use lockstep_integration::ports::free_addresses;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -267,8 +268,12 @@ const KEPT: [&str; 4] = [
     "CARGO_BUILD_JOBS",
 ];
 
-/// Builds a program of a package, as this test was built, and returns its path.
+/// Builds a program of a package, as this test was built, and returns its path. If programs were
+/// built for all tests, it is one of these.
 pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
+    if let Some(built) = checked_program(program) {
+        return Ok(built);
+    }
     let test = std::env::current_exe()?;
     let dir = test
         .parent()

@@ -63,7 +63,7 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
 
 /// The product's own daemon, with nothing of a node, and a token of the namespace's default ServiceAccount.
 fn impostor() -> Result<serde_json::Value> {
-    let image = image::node_daemon()?.name;
+    let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     Ok(json!({
         "metadata": {"name": "impostor"},
         "spec": {

@@ -89,7 +89,7 @@ async fn refusals(scene: &Scene) -> Result<u64> {
 /// Two of the product's own agents, each the first process of its container: one is itself at the socket of the first worker's pod, the other says at
 /// that of the second's that it is the agent there.
 fn intruder(workers: &[Worker]) -> Result<Value> {
-    let image = image::node_daemon()?.name;
+    let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     let agent = |name: &str, worker: &Worker, claim: &[&str]| {
         let socket = format!("--socket=/pods/{}/agent.sock", worker.place.uid);
         let mut args = vec![socket.as_str(), "--container", CONTAINER];

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::{Manifest, Process, Worker, eventually};
-use lockstep_integration::image::{self, Entry, Image};
+use lockstep_integration::image::{Entry, Image, Programs};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -25,11 +25,6 @@ pub(crate) fn cases() -> Vec<Case> {
     }]
 }
 
-const BINARIES: [&str; 3] = [
-    "release/lockstep-control-plane",
-    "release/lockstep-node-daemon",
-    "agent/lockstep-pod-agent",
-];
 const DAEMON: Part = Part::NodeDaemon(1);
 
 async fn each_part_is_upgraded_and_taken_back_in_a_storm_of_restarts(scene: Scene) -> Result<()> {
@@ -47,26 +42,29 @@ async fn each_part_is_upgraded_and_taken_back_in_a_storm_of_restarts(scene: Scen
 /// The build of an older version, and where its files are.
 fn older() -> Result<(Build, TempDir)> {
     let dir = tempfile::tempdir()?;
-    let mut build = Build::present()?;
-    let target = match std::env::var_os("LOCKSTEP_OLDER").map(PathBuf::from) {
-        Some(checkout) => {
-            build.chart = checkout.join("charts/lockstep");
-            checkout.join("target")
-        }
+    let mut build = match std::env::var_os("LOCKSTEP_OLDER").map(PathBuf::from) {
+        Some(checkout) => Build {
+            chart: checkout.join("charts/lockstep"),
+            ..Build::of(&Programs::release(&checkout.join("target")))?
+        },
         None => {
-            let present = lockstep_integration::target::target();
-            for binary in BINARIES {
-                let copy = dir.path().join(binary);
-                fs::create_dir_all(copy.parent().context("no folder")?)?;
-                fs::copy(present.join(binary), &copy)?;
+            let mut programs = Programs::chosen()?;
+            for program in [
+                &mut programs.control_plane,
+                &mut programs.node_daemon,
+                &mut programs.pod_agent,
+            ] {
+                let copy = dir.path().join(program.file_name().context("no name")?);
+                fs::copy(&program, &copy)?;
                 // Behind everything that is read of a program.
                 OpenOptions::new().append(true).open(&copy)?.write_all(b"older")?;
+                *program = copy;
             }
-            dir.path().to_owned()
+            Build::of(&programs)?
         }
     };
-    build.control_plane = image::control_plane_in(&target)?.named("localhost/older-control-plane:dev");
-    build.node_daemon = image::node_daemon_in(&target)?.named("localhost/older-node-daemon:dev");
+    build.control_plane = build.control_plane.named("localhost/older-control-plane:dev");
+    build.node_daemon = build.node_daemon.named("localhost/older-node-daemon:dev");
     Ok((build, dir))
 }
 

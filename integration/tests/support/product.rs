@@ -13,12 +13,12 @@ use kube::api::{Api, DeleteParams, ListParams};
 use lockstep_integration::cluster::{Cluster, Spec, node_name};
 use lockstep_integration::harness::group::{Place, container_id, container_status};
 use lockstep_integration::harness::{Access, Process, eventually, process};
-use lockstep_integration::image::{self, Image};
+use lockstep_integration::image::{self, Image, Programs};
 use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; with more nodes than one their number follows. Setting
+/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; the name of the suite follows. Setting
 /// LOCKSTEP_KEEP=1 leaves it up for the next run.
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
@@ -64,10 +64,15 @@ pub(crate) struct Build {
 impl Build {
     /// What cargo has built.
     pub(crate) fn present() -> Result<Self> {
+        Self::of(&Programs::chosen()?)
+    }
+
+    /// The chart of this checkout with these programs.
+    pub(crate) fn of(programs: &Programs) -> Result<Self> {
         Ok(Self {
             chart: Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/lockstep"),
-            control_plane: image::control_plane()?,
-            node_daemon: image::node_daemon()?,
+            control_plane: image::control_plane(programs)?,
+            node_daemon: image::node_daemon(programs)?,
         })
     }
 }
@@ -81,18 +86,21 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// Brings a cluster of so many nodes up, where it is not, and installs what cargo has built.
-    pub(crate) async fn install(nodes: u8) -> Result<Self> {
+    /// Brings the cluster of a suite up, with so many nodes, where it is not, and installs what cargo has built.
+    pub(crate) async fn install(suite: &str, nodes: u8) -> Result<Self> {
         let progress = Progress::new();
         let mut instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
+        if !suite.is_empty() {
+            instance.push_str(&format!("-{suite}"));
+        }
         let mut spec = Spec::new(&instance);
         if nodes > 1 {
-            instance.push_str(&format!("-{nodes}"));
-            spec = Spec::new(&instance).nodes(nodes).soon_lost();
+            spec = spec.nodes(nodes).soon_lost();
         }
         let cluster = Cluster::ensure(spec.progress(progress.clone())).await?;
         let build = Build::present()?;
-        load_images(&cluster).await?;
+        progress.say(format_args!("images hold {}", Programs::chosen()?.describe()));
+        load_images(&cluster, &build).await?;
         let access = Access {
             client: cluster.client().await?,
             kubectl: cluster.tools().path("kubectl")?.to_owned(),
@@ -227,7 +235,7 @@ impl Product {
         let node = self
             .with_cluster(async |cluster| {
                 let node = cluster.add_node().await?;
-                load_images(cluster).await?;
+                load_images(cluster, &Build::present()?).await?;
                 Ok(node)
             })
             .await?;
@@ -403,9 +411,9 @@ impl Product {
 }
 
 /// Puts what the product and the cases need on every node that does not have it.
-async fn load_images(cluster: &Cluster) -> Result<()> {
-    for image in [image::control_plane()?, image::node_daemon()?, entrypoint()?] {
-        cluster.load_image(&image).await?;
+async fn load_images(cluster: &Cluster, build: &Build) -> Result<()> {
+    for image in [&build.control_plane, &build.node_daemon, &entrypoint()?] {
+        cluster.load_image(image).await?;
     }
     Ok(())
 }

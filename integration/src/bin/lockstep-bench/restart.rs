@@ -52,7 +52,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     if args.nodes > 1 {
         let cluster = Cluster::shared(args.nodes).await?;
-        cluster.load_image(&image::node_daemon()?).await?;
+        cluster
+            .load_image(&image::node_daemon(&image::Programs::chosen()?)?)
+            .await?;
         let namespace = namespace(&cluster).await?;
         daemons(&namespace, args.nodes).await?;
         let measured = on_several(&namespace, &args, &mut results).await;
