@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from links_test import ROOT, made, pages
 
+IMAGES = "integration/src/image/tests.rs"
 DEMO = "integration/tests/node/demo.rs"
 # How a command begins, why it is not run here, and what covers it: a part of `make test`, or a function in a file.
 ELSEWHERE = [
@@ -29,7 +30,7 @@ ELSEWHERE = [
     (r"KUBECONFIG=\S+ cargo run ", "runs until it is ended", "integration/tests/jobset_api/control_plane.rs::start_with"),
     (r'(eval "\$\()?(target/debug/)?lockstep-testbed ', "takes root and a node", "make node-test"),
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
-    (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes a second release build", "make binaries"),
+    (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes two release builds", f"{IMAGES}::the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_built"),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
 ]
 # Targets of make that `make test` does not make, and what covers what they do.
@@ -42,6 +43,7 @@ BY_HAND = {
     "bench-restart": "make node-test",
     "bench-scale": "make unit",
     "bench-system": "make unit",
+    "binaries": "make test-programs",
     "cli": "integration/tests/jobset_api/control_plane.rs::build",
     "cluster-down": "make node-test",
     "cluster-up": "make node-test",
@@ -135,8 +137,8 @@ def targets():
 
 def tested():
     """Those that `make test` makes."""
-    recipe = re.search(r"^test:.*\n\t@\.ci/test (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    return set(recipe[1].split())
+    parts = re.findall(r'^    Part\("([\w-]+)"', (ROOT / ".ci/test").read_text(encoding="utf-8"), re.M)
+    return {"deps", *parts}
 
 
 class Scene:
