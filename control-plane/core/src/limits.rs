@@ -1,8 +1,9 @@
 //! How large one JobSet may be.
 //!
-//! A JobSet asks for Jobs and pods by numbers of a few bytes, and what they are expanded to takes kilobytes for each: a Job that is built, a worker that
-//! is expected, a seat of a gang. So they are bounded before anything is expanded: at admission, and again wherever something is expanded, since a JobSet
-//! may be older than the webhooks, or have come past them.
+//! A JobSet asks for Jobs and pods by numbers of a few bytes, and what they are expanded to takes
+//! kilobytes for each: a Job that is built, a worker that is expected, a seat of a gang. So they
+//! are bounded before anything is expanded: at admission, and again wherever something is expanded,
+//! since a JobSet may be older than the webhooks, or have come past them.
 //!
 //! All arithmetic saturates in 64 bits: no product of a tenant's numbers can become a small one.
 
@@ -14,25 +15,30 @@ use crate::validation::{Violation, path};
 #[cfg(test)]
 mod tests;
 
-/// The most replicatedJobs of a JobSet. Each has a pod template of its own, and an object of Kubernetes has room for 1.5 MB: more than these are next to
-/// empty. Where they start in order each waits for all before it, which makes half a million gates of a thousand.
+/// The most replicatedJobs of a JobSet. Each has a pod template of its own, and an object of
+/// Kubernetes has room for 1.5 MB: more than these are next to empty. Where they start in order
+/// each waits for all before it, which makes half a million gates of a thousand.
 pub const MOST_REPLICATED_JOBS: usize = 1_000;
 
-/// The most Jobs of a JobSet, over all of its replicatedJobs. A Job takes 5 kB and more in etcd and in the caches of whoever watches Jobs: so many fill 100 MB of
-/// the 2 to 8 GB that etcd has, for all of a cluster. It is four times the 5,000 nodes that Kubernetes is tested with, and more than the slices and racks of the
-/// largest clusters, for each of which a JobSet usually has one Job.
+/// The most Jobs of a JobSet, over all of its replicatedJobs. A Job takes 5 kB and more in etcd and
+/// in the caches of whoever watches Jobs: so many fill 100 MB of the 2 to 8 GB that etcd has, for
+/// all of a cluster. It is four times the 5,000 nodes that Kubernetes is tested with, and more than
+/// the slices and racks of the largest clusters, for each of which a JobSet usually has one Job.
 pub const MOST_JOBS: usize = 20_000;
 
-/// The most workers of a JobSet that run at the same time, over all of its replicatedJobs: its pods, and where it restarts in place their worker containers.
-/// An Indexed Job can have no more pods than that, and no cluster that Kubernetes is tested with has more than 150,000 pods of all kinds. The control plane
-/// takes about 1 kB for each worker that it restarts in place (`docs/scaling.md`).
+/// The most workers of a JobSet that run at the same time, over all of its replicatedJobs: its
+/// pods, and where it restarts in place their worker containers. An Indexed Job can have no more
+/// pods than that, and no cluster that Kubernetes is tested with has more than 150,000 pods of all
+/// kinds. The control plane takes 1.2 kB for each worker that it restarts in place, before that has
+/// a pod (`docs/scaling.md`).
 pub const MOST_WORKERS: usize = 100_000;
 
 /// The most Jobs that are built in one look at a JobSet. The next look builds the next ones.
 pub const JOBS_AT_ONCE: usize = 500;
 
-/// The most bytes of Jobs, as they are sent, that are built in one look at a JobSet, unless one Job alone is longer: a template may take a megabyte, and 32
-/// JobSets are looked at at the same time. So many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
+/// The most bytes of Jobs, as they are sent, that are built in one look at a JobSet, unless one Job
+/// alone is longer: a template may take a megabyte, and 32 JobSets are looked at at the same time.
+/// So many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
 pub const BYTES_AT_ONCE: usize = 4 << 20;
 
 /// What a JobSet asks for. A number that is more than can be counted is the highest one.
@@ -139,7 +145,8 @@ pub fn violation(jobset: &JobSet) -> Option<Violation> {
     above(jobset, Size::LARGEST)
 }
 
-/// The field by which a change makes a JobSet larger than it may be; `None`: it is not, or is no larger than before.
+/// The field by which a change makes a JobSet larger than it may be; `None`: it is not, or is no
+/// larger than before.
 pub(crate) fn raised(old: &JobSet, new: &JobSet) -> Option<Violation> {
     above(new, Size::LARGEST)?;
     above(new, Size::LARGEST.or(Size::of(old)))

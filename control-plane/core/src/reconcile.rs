@@ -9,7 +9,8 @@
 //! 7. something succeeded: success policy, and no further if it is met
 //! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents report
 //!
-//! Of a JobSet that is larger than it may be ([`limits`]) nothing is made: it fails where it has no Jobs, and else stands still after the second step.
+//! Of a JobSet that is larger than it may be ([`limits`]) nothing is made: it fails where it has no
+//! Jobs, and else stands still after the second step.
 
 use std::collections::BTreeSet;
 

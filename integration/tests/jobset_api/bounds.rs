@@ -1,4 +1,5 @@
-//! JobSets that ask for more than one may: numbers of a few bytes that would be expanded to gigabytes.
+//! JobSets that ask for more than one may: numbers of a few bytes that would be expanded to
+//! gigabytes.
 
 use anyhow::{Result, ensure};
 use kube::api::{Api, DeleteParams};

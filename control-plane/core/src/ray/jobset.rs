@@ -35,7 +35,8 @@ pub(crate) fn owner(cluster: &RayCluster) -> OwnerReference {
     }
 }
 
-/// The JobSet that a cluster asks for. One with more groups than there may be is refused, and not compiled to its end.
+/// The JobSet that a cluster asks for. One with more groups than there may be is refused, and not
+/// compiled to its end.
 pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
     let spec = &cluster.spec;
     let mut jobs = vec![head(cluster)];

@@ -1,7 +1,8 @@
 //! The Jobs that are missing, a batch at each look.
 //!
-//! Promises: what is built is bounded, however many Jobs are asked for; where more are missing the JobSet is looked at again at once. The order is
-//! that of the graph, as if all were built together: a replicatedJob that waits for another one waits for all of its Jobs.
+//! Promises: what is built is bounded, however many Jobs are asked for; where more are missing the
+//! JobSet is looked at again at once. The order is that of the graph, as if all were built
+//! together: a replicatedJob that waits for another one waits for all of its Jobs.
 
 use std::collections::BTreeSet;
 
@@ -80,7 +81,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Whether there is no room for another Job of that size, or, where that is not known yet, for any.
+    /// Whether there is no room for another Job of that size, or, where that is not known yet, for
+    /// any.
     fn is_full(&self, size: Option<usize>) -> bool {
         let bytes = self.bytes.saturating_add(size.unwrap_or(0));
         self.jobs >= JOBS_AT_ONCE || self.jobs > 0 && bytes > BYTES_AT_ONCE

@@ -1,7 +1,9 @@
-//! A JobSet that has Jobs, or has run, and is larger than it may be: it is older than the limits, or has come past the webhooks.
+//! A JobSet that has Jobs, or has run, and is larger than it may be: it is older than the limits,
+//! or has come past the webhooks.
 //!
-//! Promises: its Jobs are left as they are, and nothing is made of it. What ends it ends it, it can be suspended and deleted, and goes on where it is no
-//! longer too large. An event says so, with the field.
+//! Promises: its Jobs are left as they are, and nothing is made of it. What ends it ends it, it can
+//! be suspended and deleted, and goes on where it is no longer too large. An event says so, with
+//! the field.
 
 use k8s_openapi::api::batch::v1::Job;
 

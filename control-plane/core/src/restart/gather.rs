@@ -56,7 +56,8 @@ pub struct Placed {
     pub place: Option<(String, u32)>,
 }
 
-/// Joins a JobSet with its Jobs and pods; of one that is larger than it may be nothing is expected. `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
+/// Joins a JobSet with its Jobs and pods; of one that is larger than it may be nothing is expected.
+/// `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
 #[must_use]
 pub fn gather<'a>(
     jobset: &JobSet,

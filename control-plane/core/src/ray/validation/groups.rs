@@ -34,7 +34,8 @@ pub(super) fn validate(
             "is not supported: the number of workers is changed by replicas",
         ));
     }
-    // Without numbers of the cluster's own: a cluster that is too large already may be changed, and made smaller.
+    // Without numbers of the cluster's own: a cluster that is too large already may be changed, and
+    // made smaller.
     let field = format!("{path}.workerGroupSpecs");
     if spec.worker_group_specs.len() > MOST_GROUPS {
         let message = format!("must not be more than {MOST_GROUPS} groups");

@@ -35,7 +35,8 @@ pub fn places<'a>(
         let stage = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
         let completed = completed_indexes(job);
         for index in 0..open_indexes(job) {
-            // A Job may say that it is the JobSet's and be another's: what is beyond is left to the Job controller.
+            // A Job may say that it is the JobSet's and be another's: what is beyond is left to the
+            // Job controller.
             if places.len() >= MOST_WORKERS {
                 break;
             }
@@ -69,7 +70,8 @@ pub fn is_open(job: &Job, index: u32) -> bool {
     index < open_indexes(job) && !completed()
 }
 
-/// The indexes below this one are open where they have not been completed. 0: the Job wants no pod that others create.
+/// The indexes below this one are open where they have not been completed. 0: the Job wants no pod
+/// that others create.
 fn open_indexes(job: &Job) -> u32 {
     let Some(spec) = &job.spec else { return 0 };
     let ending = ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"]
