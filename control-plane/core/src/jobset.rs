@@ -295,5 +295,5 @@ pub(crate) fn total_pods(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> boo
         let parallelism = job.template.spec.as_ref().and_then(|spec| spec.parallelism);
         i64::from(job.replicas()) * i64::from(parallelism.unwrap_or(1))
     })
-    .sum()
+    .fold(0, i64::saturating_add)
 }

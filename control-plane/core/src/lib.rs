@@ -13,6 +13,7 @@ pub mod gang;
 mod go_regex;
 pub mod in_place;
 pub mod jobset;
+pub mod limits;
 mod network;
 pub mod observed;
 pub mod placement;

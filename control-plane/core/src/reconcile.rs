@@ -8,13 +8,16 @@
 //! 6. something failed: failure policy, and no further
 //! 7. something succeeded: success policy, and no further if it is met
 //! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents report
+//!
+//! Of a JobSet that is larger than it may be ([`limits`]) nothing is made: it fails where it has no
+//! Jobs, and else stands still after the second step.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
     GangPhase, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
-    ReplicatedJobStatus, RestartRung, RestartStrategy,
+    ReplicatedJobStatus, RestartRung,
     conditions::{self, messages, reasons},
     labels,
 };
@@ -26,8 +29,7 @@ use crate::{
     failure_policy::{self, Decision},
     gang::{self, Marks},
     in_place::{self, Group},
-    jobset::Jobs,
-    network,
+    limits, network,
     observed::Observed,
     plan::{Change, Event, JobChange, JobRef, Plan, Severity},
     resume, startup,
@@ -39,8 +41,13 @@ use crate::{
     volume_claims,
 };
 
+mod create;
+mod too_large;
+
 #[cfg(test)]
 mod tests;
+
+pub use too_large::JOBSET_TOO_LARGE;
 
 /// Reason of the event that says why a JobSet restarts by container and not by process.
 pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
@@ -116,6 +123,9 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
             return;
         }
         complain(validation::INVALID_JOBSET, &harmless, plan);
+    } else if let Some(violation) = limits::violation(jobset) {
+        too_large::stand_still(observed, &violation, children, draft, plan);
+        return;
     }
     complain(INVALID_ANNOTATION, &needless, plan);
     let group = in_place::group(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
@@ -171,15 +181,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         0
     };
     let counted = counted.saturating_add(of_single_jobs);
-    let failed: Vec<&Job> = children
-        .failed
-        .iter()
-        .copied()
-        .filter(|job| {
-            let name = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
-            !execution_policy::awaits_failure(jobset, name, &counts)
-        })
-        .collect();
+    let failed: Vec<&Job> = failed(jobset, children, &counts).collect();
     // In a group all workers restart at a failure: its coordinator would see that of a Job made anew alone as another one, and count it again.
     // So would the next one, where there is none for a while.
     let together = coordinated && coordinates || was_coordinated;
@@ -207,7 +209,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     }
     let graph = Graph::compile(jobset);
     let stopped = gang::stopped(jobset, children, draft);
-    create_jobs(observed, &graph, children, &reached, &stopped, draft, plan);
+    create::jobs(observed, &graph, children, &reached, &stopped, draft, plan);
     startup::report(jobset, &reached, draft);
     if jobset.is_suspended() {
         suspend(children, draft, plan);
@@ -225,6 +227,18 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if has_upstream_agents {
         follow_upstream_agents(observed, children, draft);
     }
+}
+
+/// The Jobs whose failure is a matter of the failure policy.
+fn failed<'a>(
+    jobset: &JobSet,
+    children: &Children<'a>,
+    counts: &[ReplicatedJobStatus],
+) -> impl Iterator<Item = &'a Job> {
+    children.failed.iter().copied().filter(move |job| {
+        let name = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
+        !execution_policy::awaits_failure(jobset, name, counts)
+    })
 }
 
 /// How many restarts of single Jobs count towards `maxRestarts`.
@@ -329,9 +343,11 @@ fn apply(jobset: &JobSet, decision: Decision, group: Option<InPlaceKind>, draft:
             message,
             event,
         } => {
-            draft.status.restarts += 1;
-            draft.status.gangs.clear();
-            draft.status.restarts_count_towards_max += i32::from(counts);
+            let status = &mut draft.status;
+            status.restarts = status.restarts.saturating_add(1);
+            status.gangs.clear();
+            let counted = &mut status.restarts_count_towards_max;
+            *counted = counted.saturating_add(i32::from(counts));
             if let Some(kind) = group {
                 recreate_group(
                     draft.status.in_place_restart.get_or_insert_default(),
@@ -365,55 +381,14 @@ fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
 /// New workers join a generation of their own (restart protocol, rule 11).
 fn recreate_group(in_place: &mut InPlaceRestartStatus, kind: InPlaceKind, counts: bool) {
     in_place.kind = Some(kind);
-    in_place.generation = in_place.generation.max(in_place.latest) + 1;
+    in_place.generation = in_place.generation.max(in_place.latest).saturating_add(1);
     in_place.latest = 0;
     in_place.alone.clear();
-    in_place.restarts += i32::from(counts);
+    in_place.restarts = in_place.restarts.saturating_add(i32::from(counts));
     in_place.started.clear();
     in_place.joined.clear();
     in_place.phase = Some(InPlacePhase::Recreating);
     in_place.rung = Some(RestartRung::Recreate);
-}
-
-fn create_jobs(
-    observed: &Observed,
-    graph: &Graph<'_>,
-    children: &Children<'_>,
-    reached: &[ReplicatedJobStatus],
-    stopped: &BTreeSet<String>,
-    draft: &Draft<'_>,
-    plan: &mut Plan,
-) {
-    let jobset = &*observed.jobset;
-    let waits_for_all =
-        jobset.restart_strategy() == RestartStrategy::BlockingRecreate && !children.previous.is_empty();
-    if waits_for_all {
-        return;
-    }
-    let mut jobs = Jobs::new(jobset, observed.features, &observed.agents);
-    if !observed.has_daemons {
-        jobs = jobs.without_daemons();
-    }
-    for stage in graph
-        .stages
-        .iter()
-        .filter(|stage| stage.may_be_created(jobset.is_suspended(), reached))
-        .filter(|stage| !stopped.contains(gang::gang_name(jobset, &stage.replicated_job.name)))
-    {
-        let backs_off =
-            gang::phase(jobset, draft, &stage.replicated_job.name) == Some(&GangPhase::BackingOff);
-        jobs = jobs.with_pod_groups(pod_groups(observed, children, stage.replicated_job));
-        for index in 0..stage.replicated_job.replicas() {
-            let name = jobset.job_name(&stage.replicated_job.name, i64::from(index));
-            if !children.taken.contains(name.as_str()) {
-                let mut job = jobs.make(stage.replicated_job, index);
-                if backs_off {
-                    job.spec.get_or_insert_default().suspend = Some(true);
-                }
-                plan.create_jobs.push(job);
-            }
-        }
-    }
 }
 
 /// Whether a PodGroup starts the gang that a replicatedJob belongs to, where it can.

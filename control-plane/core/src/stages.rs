@@ -39,7 +39,8 @@ impl StageState<'_> {
     #[must_use]
     pub fn has_started(&self) -> bool {
         let counts = &self.counts;
-        counts.active + counts.ready + counts.succeeded + counts.failed > 0
+        let all = [counts.active, counts.ready, counts.succeeded, counts.failed];
+        all.into_iter().any(|jobs| jobs > 0)
     }
 }
 

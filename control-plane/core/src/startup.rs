@@ -110,13 +110,14 @@ fn has_reached(replicated_job: &ReplicatedJob, milestone: Milestone, counts: &[R
         .iter()
         .find(|counts| counts.name == replicated_job.name)
         .is_some_and(|counts| {
+            let ended = i64::from(counts.succeeded) + i64::from(counts.failed);
             let reached = match milestone {
-                Milestone::Ready => counts.ready + counts.succeeded + counts.failed,
-                Milestone::Complete => counts.succeeded,
-                Milestone::Failed => counts.failed,
-                Milestone::Active => counts.active + counts.succeeded + counts.failed,
+                Milestone::Ready => i64::from(counts.ready) + ended,
+                Milestone::Complete => i64::from(counts.succeeded),
+                Milestone::Failed => i64::from(counts.failed),
+                Milestone::Active => i64::from(counts.active) + ended,
             };
-            reached == replicated_job.replicas()
+            reached == i64::from(replicated_job.replicas())
         })
 }
 

@@ -250,7 +250,7 @@ fn is_ready(job: &Job) -> bool {
     let status = job.status.as_ref();
     let ready = status.and_then(|status| status.ready).unwrap_or(0);
     let succeeded = status.and_then(|status| status.succeeded).unwrap_or(0);
-    ready + succeeded >= needed
+    ready.saturating_add(succeeded) >= needed
 }
 
 /// Whether the Job is suspended.

@@ -58,8 +58,8 @@ pub(crate) fn judge(
     let Some(highest) = attempts.iter().copied().max() else {
         return Verdict::Wait;
     };
-    let uncounted = status.restarts - status.restarts_count_towards_max;
-    if highest - uncounted > most {
+    let uncounted = status.restarts.saturating_sub(status.restarts_count_towards_max);
+    if highest.saturating_sub(uncounted) > most {
         return Verdict::GiveUp;
     }
     let done = pods.iter().filter(|pod| pod.succeeded).count();

@@ -10,6 +10,7 @@ use lockstep_api::{JobSet, ReplicatedJob, naming};
 use serde::Serialize;
 
 use crate::features::Features;
+use crate::limits::{self, MOST_REPLICATED_JOBS};
 
 mod coordinator;
 mod execution_policy;
@@ -156,9 +157,14 @@ pub fn message(violations: &[Violation]) -> String {
 /// Everything that is wrong with a JobSet as it was created.
 #[must_use]
 pub fn validate(jobset: &JobSet, features: &Features) -> Vec<Violation> {
+    // What is larger than it may be is looked at no further.
+    if jobset.spec.replicated_jobs.len() > MOST_REPLICATED_JOBS {
+        return limits::violation(jobset).into_iter().collect();
+    }
     let mut violations = Vec::new();
     network(jobset, &mut violations);
     managed_by::validate(jobset, &mut violations);
+    sizes(jobset, &mut violations);
     replicated_jobs(jobset, &mut violations);
     execution_policy::validate(jobset, features, &mut violations);
     success_policy(jobset, &mut violations);
@@ -199,7 +205,6 @@ pub(crate) fn path(index: usize, below: &str) -> String {
 fn replicated_jobs(jobset: &JobSet, violations: &mut Vec<Violation>) {
     let mut earlier = BTreeSet::new();
     for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
-        size(index, replicated_job, violations);
         names(jobset, index, replicated_job, violations);
         depends_on(index, replicated_job, &earlier, violations);
         if !earlier.insert(replicated_job.name.as_str()) {
@@ -210,6 +215,17 @@ fn replicated_jobs(jobset: &JobSet, violations: &mut Vec<Violation>) {
                 "must be unique within replicatedJobs",
             ));
         }
+    }
+}
+
+/// Upstream's limit is that of one replicatedJob, and its words are kept.
+fn sizes(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let before = violations.len();
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        size(index, replicated_job, violations);
+    }
+    if violations.len() == before {
+        violations.extend(limits::violation(jobset));
     }
 }
 

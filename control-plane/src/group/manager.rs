@@ -1,12 +1,13 @@
 //! Starts and stops group tasks as JobSets come and go.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::in_place::{self, Agents};
+use lockstep_core::limits::{self, Size};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::announce::Announcer;
+use super::budget::Budget;
 use super::clock::Clock;
 use super::replace;
 use super::task::{Context, End, Task};
@@ -27,6 +29,9 @@ const SWEEP: Duration = Duration::from_secs(600);
 
 /// A node whose daemon has been away for longer than this is forgotten, once nothing that it has reported is kept: most likely it was removed.
 const AWAY: Duration = Duration::from_secs(3600);
+
+/// How often JobSets are looked at again that have found no room to become groups.
+const NO_ROOM: Duration = Duration::from_secs(30);
 
 /// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
 const GIVEN_UP: Duration = Duration::from_secs(30);
@@ -42,6 +47,9 @@ pub struct Manager {
     context: Context,
     registry: Arc<Registry>,
     groups: HashMap<ObjectRef<JobSet>, Group>,
+    budget: Budget<ObjectRef<JobSet>>,
+    /// JobSets that would be groups, and for which there is no room.
+    without_room: BTreeSet<(String, String)>,
     tasks: JoinSet<(ObjectRef<JobSet>, u64)>,
     /// Where they run.
     on: Handle,
@@ -94,6 +102,8 @@ impl Manager {
             context,
             registry,
             groups: HashMap::new(),
+            budget: Budget::default(),
+            without_room: BTreeSet::new(),
             tasks: JoinSet::new(),
             on: Handle::current(),
             started: 0,
@@ -104,6 +114,7 @@ impl Manager {
     /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then awaits every task. Workers run on.
     pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>) {
         let mut sweep = tokio::time::interval(SWEEP);
+        let mut no_room = tokio::time::interval(NO_ROOM);
         loop {
             tokio::select! {
                 () = self.shutdown.cancelled() => break,
@@ -119,6 +130,11 @@ impl Manager {
                     self.registry.sweep(SWEEP);
                     self.registry.forget_nodes(AWAY);
                 }
+                _ = no_room.tick() => {
+                    for (namespace, name) in self.without_room.clone() {
+                        self.look(ObjectRef::new(&name).within(&namespace));
+                    }
+                }
             }
         }
         self.shutdown.cancel();
@@ -127,6 +143,7 @@ impl Manager {
 
     fn look(&mut self, key: ObjectRef<JobSet>) {
         let jobset = group_of(&self.context.stores, &self.context.agents, &key);
+        let jobset = self.with_room(&key, jobset);
         match (jobset, self.groups.get(&key)) {
             (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
             (Some(jobset), _) => {
@@ -136,6 +153,31 @@ impl Manager {
             (None, Some(_)) => self.end(&key),
             (None, None) => {}
         }
+    }
+
+    /// The JobSet that would be a group, where there is room for another one of its size.
+    fn with_room(&mut self, key: &ObjectRef<JobSet>, jobset: Option<JobSet>) -> Option<JobSet> {
+        let name = || (key.namespace.clone().unwrap_or_default(), key.name.clone());
+        let Some(jobset) = jobset else {
+            self.budget.release(key);
+            self.without_room.remove(&name());
+            return None;
+        };
+        let (workers, pods) = (Size::of(&jobset).workers, self.context.stores.pods_of(key).len());
+        if self.budget.takes(key.clone(), workers, pods) {
+            self.without_room.remove(&name());
+            return Some(jobset);
+        }
+        if self.without_room.insert(name()) {
+            tracing::warn!(
+                namespace = jobset.ns(),
+                jobset = jobset.name(),
+                workers,
+                pods,
+                "no room for a group that has next to no pods; it is left to Kubernetes until its pods come"
+            );
+        }
+        None
     }
 
     fn start(&mut self, key: ObjectRef<JobSet>, jobset: &JobSet) {
@@ -205,6 +247,8 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
         && !jobset.is_finished()
         && !jobset.is_deleting()
         && in_place::group(jobset, agents).is_some_and(|group| group.rung.is_some())
+        // Its workers are left to Kubernetes.
+        && !limits::is_over(jobset)
 }
 
 /// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.

@@ -7,6 +7,7 @@
 mod announce;
 mod basis;
 mod blocked;
+mod budget;
 mod clock;
 mod condemn;
 mod convert;

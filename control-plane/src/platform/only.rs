@@ -72,8 +72,11 @@ pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Re
 /// The replicatedJob that these workers are of, where there are such workers.
 fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, Status> {
     let has_job = |replicated_job: &&ReplicatedJob, job: &str| {
-        let mut indexes = 0..i64::from(replicated_job.replicas());
-        indexes.any(|index| jobset.job_name(&replicated_job.name, index) == job)
+        let index = job.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
+        index.is_some_and(|index: i64| {
+            (0..i64::from(replicated_job.replicas())).contains(&index)
+                && jobset.job_name(&replicated_job.name, index) == job
+        })
     };
     let of_job = |job: &str| {
         let mut all = jobset.spec.replicated_jobs.iter();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agents;
+mod bounds;
 mod cli;
 mod clients;
 mod conditions;
@@ -39,6 +40,7 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let cases = [
         agents::cases(),
+        bounds::cases(),
         cli::cases(),
         clients::cases(),
         conditions::cases(),

@@ -5,6 +5,8 @@ use lockstep_api::{
     VolumeRetentionPolicy, annotations,
 };
 
+use crate::limits::MOST_REPLICATED_JOBS;
+
 /// Fills in what a JobSet that is being created leaves out. What it states stays.
 pub fn default(jobset: &mut JobSet) {
     let spec = &mut jobset.spec;
@@ -100,6 +102,9 @@ fn gang(jobset: &mut JobSet) {
         return;
     };
     let jobs = &jobset.spec.replicated_jobs;
+    if jobs.len() > MOST_REPLICATED_JOBS {
+        return;
+    }
     let mut gang = gang.clone();
     gang.backend.get_or_insert(GangBackend::Auto);
     let timeout = gang.schedule_timeout_seconds();

@@ -572,3 +572,43 @@ fn who_is_supervised_does_not_change_once_the_jobs_are_made() {
         ]
     );
 }
+
+#[test]
+fn a_jobset_that_is_too_large_is_refused_and_one_that_is_so_already_can_be_changed() {
+    let sized = |jobs: i32, pods: i32| {
+        jobset([replicated_job("a", jobs).job_spec(|spec| {
+            spec.parallelism = Some(pods);
+            spec.completions = Some(pods);
+            spec.completion_mode = Some("Indexed".to_owned());
+        })])
+    };
+    let features = elastic();
+    let created = |js: &JobSet| messages(&validate_create(js, &features));
+    assert_eq!(created(&sized(20_000, 5)), [""; 0]);
+    assert_eq!(
+        created(&sized(i32::MAX, 1)),
+        ["spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have 20000 Jobs at most"]
+    );
+    let updated = |old: &JobSet, new: &JobSet| messages(&validate_update(old, new, &features));
+    let raised = updated(&sized(60, 10), &sized(60, 100_000));
+    assert!(
+        raised.len() == 1
+            && raised[0].starts_with(
+                "spec.replicatedJobs[0].template.spec.parallelism: Invalid value: 100000: 60 x 100000 pods"
+            ),
+        "{raised:?}"
+    );
+    let before = sized(60, 100_000);
+    let lower = [
+        before.clone().suspended(true),
+        before
+            .clone()
+            .with(|js| js.metadata.finalizers = Some(Vec::new())),
+        sized(60, 90_000),
+        sized(60, 1),
+    ];
+    for after in lower {
+        assert_eq!(updated(&before, &after), [""; 0]);
+    }
+    assert_eq!(updated(&before, &sized(60, 100_001)).len(), 1);
+}

@@ -9,6 +9,7 @@ use super::default::by_name;
 use crate::{
     elastic,
     features::Features,
+    limits::{self, MOST_REPLICATED_JOBS},
     semantic,
     validation::{self, Kind, Violation, path},
 };
@@ -16,7 +17,10 @@ use crate::{
 const IMMUTABLE: &str = "field is immutable";
 
 pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<Violation> {
-    let mut violations = Vec::new();
+    let mut violations: Vec<Violation> = limits::raised(old, new).into_iter().collect();
+    if new.spec.replicated_jobs.len() > MOST_REPLICATED_JOBS && !violations.is_empty() {
+        return violations;
+    }
     let mut masked = new.spec.clone();
     if elastic::is_elastic(old, features) {
         scale(old, &mut masked, &mut violations);

@@ -9,16 +9,17 @@ use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
 use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
 use crate::children::{job_index, label};
+use crate::limits;
 use crate::restart::{completed_indexes, failed_indexes, has_condition};
 use crate::status::is_suspended;
 
 /// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
-/// none, is suspended, has finished or is being deleted.
+/// none, is suspended, has finished, is being deleted or is larger than it may be.
 #[must_use]
 pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<JobSetGangs> {
     let wish = jobset.spec.gang.as_ref()?;
     let is_over = jobset.is_suspended() || jobset.is_finished() || jobset.is_deleting();
-    if is_over || !jobset.is_managed_here() {
+    if is_over || !jobset.is_managed_here() || limits::is_over(jobset) {
         return None;
     }
     let restarts = jobset.restarts();
@@ -129,12 +130,17 @@ fn pod_group(job: &Job) -> Option<&str> {
 /// A replicatedJob of a gang, without its pods.
 pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job], minimum: i32) -> Part {
     let parallelism = u32::try_from(replicated_job.parallelism()).unwrap_or(0);
+    let replicas = u32::try_from(replicated_job.replicas()).unwrap_or(0);
     let indexed = is_indexed(replicated_job);
     let mut done = BTreeSet::new();
     for job in jobs {
         let index = job_index(job)
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(0);
+        // There are no seats for more: it may say that it is the JobSet's and be another's.
+        if index >= replicas {
+            continue;
+        }
         let ended = has_ended(job);
         let seats = 0..parallelism;
         let ranks = seats
@@ -145,7 +151,7 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
     Part {
         name: replicated_job.name.clone(),
         minimum: u32::try_from(minimum).unwrap_or(0),
-        replicas: u32::try_from(replicated_job.replicas()).unwrap_or(0),
+        replicas,
         parallelism,
         indexed,
         done,

@@ -72,13 +72,13 @@ pub(crate) fn reached(
             continue;
         }
         let jobs = jobs_of(children, replicated_job);
-        let left = replicated_job.replicas() - counts.failed;
+        let left = replicated_job.replicas().saturating_sub(counts.failed);
         let is_done = has_succeeded(jobset, replicated_job, &jobs, minimum);
         if is_done && has_unstarted(&children.active, replicated_job, pods) && !is_at_work(&jobs, pods) {
             counts.succeeded = left;
             counts.ready = 0;
         } else if ready(replicated_job, &jobs) >= minimum && !jobs.is_empty() {
-            counts.ready = left - counts.succeeded;
+            counts.ready = left.saturating_sub(counts.succeeded);
         }
     }
     reached
@@ -143,8 +143,8 @@ fn is_at_work(jobs: &[&Job], pods: &[GangPod]) -> bool {
 
 fn ready(replicated_job: &ReplicatedJob, jobs: &[&Job]) -> i32 {
     let of_job = |job: &&Job| job.status.as_ref().and_then(|status| status.ready).unwrap_or(0);
-    let ready: i32 = jobs.iter().map(of_job).sum();
-    ready + succeeded(jobs).min(replicated_job.pods())
+    let ready = jobs.iter().map(of_job).fold(0, i32::saturating_add);
+    ready.saturating_add(succeeded(jobs).min(replicated_job.pods()))
 }
 
 fn succeeded(jobs: &[&Job]) -> i32 {
@@ -154,7 +154,7 @@ fn succeeded(jobs: &[&Job]) -> i32 {
             .and_then(|status| status.succeeded)
             .unwrap_or(0)
     };
-    jobs.iter().map(of_job).sum()
+    jobs.iter().map(of_job).fold(0, i32::saturating_add)
 }
 
 /// States whether as many pods run as the gangs of the JobSet need. What has not been created yet is not waited for.
@@ -174,7 +174,7 @@ pub(crate) fn report(
         return;
     };
     let minimums = wish.minimums(&jobset.spec.replicated_jobs);
-    let mut minimum = 0;
+    let mut minimum: i32 = 0;
     let mut all_run = true;
     for replicated_job in &jobset.spec.replicated_jobs {
         let jobs = jobs_of(children, replicated_job);
@@ -182,7 +182,7 @@ pub(crate) fn report(
             continue;
         }
         let needed = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
-        minimum += needed;
+        minimum = minimum.saturating_add(needed);
         // The Job controller counts a pod that has succeeded a while after that.
         let reached = jobs.iter().map(|job| {
             let counted = count(pods, job, |pod| pod.succeeded).max(succeeded(&[*job]));

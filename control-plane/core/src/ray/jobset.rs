@@ -17,6 +17,7 @@ use lockstep_api::{
 };
 
 use super::start::{Node, Role};
+use super::validation::MOST_GROUPS;
 use super::{names, pod};
 
 /// Annotations of a RayCluster that are meant for its JobSet.
@@ -34,13 +35,15 @@ pub(crate) fn owner(cluster: &RayCluster) -> OwnerReference {
     }
 }
 
-/// The JobSet that a cluster asks for.
+/// The JobSet that a cluster asks for. One with more groups than there may be is refused, and not
+/// compiled to its end.
 pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
     let spec = &cluster.spec;
     let mut jobs = vec![head(cluster)];
     jobs.extend(
         spec.worker_group_specs
             .iter()
+            .take(MOST_GROUPS)
             .map(|group| workers(cluster, group)),
     );
     let stated = cluster.metadata.annotations.iter().flatten();

@@ -176,7 +176,8 @@ fn counts(observed: &ObservedCluster, wanted: &JobSet, status: &mut RayClusterSt
     for job in &wanted.spec.replicated_jobs {
         let template = job.template.spec.as_ref().map(|spec| &spec.template);
         for (name, amount) in template.map(requests).unwrap_or_default() {
-            *total.entry(name).or_default() += amount * i128::from(job.pods());
+            let sum = total.entry(name).or_default();
+            *sum = sum.saturating_add(amount.saturating_mul(i128::from(job.pods())));
         }
     }
     let shown = |name: &str| shown(total.get(name).copied().unwrap_or(0), name == "memory");
@@ -199,7 +200,8 @@ fn requests(template: &PodTemplateSpec) -> BTreeMap<&'static str, i128> {
                 name if name.ends_with("gpu") => "gpu",
                 _ => continue,
             };
-            *sum.entry(name).or_default() += quantity(&amount.0).unwrap_or(0);
+            let sum: &mut i128 = sum.entry(name).or_default();
+            *sum = sum.saturating_add(quantity(&amount.0).unwrap_or(0));
         }
     }
     sum

@@ -13,6 +13,8 @@ use super::cron::Schedule;
 use crate::features::Features;
 use crate::validation::{Violation, dns1035_label};
 
+pub(crate) use groups::MOST_GROUPS;
+
 /// Annotations of an object.
 type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
 

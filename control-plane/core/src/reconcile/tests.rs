@@ -1,7 +1,9 @@
 mod in_place;
 mod invalid;
 mod properties;
+mod sizes;
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
     FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, SuccessPolicy,

@@ -15,6 +15,7 @@ use super::{
 use crate::elastic;
 use crate::gang;
 use crate::in_place;
+use crate::limits;
 use crate::pod::PodSummary;
 use crate::ray::names as ray;
 
@@ -55,7 +56,8 @@ pub struct Placed {
     pub place: Option<(String, u32)>,
 }
 
-/// Joins a JobSet with its Jobs and pods. `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
+/// Joins a JobSet with its Jobs and pods; of one that is larger than it may be nothing is expected.
+/// `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
 #[must_use]
 pub fn gather<'a>(
     jobset: &JobSet,
@@ -67,6 +69,10 @@ pub fn gather<'a>(
         policy: policy(jobset, jobs),
         ..Gathered::default()
     };
+    // It is no group, and nobody is restarted by what is seen of it.
+    if limits::is_over(jobset) {
+        return gathered;
+    }
     let current: BTreeMap<&str, &Job> = jobs
         .iter()
         .filter(|job| attempt(job.metadata.labels.as_ref()) == Some(recreations))

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::features::Features;
+use crate::gang::members;
 use crate::gang::members::part;
 use crate::in_place::Agents;
 use crate::jobset::Jobs;
@@ -20,4 +21,21 @@ fn neither_what_is_completed_nor_what_has_failed_for_good_is_waited_for() {
     let said = json!({"completedIndexes": "0", "failedIndexes": "2,3"});
     job.status = Some(serde_json::from_value(said).unwrap());
     assert_eq!(part(&js, workers, &[&job], 4).done, [0, 2, 3].into());
+}
+
+#[test]
+fn a_gang_that_is_too_large_has_no_seats_nor_has_a_job_beyond_its_replicas() {
+    let mut js = jobset([replicated_job("w", 1)]).with(|js| {
+        js.spec.gang = Some(lockstep_api::Gang::default());
+    });
+    assert!(members(&js, &[], &[]).is_some());
+    let workers = js.spec.replicated_jobs[0].clone();
+    let stranger = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&workers, 7);
+    let mut ended = stranger.clone();
+    let said = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    ended.status = Some(serde_json::from_value(said).unwrap());
+    assert!(part(&js, &workers, &[&ended], 1).done.is_empty());
+
+    js.spec.replicated_jobs[0].replicas = Some(i32::MAX);
+    assert_eq!(members(&js, &[], &[]), None);
 }

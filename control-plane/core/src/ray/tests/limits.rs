@@ -73,6 +73,14 @@ fn each_mistake_is_named_by_its_field() {
             "spec.workerGroupSpecs[0].replicas: must not make more",
         ),
         (
+            group(json!({"minReplicas": i32::MAX})),
+            "spec.workerGroupSpecs[0].minReplicas: must not make more",
+        ),
+        (
+            group(json!({"replicas": 2, "numOfHosts": i32::MAX})),
+            "spec.workerGroupSpecs[0].numOfHosts: must not make more",
+        ),
+        (
             json!({"headGroupSpec": {"resources": {"CPU": "1"}, "rayStartParams": {"num-cpus": "1"}}}),
             "spec.headGroupSpec.resources: resource fields should not be set in both",
         ),
@@ -124,6 +132,35 @@ fn each_mistake_is_named_by_its_field() {
             "{spec}: {found:?}"
         );
     }
+}
+
+#[test]
+fn all_groups_count_together_and_a_cluster_that_is_too_large_may_become_smaller() {
+    let groups = |replicas: &[i32]| {
+        let groups = replicas.iter().enumerate();
+        let groups: Vec<Value> = groups
+            .map(|(index, replicas)| {
+                json!({"groupName": format!("g{index}"), "replicas": replicas, "template": template()})
+            })
+            .collect();
+        cluster(json!({"workerGroupSpecs": groups}))
+    };
+    assert_eq!(wrong(&groups(&[50_000, 49_999])), [""; 0]);
+    let too_many = "spec.workerGroupSpecs: must not make more than 100000 pods in all, with the head's";
+    assert_eq!(wrong(&groups(&[50_000, 50_000])), [too_many]);
+    assert!(wrong(&groups(&[i32::MAX; 8])).contains(&too_many.to_owned()));
+    let update = |old: &[i32], new: &[i32]| validate(Some(&groups(old)), &groups(new), false);
+    assert_eq!(update(&[90_000, 50_000], &[80_000, 50_000]), []);
+    assert_eq!(update(&[90_000, 5_000], &[90_000, 50_000]).len(), 1);
+
+    let many = groups(&[0; 1_000]);
+    assert_eq!(
+        wrong(&many),
+        ["spec.workerGroupSpecs: must not be more than 999 groups"]
+    );
+    let mut world = World::new(many);
+    world.settle();
+    assert!(world.jobset.is_none() && world.is_true("ReplicaFailure"));
 }
 
 /// A head whose container has this variable.

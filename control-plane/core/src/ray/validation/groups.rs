@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec};
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
 use super::{Annotations, options, unsupported_annotation};
+use crate::limits::{MOST_REPLICATED_JOBS, MOST_WORKERS};
 use crate::ray::names;
 use crate::validation::{Violation, label_value, qualified_name};
 
@@ -17,6 +18,8 @@ const REDIS_ADDRESS: &str = "RAY_REDIS_ADDRESS";
 const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
+/// The most groups of workers: each is a replicatedJob, beside the head.
+pub(crate) const MOST_GROUPS: usize = MOST_REPLICATED_JOBS - 1;
 
 /// What is wrong with the spec of a cluster, at `path`, whose object has these annotations.
 pub(super) fn validate(
@@ -30,6 +33,22 @@ pub(super) fn validate(
             format!("{path}.enableInTreeAutoscaling"),
             "is not supported: the number of workers is changed by replicas",
         ));
+    }
+    // Without numbers of the cluster's own: a cluster that is too large already may be changed, and
+    // made smaller.
+    let field = format!("{path}.workerGroupSpecs");
+    if spec.worker_group_specs.len() > MOST_GROUPS {
+        let message = format!("must not be more than {MOST_GROUPS} groups");
+        violations.push(Violation::new(field, message));
+        return;
+    }
+    let pods = spec
+        .worker_group_specs
+        .iter()
+        .map(|group| i64::from(group.pods()));
+    if usize::try_from(pods.sum::<i64>()).map_or(true, |pods| pods >= MOST_WORKERS) {
+        let message = format!("must not make more than {MOST_WORKERS} pods in all, with the head's");
+        violations.push(Violation::new(field, message));
     }
     let head = &spec.head_group_spec;
     let mut wrong = Vec::new();
@@ -155,7 +174,13 @@ fn numbers(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
         wrong.push((".numOfHosts", "must be at least 1".to_owned()));
     }
     if group.pods() > MOST_PODS {
-        wrong.push((".replicas", format!("must not make more than {MOST_PODS} pods")));
+        let (stated, least) = (group.replicas.unwrap_or(0), group.min_replicas());
+        let field = match group.hosts() > stated.max(least) {
+            true => ".numOfHosts",
+            false if least > stated => ".minReplicas",
+            false => ".replicas",
+        };
+        wrong.push((field, format!("must not make more than {MOST_PODS} pods")));
     }
 }
 

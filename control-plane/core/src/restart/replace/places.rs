@@ -9,6 +9,7 @@ use lockstep_api::labels;
 use super::{Occupancy, Place};
 use crate::children::label;
 use crate::jobset::IN_PLACE_BACKOFF_LIMIT;
+use crate::limits::MOST_WORKERS;
 use crate::pod::PodSummary;
 use crate::restart::gather::{attempt, completed_indexes, has_condition};
 
@@ -32,9 +33,14 @@ pub fn places<'a>(
             continue;
         };
         let stage = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
-        let completions = job.spec.as_ref().and_then(|spec| spec.completions).unwrap_or(0);
-        for index in 0..u32::try_from(completions).unwrap_or(0) {
-            if is_open(job, index) {
+        let completed = completed_indexes(job);
+        for index in 0..open_indexes(job) {
+            // A Job may say that it is the JobSet's and be another's: what is beyond is left to the
+            // Job controller.
+            if places.len() >= MOST_WORKERS {
+                break;
+            }
+            if !completed.iter().any(|range| range.contains(&index)) {
                 let place = Place {
                     job: name.clone(),
                     index,
@@ -60,17 +66,18 @@ pub fn places<'a>(
 /// Jobs with `backoffLimitPerIndex` are left to the Job controller: it counts the failures of an index in the pod that comes next.
 #[must_use]
 pub fn is_open(job: &Job, index: u32) -> bool {
-    let Some(spec) = &job.spec else { return false };
-    let in_range = spec
-        .completions
-        .and_then(|completions| u32::try_from(completions).ok())
-        .is_some_and(|completions| index < completions);
+    let completed = || completed_indexes(job).iter().any(|range| range.contains(&index));
+    index < open_indexes(job) && !completed()
+}
+
+/// The indexes below this one are open where they have not been completed. 0: the Job wants no pod
+/// that others create.
+fn open_indexes(job: &Job) -> u32 {
+    let Some(spec) = &job.spec else { return 0 };
     let ending = ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"]
         .into_iter()
         .any(|type_| has_condition(job, type_));
-    let completed = || completed_indexes(job).iter().any(|range| range.contains(&index));
-    in_range
-        && spec.completion_mode.as_deref() == Some("Indexed")
+    let is_open = spec.completion_mode.as_deref() == Some("Indexed")
         && spec.parallelism == spec.completions
         && spec.backoff_limit == Some(IN_PLACE_BACKOFF_LIMIT)
         && spec.backoff_limit_per_index.is_none()
@@ -80,8 +87,11 @@ pub fn is_open(job: &Job, index: u32) -> bool {
             .is_none_or(|manager| manager == JOB_CONTROLLER)
         && spec.suspend != Some(true)
         && job.metadata.deletion_timestamp.is_none()
-        && !ending
-        && !completed()
+        && !ending;
+    let completions = spec.completions.filter(|_| is_open);
+    completions
+        .and_then(|completions| u32::try_from(completions).ok())
+        .unwrap_or(0)
 }
 
 fn put(pod: &PodSummary, places: &mut BTreeMap<Place, Occupancy>) {

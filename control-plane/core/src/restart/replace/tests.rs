@@ -428,3 +428,20 @@ fn the_pod_is_what_the_job_controller_makes() {
     );
     assert_eq!(env(1), [own]);
 }
+
+#[test]
+fn jobs_that_claim_to_be_the_groups_make_no_more_places_than_a_group_can_have() {
+    let wide = |name: &str, mode: &str| {
+        let job = with(|job| {
+            job.metadata.name = Some(name.to_owned());
+            let spec = job.spec.as_mut().unwrap();
+            spec.completion_mode = Some(mode.to_owned());
+            (spec.completions, spec.parallelism) = (Some(i32::MAX), Some(i32::MAX));
+        });
+        Arc::new(job)
+    };
+    let none = BTreeSet::new();
+    assert!(places(&[wide("a", "NonIndexed")], &[], 0, &none).is_empty());
+    let both = [wide("a", "Indexed"), wide("b", "Indexed")];
+    assert_eq!(places(&both, &[], 0, &none).len(), crate::limits::MOST_WORKERS);
+}

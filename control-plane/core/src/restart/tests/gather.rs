@@ -258,3 +258,22 @@ fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
     assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
     assert_eq!(seen(&[own(), before(true)]), ("own".to_owned(), false));
 }
+
+#[test]
+fn of_a_jobset_that_is_too_large_nobody_is_expected() {
+    let sized = |jobs: i32, pods: i32| {
+        jobset([replicated_job("a", jobs)])
+            .restarting(RestartStrategy::InPlaceRestart, 3)
+            .with(|js| {
+                let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+                (spec.parallelism, spec.completions) = (Some(pods), Some(pods));
+            })
+    };
+    for (jobs, pods, expected) in [(2, 3, 6), (60, 100_000, 0), (i32::MAX, i32::MAX, 0)] {
+        let js = sized(jobs, pods);
+        let made = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
+        let gathered = gather(&js, &[Arc::new(made)], [], 0);
+        assert_eq!(gathered.workers.len(), expected, "{jobs} x {pods}");
+        assert_eq!(gathered.policy.max_restarts, 3);
+    }
+}

@@ -1,0 +1,70 @@
+//! How many workers all groups together may expect of which there is nothing yet.
+//!
+//! A JobSet of a kilobyte may ask for as many workers as a group can have
+//! ([`lockstep_core::limits`]), and without a quota there may be any number of such JobSets:
+//! suspended ones, or ones whose pods are refused. What a group takes of memory is to follow what
+//! there is of it.
+//!
+//! Promises: workers that have pods cost nothing, with [`FOR_EACH_POD`] times as many beside them;
+//! the others of all groups are [`UNSEEN`] at most. A group for which there is no room has next to
+//! no pods: there is hardly anybody whom its task could restart, and it gets one as soon as its
+//! pods come.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use lockstep_core::limits::MOST_WORKERS;
+
+#[cfg(test)]
+mod tests;
+
+/// The most workers without pods that all groups together expect; at 1.2 kB for each they take 180
+/// MB. A group of the largest size finds room before it has any pod, beside hundreds of small ones.
+pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 3 / 2;
+
+/// So many workers may be expected for each pod that there is.
+pub(super) const FOR_EACH_POD: u64 = 10;
+
+/// The workers without pods of each group.
+#[derive(Debug)]
+pub(super) struct Budget<K> {
+    unseen: HashMap<K, u64>,
+    sum: u64,
+}
+
+impl<K> Default for Budget<K> {
+    fn default() -> Self {
+        Self {
+            unseen: HashMap::new(),
+            sum: 0,
+        }
+    }
+}
+
+impl<K: Eq + Hash> Budget<K> {
+    /// Whether there is room for a group that expects so many workers and has so many pods; it then
+    /// has it until it is looked at again, or released.
+    pub(super) fn takes(&mut self, key: K, workers: u64, pods: usize) -> bool {
+        self.release(&key);
+        let seen = u64::try_from(pods)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(FOR_EACH_POD);
+        let unseen = workers.saturating_sub(seen);
+        if unseen == 0 {
+            return true;
+        }
+        let sum = self.sum.saturating_add(unseen);
+        if sum > UNSEEN {
+            return false;
+        }
+        self.sum = sum;
+        self.unseen.insert(key, unseen);
+        true
+    }
+
+    /// The group is given up.
+    pub(super) fn release(&mut self, key: &K) {
+        let unseen = self.unseen.remove(key).unwrap_or(0);
+        self.sum = self.sum.saturating_sub(unseen);
+    }
+}
