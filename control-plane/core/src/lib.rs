@@ -15,6 +15,7 @@ pub mod in_place;
 pub mod jobset;
 mod network;
 pub mod observed;
+pub mod patterns;
 pub mod placement;
 pub mod plan;
 pub mod pod;
