@@ -21,6 +21,7 @@ mod lifecycle;
 mod neighbours;
 mod operations;
 mod order;
+mod patterns;
 mod placement;
 mod platform;
 mod pods;
@@ -53,6 +54,7 @@ fn main() -> std::process::ExitCode {
         neighbours::cases(),
         operations::cases(),
         order::cases(),
+        patterns::cases(),
         placement::cases(),
         epochs::cases(),
         pods::cases(),

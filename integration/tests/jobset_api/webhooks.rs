@@ -64,7 +64,7 @@ fn refusal<T>(result: Result<T>) -> Result<Box<kube::core::Status>> {
 }
 
 /// Refused as invalid, by the webhook for JobSets, with a message that contains this.
-fn ensure_invalid<T>(result: Result<T>, expected: &str) -> Result<()> {
+pub(crate) fn ensure_invalid<T>(result: Result<T>, expected: &str) -> Result<()> {
     let status = refusal(result)?;
     let message = &status.message;
     ensure!(
