@@ -1,14 +1,22 @@
-//! One thread for all that follows the API server step by step: watches, the looks that they give rise to, and the connections of both.
+//! One thread for all that follows the API server step by step: watches, the looks that they give
+//! rise to, and the connections of both.
 //!
-//! An event is little work, and most of it is a chain: bytes to a line, a line to an object, an object to a look, a look to a request. Where several
-//! threads may take each link, every step wakes another one that finds nothing to do, which costs more than the work. Servers and groups, which have
-//! thousands of streams to serve, have the threads of the runtime.
+//! An event is little work, and most of it is a chain: bytes to a line, a line to an object, an
+//! object to a look, a look to a request. Where several threads may take each link, every step
+//! wakes another one that finds nothing to do, which costs more than the work. Servers and groups,
+//! which have thousands of streams to serve, have the threads of the runtime. A step that takes
+//! long holds up all JobSets: what may take long runs elsewhere, and whether the thread gets on is
+//! a part of the process's health ([`Pulse`]).
+
+mod pulse;
 
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::{self, EnterGuard, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use pulse::Pulse;
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +29,7 @@ pub(crate) struct ApiThread {
     handle: Handle,
     end: DropGuard,
     thread: JoinHandle<()>,
+    pulse: Pulse,
 }
 
 impl ApiThread {
@@ -33,6 +42,8 @@ impl ApiThread {
         let handle = runtime.handle().clone();
         let end = CancellationToken::new();
         let until = end.clone();
+        let pulse = Pulse::start();
+        runtime.spawn(pulse.clone().keep());
         let thread = Builder::new().name("api".to_owned());
         let thread = thread.spawn(move || {
             runtime.block_on(until.cancelled());
@@ -43,6 +54,7 @@ impl ApiThread {
             handle,
             end: end.drop_guard(),
             thread,
+            pulse,
         })
     }
 
@@ -54,6 +66,11 @@ impl ApiThread {
     /// For those who spawn tasks on it.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Whether it gets on.
+    pub(crate) fn pulse(&self) -> Pulse {
+        self.pulse.clone()
     }
 
     /// Ends it, with what is left on it.

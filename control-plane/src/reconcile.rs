@@ -4,6 +4,7 @@
 //! under way finish.
 
 mod counts;
+mod long;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,6 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_core::observed::Setting;
-use lockstep_core::reconcile::plan;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,7 @@ use crate::watch::{PackedJobSet, Stores, packed};
 use crate::work::{self, Reconcile};
 
 use counts::Counts;
+use long::{Decided, Look, Looked, Looks};
 
 /// JobSets that are worked on at the same time.
 const CONCURRENCY: u16 = 32;
@@ -66,6 +67,7 @@ pub(crate) async fn run(
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
+        looks: Looks::default(),
     });
     let queue = reconciler.queue.clone();
     let changes = changes.map(|key| {
@@ -86,6 +88,7 @@ struct Reconciler {
     failures: Failures<ObjectRef<JobSet>>,
     complaints: Told<JobSet>,
     counts: Counts,
+    looks: Looks,
 }
 
 impl Reconcile for Reconciler {
@@ -129,19 +132,28 @@ impl Reconciler {
     /// Looks at a JobSet once and acts; says after which time to look again.
     async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
-        let Some((mut observed, unconfirmed)) =
-            self.stores
-                .observe(key, &self.means.setting, jiff::Timestamp::now())
-        else {
-            self.forget(key);
-            return Ok(None);
-        };
-        observed.pod_groups = self.means.pod_groups.are_served();
         let attended = self.means.registry.is_attended();
-        observed.is_attended = attended.unwrap_or(true);
+        let look = Look {
+            stores: self.stores.clone(),
+            setting: self.means.setting.clone(),
+            pod_groups: self.means.pod_groups.are_served(),
+            is_attended: attended.unwrap_or(true),
+        };
+        let decided = match self.looks.decide(key, look).await {
+            Looked::Decided(decided) => decided,
+            Looked::Busy(later) => return Ok(Some(later)),
+            Looked::Gone => {
+                self.forget(key);
+                return Ok(None);
+            }
+        };
+        let Decided {
+            observed,
+            unconfirmed,
+            mut plan,
+        } = *decided;
         // Whether anybody but kubelet restarts its containers matters to those that restart in place alone.
         let ask_again = attended.err().filter(|_| observed.jobset.in_place());
-        let mut plan = plan(&observed);
         let held = self.counts.hold_back(key, &observed.jobset, &mut plan);
         let requeue_after = plan
             .requeue_after

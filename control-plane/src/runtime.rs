@@ -89,6 +89,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     parts.spawn(serve::health(
         settings.health.clone(),
         stores.clone(),
+        api.pulse(),
         servers.clone(),
         shutdown.clone(),
     ));

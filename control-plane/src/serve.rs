@@ -11,7 +11,7 @@ mod plain_text;
 mod ready;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::settings::Health;
 use crate::watch::Stores;
 
+pub use crate::api_thread::Pulse;
 pub(crate) use access::{Access, Verdict, Wish};
 pub(crate) use activity::Activity;
 pub(crate) use connection::http;
@@ -37,7 +38,7 @@ const HEALTH: Connections = Connections {
     grace: Duration::from_secs(1),
 };
 
-/// Serves whether the process runs (`/healthz`) and whether the caches are filled and the webhooks and the hub served
+/// Serves whether the process runs, and the thread that follows the API server gets on (`/healthz`), and whether the caches are filled and the webhooks and the hub served
 /// (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
@@ -45,6 +46,7 @@ const HEALTH: Connections = Connections {
 pub async fn health(
     settings: Health,
     stores: Stores,
+    pulse: Pulse,
     servers: Awaited,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -54,14 +56,20 @@ pub async fn health(
     };
     let missing = move || {
         if !stores.is_ready() {
-            Some("the caches are not filled yet")
+            Some("the caches are not filled yet".to_owned())
         } else {
-            servers.missing()
+            servers.missing().map(str::to_owned)
         }
+    };
+    let stuck = move || {
+        let silent = pulse.stuck_for(Instant::now())?.as_secs();
+        Some(format!(
+            "the thread that follows the API server is stuck, for {silent} s"
+        ))
     };
     let router = Router::new().fallback(async move |uri: Uri| {
         let (check, missing) = if names(uri.path(), &settings.liveness, "healthz") {
-            ("healthz", None)
+            ("healthz", stuck())
         } else if names(uri.path(), &settings.readiness, "readyz") {
             ("readyz", missing())
         } else {
@@ -70,7 +78,7 @@ pub async fn health(
         match missing {
             None if is_verbose(&uri) => (StatusCode::OK, format!("[+]{check} ok\nhealthz check passed\n")),
             None => (StatusCode::OK, "ok".to_owned()),
-            Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing.to_owned()),
+            Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing),
         }
     });
     let listener = listen(address)

@@ -13,6 +13,7 @@ use lockstep_api::JobSet;
 
 use crate::{
     features::Features,
+    patterns,
     validation::{self, Violation},
 };
 
@@ -32,6 +33,7 @@ pub fn validate_create(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = validation::validate(&named(jobset), features);
     violations.extend(validation::nameless_groups(jobset));
     violations.extend(validation::without_pods(jobset));
+    violations.extend(patterns::validate(jobset));
     violations
 }
 

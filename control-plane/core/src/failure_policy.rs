@@ -6,16 +6,15 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
-    FailurePolicyAction, FailurePolicyRule, JobSet,
+    FailurePolicy, FailurePolicyAction, FailurePolicyRule, JobSet,
     conditions::{messages, reasons},
     events, labels,
 };
-use regex::Regex;
 
 use crate::{
     children::{failure, job_index, label},
     features::Features,
-    go_regex,
+    patterns::{Patterns, STEPS},
     validation::{self, INVALID_JOBSET},
 };
 
@@ -53,10 +52,12 @@ pub(crate) enum Decision {
     },
 }
 
-/// Decides about the failed Jobs; `None` where none has failed. `counted` is how many restarts count towards `maxRestarts` so far.
-/// Where all Jobs restart `together` none is made anew alone.
+/// Decides about the failed Jobs; `None` where none has failed. `patterns` are the policy's, and
+/// `counted` is how many restarts count towards `maxRestarts` so far. Where all Jobs restart
+/// `together` none is made anew alone.
 pub(crate) fn decide(
     jobset: &JobSet,
+    patterns: &Patterns,
     failed: &[&Job],
     counted: i32,
     features: &Features,
@@ -69,10 +70,7 @@ pub(crate) fn decide(
             message,
         });
     };
-    let matched = policy
-        .rules
-        .iter()
-        .find_map(|rule| Some((rule, first_matching(rule, failed)?)));
+    let matched = first_matching(policy, patterns, failed);
     let (rule, job, action) = match matched {
         Some((rule, job)) => (Some(rule), job, &rule.action),
         None => (None, first(failed)?, &FailurePolicyAction::RestartJobSet),
@@ -152,38 +150,56 @@ fn name(job: &Job) -> &str {
     job.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The Job that failed first. A failure without a time comes before all others, as with upstream.
-fn first<'a>(failed: &[&'a Job]) -> Option<&'a Job> {
-    let failed = failed
-        .iter()
-        .filter_map(|job| Some((failure(job)?.last_transition_time.as_ref(), *job)));
-    failed
-        .min_by_key(|(time, _)| time.map_or(Timestamp::MIN, |time| time.0))
-        .map(|(_, job)| job)
+/// When a Job failed. A failure without a time comes before all others, as with upstream.
+fn failed_at(job: &Job) -> Option<Timestamp> {
+    let time = failure(job)?.last_transition_time.as_ref();
+    Some(time.map_or(Timestamp::MIN, |time| time.0))
 }
 
-fn first_matching<'a>(rule: &FailurePolicyRule, failed: &[&'a Job]) -> Option<&'a Job> {
-    // A pattern that is not a regular expression matches nothing.
-    let patterns: Vec<Regex> = rule
-        .on_job_failure_message_patterns
-        .iter()
-        .filter_map(|pattern| go_regex::compile(pattern))
-        .collect();
-    let matches = |job: &Job| {
-        let Some(condition) = failure(job) else {
-            return false;
-        };
-        let reason = condition.reason.as_deref().unwrap_or_default();
-        let message = condition.message.as_deref().unwrap_or_default();
-        let parent = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
-        !parent.is_empty()
-            && (rule.on_job_failure_reasons.is_empty()
-                || rule.on_job_failure_reasons.iter().any(|r| r == reason))
-            && (rule.on_job_failure_message_patterns.is_empty()
-                || patterns.iter().any(|p| p.is_match(message)))
-            && (rule.target_replicated_jobs.is_empty()
-                || rule.target_replicated_jobs.iter().any(|t| t == parent))
+/// The Job that failed first.
+fn first<'a>(failed: &[&'a Job]) -> Option<&'a Job> {
+    let failed = failed.iter().filter_map(|job| Some((failed_at(job)?, *job)));
+    failed.min_by_key(|(time, _)| *time).map(|(_, job)| job)
+}
+
+/// The first rule that matches a failed Job, and the Job that failed first of those that it
+/// matches.
+fn first_matching<'a>(
+    policy: &'a FailurePolicy,
+    patterns: &Patterns,
+    failed: &[&'a Job],
+) -> Option<(&'a FailurePolicyRule, &'a Job)> {
+    let mut by_time: Vec<&Job> = failed.to_vec();
+    by_time.sort_by_cached_key(|job| failed_at(job));
+    let mut steps = STEPS;
+    policy.rules.iter().enumerate().find_map(|(index, rule)| {
+        let mut matching = by_time.iter().copied().filter(|job| is_about(rule, job));
+        if rule.on_job_failure_message_patterns.is_empty() {
+            return Some((rule, matching.next()?));
+        }
+        let matching: Vec<&Job> = matching.collect();
+        let messages: Vec<&str> = matching.iter().map(|job| message(job)).collect();
+        let place = patterns.first(index, &messages, &mut steps)?;
+        Some((rule, *matching.get(place)?))
+    })
+}
+
+/// Whether a rule is about a failed Job, whatever the message of its failure.
+fn is_about(rule: &FailurePolicyRule, job: &Job) -> bool {
+    let Some(condition) = failure(job) else {
+        return false;
     };
-    let matching: Vec<&Job> = failed.iter().copied().filter(|job| matches(job)).collect();
-    first(&matching)
+    let reason = condition.reason.as_deref().unwrap_or_default();
+    let parent = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
+    let names = |stated: &[String], name: &str| stated.is_empty() || stated.iter().any(|one| one == name);
+    !parent.is_empty()
+        && names(&rule.on_job_failure_reasons, reason)
+        && names(&rule.target_replicated_jobs, parent)
+}
+
+/// What is said of a Job's failure.
+fn message(job: &Job) -> &str {
+    failure(job)
+        .and_then(|condition| condition.message.as_deref())
+        .unwrap_or_default()
 }

@@ -16,6 +16,7 @@ pub mod jobset;
 pub mod limits;
 mod network;
 pub mod observed;
+pub mod patterns;
 pub mod placement;
 pub mod plan;
 pub mod pod;

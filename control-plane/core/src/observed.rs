@@ -15,6 +15,7 @@ use lockstep_api::{JobSet, annotations};
 use crate::features::Features;
 use crate::gang::GangPod;
 use crate::in_place::Agents;
+use crate::patterns::Patterns;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,8 @@ pub struct Observed {
     pub agents: Agents,
     /// What is switched on.
     pub features: Features,
+    /// The patterns of its failure policy, where somebody has compiled them already.
+    pub patterns: Option<Arc<Patterns>>,
     /// The present.
     pub now: Timestamp,
 }
@@ -129,6 +132,7 @@ impl Observed {
             is_attended: true,
             agents: Agents::ByNode,
             features: Features::default(),
+            patterns: None,
             now,
         }
     }

@@ -13,6 +13,7 @@
 //! Jobs, and else stands still after the second step.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
@@ -24,13 +25,14 @@ use lockstep_api::{
 use lockstep_mutants::{self as mutants, Mutant};
 
 use crate::{
-    children::{Children, label},
+    children::{Children, failure, label},
     elastic, execution_policy,
     failure_policy::{self, Decision},
     gang::{self, Marks},
     in_place::{self, Group},
     limits, network,
     observed::Observed,
+    patterns::Patterns,
     plan::{Change, Event, JobChange, JobRef, Plan, Severity},
     resume, startup,
     startup::Graph,
@@ -54,8 +56,13 @@ pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
 
 /// Reason of the event that tells of annotations that are wrong, and of which the JobSet has no need.
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
+/// Reason of the event that tells of a pattern of the failure policy that matches nothing.
+pub const INVALID_PATTERN: &str = "InvalidPattern";
 /// Reason of the event that tells why gates start a gang that asks for a PodGroup.
 pub const GANG_BACKEND_UNAVAILABLE: &str = "GangBackendUnavailable";
+
+/// Names that are compared in a millisecond or two.
+const MANY_COMPARISONS: usize = 100_000;
 
 /// Decides what is to be done about a JobSet.
 #[must_use]
@@ -83,6 +90,24 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     draft.finish(&mut plan);
     plan
+}
+
+/// Whether to decide about it may take so long that others should not wait for it: a Job of it has
+/// failed, and there is much to compare it with. Anything else takes a few milliseconds at the very
+/// most.
+#[must_use]
+pub fn may_take_long(observed: &Observed) -> bool {
+    let jobset = &*observed.jobset;
+    if jobset.is_finished() || !observed.jobs.iter().any(|job| failure(job).is_some()) {
+        return false;
+    }
+    let policy = jobset.spec.failure_policy.as_ref();
+    let rules = policy.map_or(&[][..], |policy| &policy.rules);
+    let names = rules
+        .iter()
+        .map(|rule| 1 + rule.on_job_failure_reasons.len() + rule.target_replicated_jobs.len());
+    let names: usize = names.sum();
+    Patterns::are_stated(jobset) || names.saturating_mul(observed.jobs.len()) > MANY_COMPARISONS
 }
 
 /// Tells of what is wrong with a JobSet that runs all the same.
@@ -185,7 +210,16 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     // In a group all workers restart at a failure: its coordinator would see that of a Job made anew alone as another one, and count it again.
     // So would the next one, where there is none for a while.
     let together = coordinated && coordinates || was_coordinated;
-    if let Some(decision) = failure_policy::decide(jobset, &failed, counted, &observed.features, together) {
+    let patterns = match &observed.patterns {
+        Some(patterns) => Arc::clone(patterns),
+        None if failed.is_empty() => Arc::default(),
+        None => Arc::new(Patterns::of(jobset)),
+    };
+    // One that no webhook has seen.
+    let refused: Vec<Violation> = patterns.refused().cloned().into_iter().collect();
+    complain(INVALID_PATTERN, &refused, plan);
+    let decision = failure_policy::decide(jobset, &patterns, &failed, counted, &observed.features, together);
+    if let Some(decision) = decision {
         let anew = if was_coordinated {
             let before = draft.status.in_place_restart.as_ref();
             before.and_then(|before| before.kind.clone())

@@ -45,6 +45,11 @@ impl PackedJob {
         Some(job)
     }
 
+    /// Bytes of what is kept of it.
+    pub(super) fn size(&self) -> usize {
+        self.text.len()
+    }
+
     pub(super) fn jobset(&self) -> Option<ObjectRef<JobSet>> {
         Some(ObjectRef::new(self.jobset.as_deref()?).within(&self.namespace))
     }

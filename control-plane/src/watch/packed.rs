@@ -75,6 +75,11 @@ impl PackedJobSet {
         key.within(meta.namespace.as_deref().unwrap_or_default())
     }
 
+    /// Bytes of what it says, which reading it takes time in proportion to.
+    pub(super) fn size(&self) -> usize {
+        self.text.len()
+    }
+
     /// False: it has no gangs. Most have none, and to tell costs less than to read them.
     pub(super) fn may_have_gangs(&self) -> bool {
         memmem::find(&self.text, b"\"gang\":").is_some()

@@ -9,8 +9,11 @@ use kube::{Api, Client};
 use lockstep_api::{GROUP, JobSet, KIND, VERSION};
 use lockstep_core::admission::{self, Existing};
 use lockstep_core::features::Features;
+use lockstep_core::patterns::Patterns;
 use lockstep_core::validation::Violation;
 use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
 use super::patch;
 use super::refusal::Refusal;
@@ -20,6 +23,9 @@ use crate::unfit;
 
 /// How many volume claims are looked up at once.
 const CLAIMS_AT_ONCE: usize = 8;
+
+/// Who compiles patterns now: two at a time, so that those who state many leave cores to others.
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its lists.
 ///
@@ -81,8 +87,7 @@ pub(super) async fn validate(
 ) -> Result<Vec<String>, Refusal> {
     let (jobset, violations, warnings) = match request.operation {
         Operation::Create => {
-            let jobset = read(&request.object)?;
-            let mut violations = admission::validate_create(&jobset, &features);
+            let (jobset, mut violations) = judged(read(&request.object)?, features).await?;
             // Its names are known to be names by then.
             if violations.is_empty() {
                 violations = claims(&jobset, &request.namespace, client).await;
@@ -107,6 +112,22 @@ pub(super) async fn validate(
         name: jobset.name().to_owned(),
         violations,
     })
+}
+
+/// A JobSet that is being created, and what is wrong with it. One with patterns takes up to a tenth
+/// of a second, on a thread that nobody else needs.
+async fn judged(jobset: JobSet, features: Features) -> Result<(JobSet, Vec<Violation>), Refusal> {
+    let has_patterns = Patterns::are_stated(&jobset);
+    let judge = move || {
+        let violations = admission::validate_create(&jobset, &features);
+        (jobset, violations)
+    };
+    if !has_patterns {
+        return Ok(judge());
+    }
+    let internal = |error: &dyn std::error::Error| Refusal::Internal(error.to_string());
+    let _turn = TURNS.acquire().await.map_err(|error| internal(&error))?;
+    spawn_blocking(judge).await.map_err(|error| internal(&error))
 }
 
 /// What is wrong with the volume claims that the JobSet would share with those that exist. One that cannot be looked up is refused as upstream does.

@@ -196,6 +196,33 @@ async fn a_new_jobset_gets_its_defaults_and_nothing_else_is_touched() {
 }
 
 #[tokio::test]
+async fn a_pattern_that_would_take_all_memory_is_refused_by_its_field() {
+    let with = |patterns: Value| {
+        let rule = json!({"name": "r", "action": "FailJobSet", "onJobFailureMessagePatterns": patterns});
+        jobset(json!({"replicatedJobs": [worker()], "failurePolicy": {"rules": [rule]}}))
+    };
+    let fine = with(json!(["exit code 4[0-9]", "(?i)oom"]));
+    assert_eq!(
+        ask(VALIDATE, "CREATE", &fine, &Value::Null).await["allowed"],
+        true
+    );
+    let answer = ask(
+        VALIDATE,
+        "CREATE",
+        &with(json!(["fine", r"\pL{399}"])),
+        &Value::Null,
+    )
+    .await;
+    assert_eq!(answer["allowed"], false);
+    assert_eq!(answer["status"]["code"], 422);
+    let cause = &answer["status"]["details"]["causes"][0];
+    assert_eq!(
+        cause["field"],
+        "spec.failurePolicy.rules[0].onJobFailureMessagePatterns[1]"
+    );
+}
+
+#[tokio::test]
 async fn what_has_its_defaults_is_not_patched() {
     let (complete, _) = defaulted(&jobset(json!({"replicatedJobs": [worker()]}))).await;
     let (again, paths) = defaulted(&complete).await;

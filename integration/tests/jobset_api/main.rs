@@ -22,6 +22,7 @@ mod lifecycle;
 mod neighbours;
 mod operations;
 mod order;
+mod patterns;
 mod placement;
 mod platform;
 mod pods;
@@ -55,6 +56,7 @@ fn main() -> std::process::ExitCode {
         neighbours::cases(),
         operations::cases(),
         order::cases(),
+        patterns::cases(),
         placement::cases(),
         epochs::cases(),
         pods::cases(),

@@ -31,6 +31,13 @@ fn named(mut manifest: Value, length: usize) -> Value {
     manifest
 }
 
+/// A list of so many elements, so many times: text of a few bytes for each that stands for the
+/// square of them.
+fn aliases(number: usize) -> String {
+    let list = |element: &str| vec![element; number].join(",");
+    format!("a: &a [{}]\nb: [{}]\n", list("1"), list("*a"))
+}
+
 /// Creates it as it stands, whatever our types know.
 pub(crate) async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
     let resource = match manifest["kind"].as_str() {
@@ -99,6 +106,14 @@ async fn what_can_never_run_is_refused_with_its_reason(scene: Scene) -> Result<(
         (
             rayjob(1, json!({"runtimeEnvYAML": "pip: [ray"})),
             "spec.runtimeEnvYAML: ",
+        ),
+        (
+            rayjob(1, json!({"runtimeEnvYAML": aliases(20_000)})),
+            "spec.runtimeEnvYAML: failed to unmarshal RuntimeEnvYAML: a: &a [1,1,",
+        ),
+        (
+            rayjob(1, json!({"runtimeEnvYAML": aliases(1_000)})),
+            "anchors and aliases are not supported",
         ),
         (
             rayjob(1, json!({"activeDeadlineSeconds": 0})),

@@ -17,7 +17,14 @@ fn decide_for(js: &JobSet, counted: i32) -> Option<Decision> {
         "exit code 42",
         10,
     );
-    decide(js, &[&a, &b], counted, &Features::default(), false)
+    decide(
+        js,
+        &Patterns::of(js),
+        &[&a, &b],
+        counted,
+        &Features::default(),
+        false,
+    )
 }
 
 fn js() -> JobSet {
@@ -35,10 +42,14 @@ fn restarts(reason: &str, action: &str, job: &str) -> Option<Decision> {
 
 #[test]
 fn nothing_failed_nothing_decided() {
-    assert_eq!(decide(&js(), &[], 0, &Features::default(), false), None);
+    assert_eq!(
+        decide(&js(), &Patterns::default(), &[], 0, &Features::default(), false),
+        None
+    );
     assert_eq!(
         decide(
             &js().restarting(RestartStrategy::Recreate, 1),
+            &Patterns::default(),
             &[],
             0,
             &Features::default(),

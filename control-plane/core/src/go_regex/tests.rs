@@ -1,14 +1,22 @@
 use super::*;
 
+fn compile(pattern: &str) -> Option<Regex> {
+    Regex::new(pattern, 1 << 20, &mut u32::MAX.clone()).ok()
+}
+
 #[track_caller]
 fn check(pattern: &str, matches: &[&str], others: &[&str]) {
     let regex =
         compile(pattern).unwrap_or_else(|| panic!("{pattern} is no pattern: {:?}", translate(pattern)));
+    let mut scratch = regex.scratch();
     for text in matches {
-        assert!(regex.is_match(text), "{pattern} does not match {text}");
+        assert!(
+            regex.is_match(&mut scratch, text),
+            "{pattern} does not match {text}"
+        );
     }
     for text in others {
-        assert!(!regex.is_match(text), "{pattern} matches {text}");
+        assert!(!regex.is_match(&mut scratch, text), "{pattern} matches {text}");
     }
 }
 
@@ -110,4 +118,24 @@ fn repetitions_and_flags_are_those_of_go() {
     check("^a*?b+?c??d{2}?$", &["aabdd"], &["aabd"]);
     check("^x{1000}$|^(a*)*$", &["aa"], &["b"]);
     check("^[*+?{2}]+$", &["{*+?2}"], &["a"]);
+}
+
+#[test]
+fn classes_count_as_the_characters_that_they_hold() {
+    let reach = |pattern: &str| {
+        let mut left = u32::MAX;
+        Regex::new(pattern, 1 << 20, &mut left).unwrap_or_else(|why| panic!("{pattern}: {why}"));
+        u32::MAX - left
+    };
+    assert_eq!(reach("exit code [0-9]+ (a|b)*"), 0);
+    assert_eq!(reach("(?i)[a-z]"), 25);
+    assert_eq!(reach("[^a]"), 0);
+    assert_eq!(
+        reach(r"[!-\x{10ffff}]"),
+        0,
+        "a range is two numbers where cases differ"
+    );
+    assert_eq!(reach(r"(?i)[!-\x{10ffff}]"), 0x10_ffff - 0x21);
+    assert_eq!(reach(r"(?i:[\W])"), 0x10_ffff + 9 + 25 + 25);
+    assert_eq!(reach(r"\pL\p{Greek}[\pN]"), 3 * 0x8000);
 }

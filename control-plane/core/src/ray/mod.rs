@@ -22,6 +22,7 @@ mod service;
 mod start;
 mod status;
 mod submitter;
+mod text;
 pub mod validation;
 mod warnings;
 

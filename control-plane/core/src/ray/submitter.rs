@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::job::owner;
 use super::pod::env;
+use super::text;
 
 /// What the submitter runs.
 const SCRIPT: &str = include_str!("submitter.py");
@@ -37,13 +38,16 @@ pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
     if spec.runtime_env_yaml.trim().is_empty() {
         return Ok(json!({}));
     }
-    let stated: Value = serde_yaml_ng::from_str(&spec.runtime_env_yaml).map_err(|error| error.to_string())?;
-    match stated {
+    match text::yaml(&spec.runtime_env_yaml)? {
         // The attempt is put beside them, and what is stated is not to be lost by that.
-        Value::Object(_) if !stated["env_vars"].is_object() && !stated["env_vars"].is_null() => {
+        Value::Object(stated)
+            if stated
+                .get("env_vars")
+                .is_some_and(|variables| !variables.is_object() && !variables.is_null()) =>
+        {
             Err("env_vars must be a map".to_owned())
         }
-        Value::Object(_) => Ok(stated),
+        stated @ Value::Object(_) => Ok(stated),
         Value::Null => Ok(json!({})),
         _ => Err("must be a map".to_owned()),
     }
@@ -93,7 +97,7 @@ pub(super) fn body(job: &RayJob, status: &RayJobStatus) -> Value {
     if let Some(gpus) = spec.entrypoint_num_gpus {
         body["entrypoint_num_gpus"] = json!(gpus);
     }
-    if let Ok(resources) = serde_json::from_str::<Value>(&spec.entrypoint_resources) {
+    if let Ok(resources) = text::json(&spec.entrypoint_resources) {
         body["entrypoint_resources"] = resources;
     }
     body

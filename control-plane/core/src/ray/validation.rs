@@ -10,6 +10,7 @@ use lockstep_api::ray::{
 };
 
 use super::cron::Schedule;
+use super::text;
 use crate::features::Features;
 use crate::validation::{Violation, dns1035_label};
 
@@ -222,14 +223,14 @@ fn job_spec(path: &str, spec: &RayJobSpec, annotations: Annotations<'_>, violati
             "runtimeEnvYAML",
             &format!(
                 "failed to unmarshal RuntimeEnvYAML: {}: {error}",
-                spec.runtime_env_yaml
+                text::beginning(&spec.runtime_env_yaml)
             ),
         );
     }
     let resources = &spec.entrypoint_resources;
     if !resources.is_empty() {
-        match serde_json::from_str::<serde_json::Value>(resources) {
-            Err(_) => wrong("entrypointResources", "must be JSON"),
+        match text::json(resources) {
+            Err(error) => wrong("entrypointResources", &format!("must be JSON: {error}")),
             // Ray takes no other, however often it is asked.
             Ok(stated) if !stated.is_object() => wrong("entrypointResources", "must be a JSON object"),
             Ok(_) => {}

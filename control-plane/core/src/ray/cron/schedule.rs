@@ -15,6 +15,11 @@ use lockstep_api::ray::RayCronJobSpec;
 use crate::validation::Violation;
 
 const SCHEDULE: &str = "spec.schedule";
+/// The longest schedule, in bytes. One that lists each minute, hour, day, month and day of the week
+/// has 330.
+const LONGEST: usize = 1024;
+/// The longest name of a time zone, in bytes. Those that there are have up to 32.
+const LONGEST_ZONE: usize = 255;
 const MONTHS: &[&str] = &[
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
 ];
@@ -76,6 +81,11 @@ impl Schedule {
 }
 
 fn cron(stated: &str) -> Result<Cron, String> {
+    if stated.len() > LONGEST {
+        return Err(format!(
+            "invalid cron schedule: must be no more than {LONGEST} bytes"
+        ));
+    }
     let stated = stated.trim();
     if stated.contains("TZ") {
         return Err("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned());
@@ -139,6 +149,11 @@ fn spell_out(field: &str, last: u8) -> String {
 fn zone(name: &str) -> Result<TimeZone, String> {
     if name.is_empty() {
         return Err("timeZone must not be empty string, omit the field for UTC".to_owned());
+    }
+    if name.len() > LONGEST_ZONE {
+        return Err(format!(
+            "invalid time zone: must be no more than {LONGEST_ZONE} bytes"
+        ));
     }
     TimeZoneDatabase::bundled()
         .get(name)

@@ -199,3 +199,51 @@ fn a_time_that_never_comes() {
         assert!(error.contains("there is no such time"), "{stated}: {error}");
     }
 }
+
+#[test]
+fn what_is_too_long_to_be_a_schedule_is_not_read() {
+    let all = |last: u8| {
+        (0..=last)
+            .map(|number| number.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let longest = format!(
+        "{} {} {} {} {}",
+        all(59),
+        all(23),
+        &all(31)[2..],
+        &all(12)[2..],
+        all(6)
+    );
+    assert!(schedule(&longest, None).is_ok());
+    let listed = vec!["1"; 500_000].join(",");
+    let error = schedule(&format!("{listed} * * * *"), None).unwrap_err();
+    assert_eq!(
+        error,
+        "spec.schedule: invalid cron schedule: must be no more than 1024 bytes"
+    );
+    let error = schedule("@daily", Some(&"Europe/".repeat(10_000))).unwrap_err();
+    assert_eq!(
+        error,
+        "spec.timeZone: invalid time zone: must be no more than 255 bytes"
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_a_schedule_or_is_refused(
+        field in "[0-9*/,?-]{0,12}|[a-zA-Z#L@ ]{0,6}|\\PC{0,8}",
+        stated in "([0-9*/,-]{1,5} ){4}[0-9*/,a-zA-Z-]{1,5}|\\PC{0,40}",
+        zone in "[A-Za-z/_+-]{0,20}|\\PC{0,12}",
+    ) {
+        for stated in [stated.as_str(), &format!("{field} * * * *"), &format!("* * {field} * *"), &format!("0 0 * {field} {field}")] {
+            if let Ok(schedule) = schedule(stated, None) {
+                let after = time("2026-03-04T05:06:07Z");
+                proptest::prop_assert!(schedule.next(after).is_some_and(|next| next > after));
+                proptest::prop_assert!(schedule.latest(after).is_none_or(|latest| latest <= after));
+            }
+        }
+        let _ = schedule("@daily", Some(&zone));
+    }
+}
