@@ -108,6 +108,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         .collect();
     Some(Desired {
         group: group.uid.into(),
+        namespace: some(group.namespace),
         epoch: group.epoch,
         generation: group.generation,
         counter: group.counter,
@@ -156,13 +157,17 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
             return None;
         }
     };
-    let some = |text: String| (!text.is_empty()).then_some(text);
     Some(ExitRule {
         negated,
         codes: rule.values,
         container: some(rule.container),
         job: some(rule.job),
     })
+}
+
+/// What is said, if anything is.
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub enum Input {
     Exited(ContainerId, Exit, i64),
     /// An attempt to stop a container is over, a while ago.
     StopOver(ContainerId),
+    /// A hub has welcomed this node under this epoch, and that is written down.
+    Welcomed(u64),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
@@ -118,6 +120,8 @@ struct PodEntry {
 #[derive(Debug)]
 pub struct Table {
     revision: u64,
+    /// The highest epoch under which a hub has welcomed this node.
+    highest: u64,
     /// Records of pods that no listing has shown yet.
     before: BTreeMap<PodUid, Records>,
     pods: BTreeMap<PodUid, PodEntry>,
@@ -137,6 +141,7 @@ impl Table {
         };
         Self {
             revision,
+            highest: 0,
             before,
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -151,7 +156,11 @@ impl Table {
             .values()
             .flat_map(|entry| entry.workers.values())
             .flat_map(|worker| worker.containers.values());
-        containers.filter_map(|container| container.reported.clone())
+        let reported = containers.filter_map(|container| container.reported.clone());
+        reported.map(|state| WorkerState {
+            epoch: state.epoch.max(self.highest),
+            ..state
+        })
     }
 
     /// Takes in one fact.
@@ -167,13 +176,15 @@ impl Table {
                     self.settle(&uid, now, journal, &mut effects);
                 }
             }
+            Input::Welcomed(epoch) => self.highest = self.highest.max(epoch),
             Input::Desired(groups) => {
                 for desired in groups {
                     self.desired(desired, now, journal, &mut effects);
                 }
             }
             Input::Forget(group, epoch) => {
-                if self.groups.get(&group).is_some_and(|known| known.epoch <= epoch) {
+                let known = self.groups.get(&group).map(|known| known.epoch);
+                if known.is_some_and(|known| known.max(self.highest) <= epoch) {
                     self.groups.remove(&group);
                 }
             }
@@ -309,7 +320,7 @@ impl Table {
         let members: Vec<PodUid> = self
             .pods
             .iter()
-            .filter(|(_, entry)| entry.pod.group == group)
+            .filter(|(_, entry)| desired.is_of(&entry.pod))
             .map(|(uid, _)| uid.clone())
             .collect();
         let recorded = members
@@ -319,7 +330,7 @@ impl Table {
             .map(|record| record.epoch)
             .max();
         let known = self.groups.get(&group).map(|known| known.epoch);
-        let highest = known.max(recorded).unwrap_or_default();
+        let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
             effects.stale.push((group, desired.epoch, highest));
@@ -346,6 +357,7 @@ impl Table {
             return;
         };
         let desired = self.groups.get(&entry.pod.group);
+        let desired = desired.filter(|desired| desired.is_of(&entry.pod));
         let mut records = entry.records.clone();
         for (name, worker) in &entry.workers {
             follow(worker, name, uid, desired, now, &mut records);
@@ -358,7 +370,7 @@ impl Table {
         }
         entry.assign();
         effects.stops.extend(entry.stops());
-        entry.report(desired, &mut self.revision, effects);
+        entry.report(desired, self.highest, &mut self.revision, effects);
     }
 }
 
@@ -490,8 +502,8 @@ impl PodEntry {
         stops
     }
 
-    fn report(&mut self, desired: Option<&Desired>, revision: &mut u64, effects: &mut Effects) {
-        let epoch = desired.map_or(0, |desired| desired.epoch);
+    fn report(&mut self, desired: Option<&Desired>, highest: u64, revision: &mut u64, effects: &mut Effects) {
+        let epoch = desired.map_or(0, |desired| desired.epoch).max(highest);
         for (name, worker) in &mut self.workers {
             let record = self.records.get(name);
             for (attempt, container) in &mut worker.containers {

@@ -2,12 +2,14 @@
 //! control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
+use super::epochs::Epochs;
 use super::facts::{Effects, HostKill, Input};
 use super::outbox::Outbox;
 use super::state::Table;
@@ -46,6 +48,7 @@ enum Message {
         LinkId,
         oneshot::Sender<Option<watch::Receiver<Option<Target>>>>,
     ),
+    Welcomed(u64, oneshot::Sender<io::Result<()>>),
     Snapshot(oneshot::Sender<Vec<WorkerState>>),
     Mark(oneshot::Sender<u64>),
 }
@@ -118,6 +121,16 @@ impl Handle {
         receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
     }
 
+    /// A hub has welcomed this node under this epoch. Once that is `Ok`, no daemon of this boot obeys a lower one.
+    ///
+    /// # Errors
+    /// When the driver has stopped; inside, when the epoch could not be written down: then nothing may be done under it.
+    pub async fn welcomed(&self, epoch: u64) -> Result<io::Result<()>, Closed> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Message::Welcomed(epoch, sender)).await?;
+        receiver.await.map_err(|_| Closed)
+    }
+
     /// All states as they are now. What waited to be reported is in it, and waits no more.
     ///
     /// # Errors
@@ -169,6 +182,9 @@ pub struct Plain {
 pub struct Driver {
     table: Table,
     plain: Option<Plain>,
+    /// The highest epoch that is written down, and where.
+    highest: u64,
+    epochs: Option<Box<dyn Epochs + Send>>,
     inbox: mpsc::Receiver<Message>,
     outbox: Arc<Outbox>,
     links: BTreeMap<ContainerId, (LinkId, watch::Sender<Option<Target>>)>,
@@ -188,6 +204,8 @@ impl Driver {
         let driver = Self {
             table,
             plain: None,
+            highest: 0,
+            epochs: None,
             inbox,
             outbox,
             links: BTreeMap::new(),
@@ -202,8 +220,17 @@ impl Driver {
         self
     }
 
+    /// The same driver, which has this record of the highest epoch and what a daemon of before has written there. The record may not wait.
+    #[must_use]
+    pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: u64) -> Self {
+        self.epochs = Some(epochs);
+        self.highest = highest;
+        self
+    }
+
     /// Runs until every [`Handle`] is gone.
     pub async fn run(mut self, host: impl Host) {
+        self.obey_from(self.highest, &host);
         while let Some(message) = self.inbox.recv().await {
             match message {
                 Message::Fact(input) => {
@@ -222,6 +249,7 @@ impl Driver {
                         self.apply(input, &host);
                     }
                 }
+                Message::Welcomed(epoch, reply) => drop(reply.send(self.welcomed(epoch, &host))),
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
                     // The asker may have given up: nothing is lost by that, it asks again on its next connection.
@@ -232,6 +260,25 @@ impl Driver {
                 Message::Mark(reply) => drop(reply.send(self.table.mark())),
             }
         }
+    }
+
+    /// Written down first, then acted upon.
+    fn welcomed(&mut self, epoch: u64, host: &impl Host) -> io::Result<()> {
+        if epoch <= self.highest {
+            return Ok(());
+        }
+        if let Some(epochs) = &self.epochs {
+            epochs.keep(epoch)?;
+        }
+        self.highest = epoch;
+        self.obey_from(epoch, host);
+        Ok(())
+    }
+
+    /// From now on nobody of a lower epoch is obeyed.
+    fn obey_from(&mut self, epoch: u64, host: &impl Host) {
+        self.apply_plain(plain::Input::Welcomed(epoch));
+        self.apply(Input::Welcomed(epoch), host);
     }
 
     /// Takes the connection of an agent in the place of the one before, unless it comes from another pod's socket.
@@ -330,6 +377,7 @@ impl Driver {
 pub fn of_both(input: &Input) -> Option<plain::Input> {
     match input {
         Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
+        Input::Welcomed(epoch) => Some(plain::Input::Welcomed(*epoch)),
         Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),
         Input::Forget(group, epoch) => Some(plain::Input::Forget(group.clone(), *epoch)),
         Input::StopOver(id) => Some(plain::Input::StopOver(id.clone())),

@@ -60,6 +60,8 @@ pub enum Input {
     LinkDown(ContainerId, LinkId),
     /// The stop of a container was carried out, or was not, and by now its end has been seen.
     StopOver(ContainerId),
+    /// A hub has welcomed this node under this epoch, and that is written down.
+    Welcomed(u64),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.

@@ -3,6 +3,7 @@
 //! [`state`] and [`plan`] are pure. [`driver`] owns the one table and moves data between it, the agents and the control plane.
 
 pub mod driver;
+pub mod epochs;
 pub mod facts;
 pub mod outbox;
 pub mod plan;
