@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::epochs::Epochs;
 use super::facts::{Effects, HostKill, Input};
+use super::lines::Lines;
 use super::outbox::Outbox;
 use super::state::Table;
 use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
@@ -187,6 +188,7 @@ pub struct Driver {
     epochs: Option<Box<dyn Epochs + Send>>,
     inbox: mpsc::Receiver<Message>,
     outbox: Arc<Outbox>,
+    lines: Lines,
     links: BTreeMap<ContainerId, (LinkId, watch::Sender<Option<Target>>)>,
 }
 
@@ -208,6 +210,7 @@ impl Driver {
             epochs: None,
             inbox,
             outbox,
+            lines: Lines::default(),
             links: BTreeMap::new(),
         };
         (driver, handle)
@@ -322,7 +325,7 @@ impl Driver {
         for (pod, error) in effects.unwritten {
             warn!(%pod, error, "records not written, containers are not stopped");
         }
-        log_reports(&effects.reports);
+        log_reports(&effects.reports, &mut self.lines);
         log_stale(&effects.stale);
         self.outbox.put(effects.reports);
     }
@@ -358,11 +361,12 @@ impl Driver {
         for ask in &effects.kills {
             host.kill(ask.clone());
         }
-        log(&effects);
+        self.log(&effects);
         for id in &effects.dropped {
             self.links.remove(id);
         }
         for pod in &effects.pods_gone {
+            self.lines.forget(pod);
             host.pod_gone(pod);
         }
         for pod in &effects.pods_known {
@@ -407,8 +411,11 @@ fn log(effects: &Effects) {
     }
 }
 
-fn log_reports(reports: &[WorkerState]) {
+fn log_reports(reports: &[WorkerState], lines: &mut Lines) {
     for state in reports {
+        let Some(left_out) = lines.next(&state.incarnation.pod) else {
+            continue;
+        };
         info!(
             group = %state.group,
             pod = %state.pod_name,
@@ -418,6 +425,7 @@ fn log_reports(reports: &[WorkerState]) {
             generation = state.generation,
             exit_code = state.phase.exit().map(|exit| exit.code),
             detail = state.detail,
+            left_out,
             "worker"
         );
     }

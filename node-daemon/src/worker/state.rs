@@ -187,6 +187,12 @@ impl Table {
         self.pods.keys().cloned().collect()
     }
 
+    /// The pod of a container.
+    #[must_use]
+    pub fn pod_of(&self, id: &ContainerId) -> Option<&PodUid> {
+        self.workers.get(id).map(|worker| &worker.pod)
+    }
+
     /// Every state that has been reported, as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<WorkerState> {
