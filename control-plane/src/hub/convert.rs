@@ -134,7 +134,8 @@ pub(super) fn words_from(mut said: String) -> String {
     said
 }
 
-fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
+/// Who is meant, where anybody is.
+pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
     let named = !incarnation.pod_uid.is_empty() && !incarnation.container_id.is_empty();
     named.then_some(Incarnation {
         pod_uid: incarnation.pod_uid,

@@ -83,6 +83,8 @@ impl Moment {
 pub struct Effects {
     /// States that changed.
     pub reports: Vec<WorkerState>,
+    /// Incarnations that were reported, and are known no more.
+    pub gone: Vec<Incarnation>,
     /// Containers to stop.
     pub stops: Vec<ContainerId>,
     /// Groups whose wishes were refused: theirs, and the highest epoch seen.
@@ -102,6 +104,16 @@ struct Container {
     generation: Option<u64>,
     stopping: bool,
     reported: Option<WorkerState>,
+}
+
+impl Container {
+    /// It is known no more: who it was, where it was reported.
+    fn gone_from(self, pod: &PodUid) -> Option<Incarnation> {
+        self.reported.map(|_| Incarnation {
+            pod: pod.clone(),
+            container: self.id,
+        })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -246,7 +258,7 @@ impl Table {
             .cloned()
             .collect();
         for uid in gone {
-            self.drop_pod(&uid, journal);
+            self.drop_pod(&uid, journal, effects);
         }
         for pod in pods {
             let records = self.before.remove(&pod.uid).unwrap_or_default();
@@ -266,7 +278,7 @@ impl Table {
             }
         }
         for listed in containers {
-            self.take_in(listed, now);
+            self.take_in(listed, now, effects);
         }
         let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in uids {
@@ -274,7 +286,7 @@ impl Table {
         }
     }
 
-    fn take_in(&mut self, listed: Listed, now: Moment) {
+    fn take_in(&mut self, listed: Listed, now: Moment, effects: &mut Effects) {
         let early = self.early.iter().find(|(id, _, _)| *id == listed.id);
         let ended = early.map(|(_, exit, at)| (*exit, *at)).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
@@ -299,16 +311,23 @@ impl Table {
             container.ended.get_or_insert(ended);
         }
         while worker.containers.len() > KEPT {
-            worker.containers.pop_first();
+            let first = worker.containers.pop_first();
+            let first = first.and_then(|(_, container)| container.gone_from(&listed.pod));
+            effects.gone.extend(first);
         }
     }
 
-    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal) {
+    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal, effects: &mut Effects) {
         self.before.remove(uid);
         journal.erase(uid);
         let Some(entry) = self.pods.remove(uid) else {
             return;
         };
+        let workers = entry.workers.into_values();
+        let containers = workers.flat_map(|worker| worker.containers.into_values());
+        effects
+            .gone
+            .extend(containers.filter_map(|container| container.gone_from(uid)));
         let group = entry.pod.group;
         if !self.pods.values().any(|other| other.pod.group == group) {
             self.groups.remove(&group);

@@ -255,6 +255,7 @@ impl Driver {
                 Message::Welcomed(epoch, reply) => drop(reply.send(self.welcomed(epoch, &host))),
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
+                    drop(self.outbox.take_gone());
                     // The asker may have given up: nothing is lost by that, it asks again on its next connection.
                     let mut snapshot = self.table.snapshot();
                     snapshot.extend(self.plain.iter().flat_map(|plain| plain.table.snapshot()));
@@ -328,6 +329,7 @@ impl Driver {
         log_reports(&effects.reports, &mut self.lines);
         log_stale(&effects.stale);
         self.outbox.put(effects.reports);
+        self.outbox.put_gone(effects.gone);
     }
 
     fn stop_without_agents(&mut self, stops: &[ContainerId]) {
@@ -355,6 +357,7 @@ impl Driver {
             }
         }
         self.outbox.put(effects.reports.iter().cloned());
+        self.outbox.put_gone(effects.gone.iter().cloned());
         for id in &effects.spared {
             host.spare(id);
         }
@@ -389,25 +392,37 @@ pub fn of_both(input: &Input) -> Option<plain::Input> {
     }
 }
 
-/// One line per decision that changes the world, or is news of it.
-fn log(effects: &Effects) {
-    for (id, _, target) in &effects.targets {
-        info!(
-            container = %id,
-            epoch = target.epoch,
-            generation = target.generation,
-            release = target.release,
-            start_fresh = target.start_fresh,
-            "target"
-        );
+impl Driver {
+    /// One line per decision that changes the world, or is news of it; of each pod no more than may be.
+    fn log(&mut self, effects: &Effects) {
+        for (id, _, target) in &effects.targets {
+            if let Some(left_out) = self.next_line(id) {
+                info!(
+                    container = %id,
+                    epoch = target.epoch,
+                    generation = target.generation,
+                    release = target.release,
+                    start_fresh = target.start_fresh,
+                    left_out,
+                    "target"
+                );
+            }
+        }
+        log_reports(&effects.reports, &mut self.lines);
+        for HostKill { container, .. } in &effects.kills {
+            if let Some(left_out) = self.next_line(container) {
+                warn!(%container, left_out, "the agent may not kill its processes: killing them from the host");
+            }
+        }
+        log_stale(&effects.stale);
+        for pod in &effects.pods_gone {
+            info!(%pod, "pod gone");
+        }
     }
-    log_reports(&effects.reports);
-    for HostKill { container, .. } in &effects.kills {
-        warn!(%container, "the agent may not kill its processes: killing them from the host");
-    }
-    log_stale(&effects.stale);
-    for pod in &effects.pods_gone {
-        info!(%pod, "pod gone");
+
+    fn next_line(&mut self, id: &ContainerId) -> Option<u64> {
+        let pod = self.table.pod_of(id)?;
+        self.lines.next(pod)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What goes into the table of workers, and what comes out.
 
 use super::types::{
-    AgentState, ContainerId, Desired, Exit, GroupUid, LinkId, Pod, PodUid, SandboxId, Target, WorkerState,
+    AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Pod, PodUid, SandboxId, Target,
+    WorkerState,
 };
 
 /// A fact.
@@ -120,6 +121,8 @@ pub struct Effects {
     pub stops: Vec<ContainerId>,
     /// Groups whose wishes were refused: theirs, and the highest epoch seen.
     pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Those of the dropped workers that were reported.
+    pub gone: Vec<Incarnation>,
     /// Workers dropped from the table.
     pub dropped: Vec<ContainerId>,
     /// Pods new to the table.

@@ -312,8 +312,7 @@ impl Table {
 
     fn drop_pod(&mut self, uid: &PodUid, effects: &mut Effects) {
         for id in self.workers_of(uid) {
-            self.workers.remove(&id);
-            effects.dropped.push(id);
+            self.drop_worker(id, effects);
         }
         let Some(entry) = self.pods.remove(uid) else {
             return;
@@ -331,8 +330,7 @@ impl Table {
         };
         if worker.seen.is_none() && worker.last.is_none() && worker.lost.is_none() {
             // Its creation failed: it never was.
-            self.workers.remove(id);
-            effects.dropped.push(id.clone());
+            self.drop_worker(id.clone(), effects);
             return;
         }
         self.lose(
@@ -367,9 +365,19 @@ impl Table {
         ended.sort();
         let surplus = ended.len().saturating_sub(KEPT_ENDED);
         for (_, id) in ended.into_iter().take(surplus) {
-            self.workers.remove(&id);
-            effects.dropped.push(id);
+            self.drop_worker(id, effects);
         }
+    }
+
+    fn drop_worker(&mut self, id: ContainerId, effects: &mut Effects) {
+        let worker = self.workers.remove(&id);
+        if let Some(worker) = worker.filter(|worker| worker.reported.is_some()) {
+            effects.gone.push(Incarnation {
+                pod: worker.pod,
+                container: id.clone(),
+            });
+        }
+        effects.dropped.push(id);
     }
 
     /// Whether the container is known, and as one of another pod.
@@ -452,8 +460,7 @@ impl Table {
         }
         if !self.pods.contains_key(&worker.pod) {
             // Nobody has told of its pod: it comes back if it matters.
-            self.workers.remove(id);
-            effects.dropped.push(id.clone());
+            self.drop_worker(id.clone(), effects);
             return;
         }
         worker.link = None;
