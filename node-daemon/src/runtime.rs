@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::agents::AgentHost;
 use crate::agents::connection::Context;
@@ -21,6 +21,7 @@ use crate::nri::plugin::Plugin;
 use crate::plain::record::Files;
 use crate::plain::stop;
 use crate::worker::driver::{Closed, Driver, Plain};
+use crate::worker::epochs::EpochFile;
 use crate::worker::state::Table;
 use crate::{events, install, link, nri, plain};
 
@@ -50,6 +51,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         journal: Box::new(journal),
         stops,
     });
+    let epochs = EpochFile::new(&args.state_dir);
+    let highest = epochs.read().unwrap_or_else(|error| {
+        // Renaming leaves a whole record: somebody has changed it. Without any, the next Welcome begins another one.
+        warn!(%error, "the highest epoch of before cannot be read");
+        0
+    });
+    let driver = driver.with_epochs(Box::new(epochs), highest);
     let proc_root = PathBuf::from("/proc");
     let peers = ProcPeerCheck {
         proc_root: proc_root.clone(),

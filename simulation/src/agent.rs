@@ -214,8 +214,12 @@ impl World {
 
     /// The agent's state has reached its daemon.
     pub(crate) fn agent_state(&mut self, id: &str, daemon: u32, link: LinkId, status: &Status) {
-        if let Some(node) = self.containers.get(id).map(|container| container.node) {
-            let state = agent_state(status);
+        let found = self.containers.get(id);
+        if let Some((node, index)) = found.map(|container| (container.node, container.identity.1)) {
+            let mut state = agent_state(status);
+            if self.scenario.liars && index == 0 {
+                state.epoch = u64::MAX / 2;
+            }
             self.daemon_input(node, daemon, DaemonInput::State(id.into(), link, state));
         }
     }

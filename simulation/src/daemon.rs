@@ -98,6 +98,8 @@ impl World {
             ..Daemon::new()
         };
         self.say(|| format!("node-{node}: the daemon starts"));
+        let welcomed = self.nodes[node].welcomed;
+        self.daemon_input(node, life, Input::Welcomed(welcomed));
         let synchronize = self.now + self.rng.span(MS, 20 * MS);
         self.queue
             .push(synchronize, Event::DaemonSynchronize { node, daemon: life });
@@ -237,7 +239,14 @@ impl World {
             }
             _ => {}
         }
+        let orders: Vec<u64> = match &input {
+            Input::Desired(groups) => groups.iter().map(|group| group.epoch).collect(),
+            _ => Vec::new(),
+        };
         let effects = daemon.table.apply(input, now);
+        if effects.stale.is_empty() {
+            self.check_obeyed(node, &orders);
+        }
         self.daemon_effects(node, effects);
     }
 
@@ -289,7 +298,8 @@ impl World {
         }
         let waiting = daemon.outbox.take(usize::MAX);
         if !waiting.is_empty() {
-            let workers = waiting.into_iter().map(convert::worker_state).collect();
+            let workers: Vec<_> = waiting.into_iter().map(convert::worker_state).collect();
+            self.check_epochs(node, &workers);
             self.send_up(id, Up::Report(workers));
         }
     }
@@ -298,13 +308,20 @@ impl World {
     pub(crate) fn daemon_hello(&mut self, node: NodeIndex) -> Vec<pb::WorkerState> {
         let daemon = &self.nodes[node].daemon;
         drop(daemon.outbox.take(usize::MAX));
-        daemon
-            .table
-            .snapshot()
-            .into_iter()
-            .chain(daemon.plain.snapshot())
-            .map(convert::worker_state)
-            .collect()
+        let snapshot = daemon.table.snapshot().into_iter();
+        let snapshot = snapshot.chain(daemon.plain.snapshot());
+        let snapshot: Vec<_> = snapshot.map(convert::worker_state).collect();
+        self.check_epochs(node, &snapshot);
+        snapshot
+    }
+
+    /// A hub has welcomed the daemon, which writes that down and then acts upon it.
+    pub(crate) fn daemon_welcomed(&mut self, node: NodeIndex, epoch: u64) {
+        let at = &mut self.nodes[node];
+        at.welcomed = at.welcomed.max(epoch);
+        let life = at.daemon.life;
+        self.daemon_input(node, life, Input::Welcomed(epoch));
+        self.daemon_flush(node);
     }
 
     pub(crate) fn daemon_hears(&mut self, node: NodeIndex, message: pb::hub_message::Kind) {

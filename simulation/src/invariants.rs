@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod causes;
 mod containers;
 mod end;
+mod epochs;
 mod gangs;
 mod starts;
 mod status;
@@ -60,6 +61,8 @@ pub(crate) struct Truth {
     pub(crate) without_agent: u32,
     /// When each worker last ended.
     ended: BTreeMap<Identity, Time>,
+    /// The highest epoch of a leader.
+    epoch: u64,
     /// The highest generation that anybody has wished for.
     highest: u64,
     /// The generations of restarts of the whole group that were ever durable.

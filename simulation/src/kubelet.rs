@@ -36,6 +36,9 @@ pub(crate) struct Node {
     pub(crate) daemon: Daemon,
     /// What its daemons write down.
     pub(crate) records: Memory,
+    /// The highest epoch that its daemons have written down, and the highest that one of them has obeyed.
+    pub(crate) welcomed: u64,
+    pub(crate) obeyed: u64,
     /// The pods that kubelet looks after, by UID.
     pub(crate) local: BTreeMap<String, LocalPod>,
 }
@@ -72,6 +75,8 @@ impl Node {
             clock_ahead: 0,
             daemon: Daemon::new(),
             records: Memory::default(),
+            welcomed: 0,
+            obeyed: 0,
             local: BTreeMap::new(),
         }
     }
@@ -380,6 +385,7 @@ impl World {
         self.nodes[node].up = false;
         self.nodes[node].life += 1;
         self.nodes[node].records = Memory::default();
+        (self.nodes[node].welcomed, self.nodes[node].obeyed) = (0, 0);
         let now = self.now;
         for id in &containers {
             if let Some(container) = self.containers.get_mut(id) {

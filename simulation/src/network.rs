@@ -259,10 +259,10 @@ impl World {
             return;
         }
         match message {
-            pb::hub_message::Kind::Welcome(_) => {
+            pb::hub_message::Kind::Welcome(welcome) => {
                 stream.welcomed = true;
                 self.nodes[node].daemon.pause = 50 * MS;
-                self.daemon_flush(node);
+                self.daemon_welcomed(node, welcome.epoch);
             }
             message if stream.welcomed => self.daemon_hears(node, message),
             _ => {}

@@ -239,6 +239,7 @@ impl World {
     fn lead(&mut self, replica: ReplicaIndex, life: u32) {
         let now = self.now;
         let epoch = self.api.next_version();
+        self.note_epoch(epoch);
         self.lease.holder = Some((replica, life));
         self.lease.expires = now + LEASE;
         self.say(|| format!("replica {replica} leads with epoch {epoch}"));

@@ -65,6 +65,8 @@ pub(crate) struct Scenario {
     pub(crate) plugin_required: bool,
     /// Whether the daemons come when workers run already, without their agents.
     pub(crate) daemons_late: bool,
+    /// Whether the agents of the first worker of each Job are none, and speak of leaders that nobody has had.
+    pub(crate) liars: bool,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
 }
@@ -163,6 +165,7 @@ impl Scenario {
             time_limited: false,
             elastic: false,
             gang: None,
+            liars: false,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
         }
@@ -237,6 +240,11 @@ impl Scenario {
         self.crash_percent = 40;
         let last = self.faults.0 + 5 * SEC;
         self.faults.1 = self.faults.1.min(last);
+    }
+
+    /// In a fifth of the scenarios some agents lie about epochs: nothing may come of it. `rng` as above.
+    pub(crate) fn choose_liars(&mut self, rng: &mut Rng) {
+        self.liars = rng.percent(20);
     }
 
     /// In an eighth of the scenarios in which everything fails, but for RayClusters and gangs, the Jobs of a replicatedJob may take only so long. `rng` as

@@ -96,6 +96,14 @@ pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
                 ))
             }));
         }
+        let workers = workers_in(wish.as_ref(), &pod.containers);
+        reasons.extend(workers.filter_map(|container| {
+            let path = template::taken(container)?;
+            let container = &container.name;
+            Some(format!(
+                "container {container} of replicatedJob {name} mounts {path:?}, where the agent is to be"
+            ))
+        }));
         if wish.is_none() {
             reasons.extend(pod.containers.iter().filter_map(|container| {
                 let obstacle = obstacle(container)?;

@@ -63,6 +63,7 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
         .filter_map(|pod| pod.node.clone())
         .collect();
     let policy = GroupPolicy {
+        namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
         terminal: terminal(&gathered.policy.terminal, jobs.len()),
         heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),

@@ -14,6 +14,8 @@ const LONGEST: usize = 256;
 /// What a node needs to know of a group besides its desired generation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupPolicy {
+    /// Namespace of the JobSet: pods of others are told nothing of it.
+    pub namespace: String,
     /// Time between SIGTERM and SIGKILL at a restart, milliseconds.
     pub grace_ms: u32,
     /// Exit codes with which agents themselves exit.
@@ -40,6 +42,8 @@ pub struct TerminalCode {
 /// The newest state of an incarnation, as taken from the wire.
 pub(super) struct Reported {
     pub(super) group: String,
+    /// Of the pod, as the node says it.
+    pub(super) namespace: String,
     pub(super) incarnation: Incarnation,
     pub(super) report: Report,
     pub(super) revision: u64,
@@ -95,6 +99,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
     };
     Ok(Reported {
         group: state.group_uid,
+        namespace: state.pod_namespace,
         incarnation,
         report,
         revision: state.revision,
@@ -129,7 +134,8 @@ pub(super) fn words_from(mut said: String) -> String {
     said
 }
 
-fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
+/// Who is meant, where anybody is.
+pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
     let named = !incarnation.pod_uid.is_empty() && !incarnation.container_id.is_empty();
     named.then_some(Incarnation {
         pod_uid: incarnation.pod_uid,
@@ -149,6 +155,7 @@ pub(super) fn group_to(
 ) -> pb::Group {
     pb::Group {
         uid: uid.to_owned(),
+        namespace: policy.namespace.clone(),
         epoch: epoch.0,
         generation: desired.generation.0,
         counter: u64::from(desired.counter),

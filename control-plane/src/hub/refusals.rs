@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, Reasons};
 use crate::news::News;
 
 /// Why somebody may be refused.
-const REASONS: [&str; 42] = [
+const REASONS: [&str; 43] = [
     "silent",
     "ended",
     "no_hello",
@@ -44,6 +44,7 @@ const REASONS: [&str; 42] = [
     "long_name",
     "too_many_workers",
     "other_group",
+    "other_namespace",
     "too_many_connections",
     "plain_text",
     "certificate",

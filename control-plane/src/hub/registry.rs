@@ -7,8 +7,9 @@ mod daemons;
 mod group;
 mod link;
 mod reports;
+mod workers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use crate::metrics::Metrics;
 use group::GroupState;
 pub use group::Published;
 pub use link::{GroupLink, News, Unbelieved};
+use workers::Workers;
 
 /// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
@@ -56,7 +58,7 @@ struct Node {
     /// How many agents its daemon has refused, as it said last on whatever stream.
     refused_agents: u32,
     /// Of which a group keeps a report, on whatever stream it has come.
-    workers: BTreeMap<Incarnation, String>,
+    workers: Workers,
     /// Since when it has no session.
     left: Option<Instant>,
 }
@@ -75,18 +77,9 @@ impl Node {
         left && self.session.is_none() && self.workers.is_empty()
     }
 
-    /// The one group that keeps a report of each of its workers, and not more of them than it may have.
-    fn remember(&mut self, reported: &Reported) -> Result<(), Unkept> {
-        match self.workers.get(&reported.incarnation) {
-            Some(group) if *group == reported.group => Ok(()),
-            Some(_) => Err(Unkept::OtherGroup),
-            None if self.workers.len() >= WORKERS_PER_NODE => Err(Unkept::TooMany),
-            None => {
-                let (incarnation, group) = (reported.incarnation.clone(), reported.group.clone());
-                self.workers.insert(incarnation, group);
-                Ok(())
-            }
-        }
+    /// The groups that keep reports of its workers.
+    fn groups(&self) -> BTreeSet<String> {
+        self.workers.iter().map(|(_, group)| group.to_owned()).collect()
     }
 }
 
@@ -230,7 +223,7 @@ impl Registry {
     fn forget_workers(&self, workers: Vec<(String, Incarnation)>) {
         for (node, incarnation) in workers {
             if let Some(mut entry) = self.nodes.get_mut(&node) {
-                entry.workers.remove(&incarnation);
+                entry.workers.forget(&incarnation);
             }
         }
     }
@@ -283,7 +276,8 @@ impl Registry {
         }
         entry.protocol = protocol;
         self.unlink(node, &entry.workers, Revisions::StartOver);
-        (session, entry.workers.values().cloned().collect())
+        entry.workers.unlist_all();
+        (session, entry.groups())
     }
 
     /// The stream has ended. Its workers run on, out of sight.
@@ -300,7 +294,7 @@ impl Registry {
             entry.left = Some(Instant::now());
             self.daemons.dec();
             self.unlink(node, &entry.workers, Revisions::GoOn);
-            entry.workers.values().cloned().collect()
+            entry.groups()
         };
         self.notify(&groups);
     }
@@ -321,6 +315,7 @@ impl Registry {
         };
         let now = Instant::now();
         let mut heard = None;
+        let mut gone = Vec::new();
         let mut group: Option<(String, Arc<GroupState>)> = None;
         let refuse = |why: &Unkept| self.refusals.note(node, why.reason(), why);
         if workers.len() > WORKERS_PER_NODE {
@@ -334,8 +329,11 @@ impl Registry {
             {
                 self.refusals.note(node, claim.reason(), &claim);
             }
-            let reported = convert::report_from(node, state);
-            let reported = reported.and_then(|reported| entry.remember(&reported).map(|()| reported));
+            let reported = convert::report_from(node, state).and_then(|reported| {
+                self.is_native(&reported)?;
+                gone.extend(entry.workers.remember(&reported)?);
+                Ok(reported)
+            });
             let reported = match reported {
                 Ok(reported) => reported,
                 Err(why) => {
@@ -355,11 +353,48 @@ impl Registry {
                 touched.insert(uid.clone());
             }
         }
+        drop(group);
+        for (incarnation, group) in gone {
+            self.drop_report(node, &incarnation, &group);
+        }
         touched
     }
 
-    fn unlink(&self, node: &str, workers: &BTreeMap<Incarnation, String>, revisions: Revisions) {
-        for (incarnation, group) in workers {
+    /// Nothing is kept any more of a worker that had to make room, nor of its group where that was all there is.
+    fn drop_report(&self, node: &str, incarnation: &Incarnation, group: &str) {
+        if let Some(state) = self.groups.get(group) {
+            state.lock().drop_report(node, incarnation);
+        }
+        self.groups.remove_if(group, |_, state| {
+            Arc::strong_count(state) == 1 && state.lock().is_nothing()
+        });
+    }
+
+    /// Workers that the daemon knows no more, as this session says. What they said last is kept as long as there is room.
+    pub fn gone(&self, node: &str, session: u64, workers: Vec<pb::Incarnation>) {
+        let entry = self.nodes.get_mut(node);
+        let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
+            return;
+        };
+        for worker in workers.into_iter().take(WORKERS_PER_NODE) {
+            if let Some(incarnation) = convert::incarnation_from(worker) {
+                entry.workers.unlist(&incarnation);
+            }
+        }
+    }
+
+    /// Whether the pod is of the namespace of the group that it names, as far as that is known.
+    fn is_native(&self, reported: &Reported) -> Result<(), Unkept> {
+        let group = self.groups.get(&reported.group);
+        let is_foreign = group.is_some_and(|group| group.lock().is_foreign(&reported.namespace));
+        if is_foreign {
+            return Err(Unkept::OtherNamespace);
+        }
+        Ok(())
+    }
+
+    fn unlink(&self, node: &str, workers: &Workers, revisions: Revisions) {
+        for (incarnation, group) in workers.iter() {
             if let Some(state) = self.groups.get(group) {
                 state.lock().reports.unlink(node, incarnation, revisions);
             }

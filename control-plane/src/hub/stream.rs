@@ -184,6 +184,7 @@ impl NodeStream {
                         self.registry.found(node, session, health);
                     }
                     self.registry.report(node, session, report.workers);
+                    self.registry.gone(node, session, report.gone);
                     Next::Same
                 }
                 // Rare, and large.

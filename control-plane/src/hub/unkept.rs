@@ -25,6 +25,8 @@ pub(super) enum Unkept {
     TooMany,
     #[error("the node says of a worker of one group that it is of another")]
     OtherGroup,
+    #[error("the node reports a worker of another namespace than its group's")]
+    OtherNamespace,
 }
 
 impl Unkept {
@@ -35,6 +37,7 @@ impl Unkept {
             Self::TooLong { .. } => "long_name",
             Self::TooMany => "too_many_workers",
             Self::OtherGroup => "other_group",
+            Self::OtherNamespace => "other_namespace",
         }
     }
 }
@@ -53,6 +56,7 @@ pub(super) fn is_short(state: &pb::WorkerState) -> Result<(), Unkept> {
         ("job", &state.job, LONGEST_NAME),
         ("container", &state.container, LONGEST_NAME),
         ("pod", &state.pod_name, LONGEST_NAME),
+        ("namespace", &state.pod_namespace, LONGEST_NAME),
     ];
     let long = all.into_iter().find(|(_, said, most)| said.len() > *most);
     long.map_or(Ok(()), |(what, said, most)| {

@@ -1,13 +1,13 @@
-//! A pod that has the sockets of all pods of its node, by a `hostPath` volume, and speaks at them as their agents do: it is not believed, and nobody
-//! notices but who reads the daemon's log or the metrics.
+//! Pods that speak as agents and are none: one that has the sockets of all pods of its node, by a `hostPath` volume, and one that has a program of its own mounted
+//! over the agent. Neither is believed, and nobody notices but who reads the daemon's log or the metrics.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, LogParams, PostParams};
 use lockstep_integration::harness::group::Worker;
-use lockstep_integration::harness::manifest::{CONTAINER, IDLE};
+use lockstep_integration::harness::manifest::{CONTAINER, IDLE, IMAGE};
 use lockstep_integration::harness::{Manifest, eventually};
 use lockstep_integration::image;
 use nix::sys::signal::Signal;
@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 use crate::support::{Case, Part, Scene, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(who_opens_the_socket_of_another_pod_is_refused)]
+    vec![
+        case!(who_opens_the_socket_of_another_pod_is_refused),
+        case!(who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket),
+    ]
 }
 
 /// Where the daemon has its pods' sockets, as the chart says.
@@ -75,6 +78,90 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
         Ok(())
     })
     .await
+}
+
+async fn who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket(scene: Scene) -> Result<()> {
+    let group = scene.apply(&Manifest::new(2, IDLE)).await?;
+    let before = group.running(2).await?;
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
+    let worker = pods.get(&before[0].place.pod).await?;
+    let pod = serde_json::from_value(impostor(&worker, &before[0])?)?;
+    pods.create(&PostParams::default(), &pod).await?;
+    eventually("the impostor runs as itself", PATIENCE, async || {
+        let said = pods.logs("impostor", &LogParams::default()).await?;
+        ensure!(said.contains("nobody is here"), "it says {said:?}");
+        Ok(())
+    })
+    .await?;
+    let log = scene.product.whole_log(Part::NodeDaemon(1)).await?;
+    let about =
+        |line: &&str| line.contains("the worker starts without an agent") && line.contains("impostor");
+    let refused: Vec<&str> = log.lines().filter(about).collect();
+    ensure!(refused.len() == 1, "not logged once: {refused:#?}");
+    let why = "it mounts something of its own over, or below, /.lockstep";
+    ensure!(refused[0].contains(why), "not why: {}", refused[0]);
+
+    // The group whose UID it names has not changed, and restarts as ever.
+    let now = group.running(2).await?;
+    ensure!(now == before, "{before:#?} became {now:#?}");
+    now[0].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&before, 1).await?;
+    group.status_has("/inPlaceRestart/rung", "Process").await?;
+
+    // A JobSet that does so is told why it restarts otherwise.
+    let own = json!({"volumeMounts": [{"name": "own", "mountPath": "/.lockstep/bin"}]});
+    let manifest = Manifest::new(1, IDLE)
+        .named("own")
+        .pod(json!({"volumes": [{"name": "own", "emptyDir": {}}]}))
+        .container(own);
+    let own = scene.apply(&manifest).await?;
+    own.status_has("/inPlaceRestart/kind", "Plain").await
+}
+
+/// A pod with the labels and annotations of a worker, which has a program of its own mounted over the agent.
+fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
+    let labels = worker.metadata.labels.as_ref().context("no labels")?;
+    let kept = [
+        "jobset.sigs.k8s.io/jobset-uid",
+        "batch.kubernetes.io/job-completion-index",
+    ];
+    let identity = kept.map(|key| (key.to_owned(), labels.get(key).cloned().unwrap_or_default()));
+    let mut annotations = serde_json::Map::from_iter(identity.map(|(key, value)| (key, json!(value))));
+    // Not as a label: the Job controller would take the pod for its own.
+    annotations.insert(
+        "batch.kubernetes.io/job-name".to_owned(),
+        json!(labels.get("batch.kubernetes.io/job-name")),
+    );
+    annotations.insert("lockstep.dev/in-place".to_owned(), json!("supervised"));
+    annotations.insert("lockstep.dev/supervise".to_owned(), json!(CONTAINER));
+    let forge = "printf '#!/bin/sh\\nexec sleep 1000000\\n' > /program/agent && chmod 755 /program/agent";
+    let script = "test -e /.lockstep/run/agent.sock || echo 'nobody is here'; exec sleep 1000000";
+    let container = |name: &str, script: &str, mount: Value| {
+        json!({
+            "name": name,
+            "image": IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", script],
+            "volumeMounts": [mount],
+        })
+    };
+    let over = json!({
+        "name": "program",
+        "mountPath": "/.lockstep/bin/lockstep-pod-agent",
+        "subPath": "agent",
+        "readOnly": true,
+    });
+    Ok(json!({
+        "metadata": {"name": "impostor", "annotations": annotations},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "nodeName": at.place.node,
+            "initContainers": [container("forge", forge, json!({"name": "program", "mountPath": "/program"}))],
+            "containers": [container(CONTAINER, script, over)],
+            "volumes": [{"name": "program", "emptyDir": {}}],
+        },
+    }))
 }
 
 /// How many agents were refused, as the control plane has heard.

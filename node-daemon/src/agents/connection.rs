@@ -89,7 +89,7 @@ type Frames = Framed<UnixStream, LengthDelimitedCodec>;
 /// Serves one connection of `pod` to its end.
 pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refusals: Arc<Refusals>) {
     let mut frames = Framed::new(stream, codec());
-    let (name, container, pid) = match register(&mut frames, &pod, &context).await {
+    let (name, container, pid) = match register(&mut frames, &pod, &context, &refusals).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
         Err(error) => return refuse(frames, &pod, &error, &refusals).await,
@@ -106,9 +106,19 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
         Ok(targets) => targets,
         Err(error) => return refuse(frames, &pod, &error.into(), &refusals).await,
     };
-    match exchange(&mut frames, targets, &container, link, &context.workers).await {
-        Ok(()) => info!(%pod, %container, "agent disconnected"),
-        Err(error) => warn!(%pod, %container, %error, "agent disconnected"),
+    let ended = exchange(
+        &mut frames,
+        targets,
+        (&container, link),
+        &context.workers,
+        &refusals,
+    )
+    .await;
+    if refusals.lines.try_take() {
+        match ended {
+            Ok(()) => info!(%pod, %container, "agent disconnected"),
+            Err(error) => warn!(%pod, %container, %error, "agent disconnected"),
+        }
     }
     // When the driver has stopped there is nobody to tell.
     drop(context.workers.tell(Input::LinkDown(container, link)).await);
@@ -132,6 +142,7 @@ async fn register(
     frames: &mut Frames,
     pod: &PodUid,
     context: &Context,
+    refusals: &Refusals,
 ) -> Result<Option<(String, ContainerId, i32)>, LinkError> {
     let Some(frame) = timeout(PATIENCE, frames.next())
         .await
@@ -151,6 +162,8 @@ async fn register(
     if protocol != lockstep_proto::AGENT_PROTOCOL {
         return Err(LinkError::Protocol(protocol));
     }
+    // Whoever can connect can do so as fast as it likes: it waits for its own pod alone.
+    refusals.registrations.turn().await;
     // Not before: who is silent holds one descriptor of the daemon, not two. The kernel knows since the connection began who is at the other end, so that
     // whoever has its number now is not taken for it; and what is read of `/proc` below is read while the process is held.
     let peer = Peer::of(frames.get_ref());
@@ -160,23 +173,26 @@ async fn register(
         id
     };
     let pid = context.peers.check(&peer, &id, pod)?;
-    info!(container = %id, name = container, pid, version, "agent registered");
+    if refusals.lines.try_take() {
+        info!(container = %id, name = container, pid, version, "agent registered");
+    }
     Ok(Some((container, id, pid)))
 }
 
 async fn exchange(
     frames: &mut Frames,
     mut targets: watch::Receiver<Option<Target>>,
-    container: &ContainerId,
-    link: LinkId,
+    (container, link): (&ContainerId, LinkId),
     workers: &Handle,
+    refusals: &Refusals,
 ) -> Result<(), LinkError> {
     let mut pace = Pace::new(STATES.0, STATES.1);
     loop {
         tokio::select! {
             // What is not taken yet waits at the agent, which keeps only its newest state. Targets do not wait for it.
-            frame = async { pace.ready().await; frames.next().await } => {
+            frame = async { pace.ready().await; refusals.states.ready().await; frames.next().await } => {
                 pace.take();
+                refusals.states.take();
                 let Some(frame) = frame else {
                     return Ok(());
                 };

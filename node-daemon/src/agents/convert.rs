@@ -8,6 +8,10 @@ use crate::worker::types::{AgentPhase, AgentState, ContainerId, Exit, Heartbeat,
 
 /// Longest text for people that is taken from an agent, in bytes.
 const MAX_DETAIL: usize = 1024;
+/// The same of its version.
+const MAX_VERSION: usize = 64;
+/// Longest name of a container, and longest id, in bytes: those of Kubernetes and of containerd are far below that.
+const MAX_NAME: usize = 253;
 
 /// A message of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,9 @@ pub enum DecodeError {
     /// Not protobuf.
     #[error("malformed message: {0}")]
     Malformed(#[from] prost::DecodeError),
+    /// What should be a name, or an id, is none.
+    #[error("its {0} is longer than {MAX_NAME} bytes, or holds what is not to be printed")]
+    NoName(&'static str),
     /// Neither Register nor State.
     #[error("a message of an unknown kind")]
     UnknownKind,
@@ -47,11 +54,12 @@ pub enum DecodeError {
 /// When it is not a message of this protocol.
 pub fn decode(frame: &[u8]) -> Result<AgentMessage, DecodeError> {
     match wire::AgentMessage::decode(frame)?.kind {
+        // The epoch and the generation that it names count for nothing: whatever a pod runs may say so.
         Some(Kind::Register(register)) => Ok(AgentMessage::Register {
             protocol: register.protocol,
-            version: register.agent_version,
-            container: register.container,
-            id: register.container_id.into(),
+            version: text(register.agent_version, MAX_VERSION),
+            container: name("container", register.container)?,
+            id: name("container id", register.container_id)?.into(),
         }),
         Some(Kind::State(state)) => Ok(AgentMessage::State(agent_state(state)?)),
         None => Err(DecodeError::UnknownKind),
@@ -79,8 +87,6 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         wire::Heartbeat::Missed => Heartbeat::Missed,
         wire::Heartbeat::Overdue => Heartbeat::Overdue,
     };
-    let mut detail = state.detail;
-    detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
     Ok(AgentState {
         phase,
         generation: state.generation,
@@ -88,11 +94,23 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         counter: state.counter,
         revision: state.revision,
         since: state.since_unix_nanos,
-        detail,
+        detail: text(state.detail, MAX_DETAIL),
         needs_host_kill: state.needs_host_kill,
         host_kill_before: state.host_kill_before,
         heartbeat,
     })
+}
+
+/// As much of what is for people as is kept. It is shown on terminals.
+fn text(mut said: String, most: usize) -> String {
+    said.truncate(said.floor_char_boundary(most));
+    said.retain(|sign| !sign.is_control());
+    said
+}
+
+fn name(what: &'static str, said: String) -> Result<String, DecodeError> {
+    let is_name = said.len() <= MAX_NAME && !said.contains(char::is_control);
+    is_name.then_some(said).ok_or(DecodeError::NoName(what))
 }
 
 /// Writes one target.

@@ -15,11 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tracing::{debug, error, info, warn};
 
 use self::held::{Held, KillError};
 use super::peer::in_container;
 use crate::clock::boot_nanos;
+use crate::pace::Pace;
 use crate::worker::facts::HostKill;
 use crate::worker::types::ContainerId;
 
@@ -29,6 +31,12 @@ const ROUNDS: usize = 100;
 const IDLE_ROUNDS: usize = 10;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Looks at all processes for one container: so many at once, which is more than a kill takes that works, and then one in a second, however often its agent asks.
+const LOOKS: (u32, Duration) = (20, Duration::from_secs(1));
+/// Time until it is looked again whether there may be another one.
+const NO_LOOK: Duration = Duration::from_millis(50);
+/// Containers whose processes are killed at a time. Others wait.
+const AT_A_TIME: usize = 64;
 /// Unit of the start times in `/proc`: `USER_HZ` is 100 wherever Kubernetes runs.
 const TICK_NANOS: u64 = 10_000_000;
 
@@ -43,6 +51,11 @@ pub struct ProcKiller {
     open: fn(i32) -> Result<Held, KillError>,
     /// What is asked for now: processes of these containers that were started before.
     asked: Arc<Mutex<BTreeMap<ContainerId, Ticks>>>,
+    /// How often it may be looked for each container that has asked a short time ago.
+    looks: Arc<Mutex<BTreeMap<ContainerId, Pace>>>,
+    /// Who looks now: one at a time, so that all of them together take no more than one core.
+    looking: Arc<Mutex<()>>,
+    places: Arc<Semaphore>,
 }
 
 /// A live process.
@@ -60,6 +73,9 @@ impl ProcKiller {
             proc_root,
             open: Held::open,
             asked: Arc::default(),
+            looks: Arc::default(),
+            looking: Arc::default(),
+            places: Arc::new(Semaphore::new(AT_A_TIME)),
         }
     }
 
@@ -67,16 +83,43 @@ impl ProcKiller {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until it may be looked again for this container. Gives what is asked for then.
+    fn turn(&self, container: &ContainerId) -> Option<Ticks> {
+        loop {
+            let before = self.asked().get(container).copied()?;
+            if self.may_look(container) {
+                return Some(before);
+            }
+            std::thread::sleep(NO_LOOK);
+        }
+    }
+
+    fn may_look(&self, container: &ContainerId) -> bool {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !looks.contains_key(container) {
+            looks.retain(|_, pace| !pace.is_rested());
+        }
+        let pace = looks
+            .entry(container.clone())
+            .or_insert_with(|| Pace::new(LOOKS.0, LOOKS.1));
+        pace.try_take()
+    }
+
+    fn processes(&self, container: &ContainerId) -> BTreeMap<i32, Process> {
+        let _one = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        processes(&self.proc_root, container)
+    }
+
     fn kill_all(&self, container: &ContainerId, agent: i32) {
         let mut doomed = BTreeSet::new();
         let mut idle = 0;
         for round in 0..ROUNDS {
-            let Some(before) = self.asked().get(container).copied() else {
+            let Some(before) = self.turn(container) else {
                 debug!(%container, rounds = round, "the agent asks for it no more");
                 return;
             };
             let known = doomed.len();
-            let living = condemn(&processes(&self.proc_root, container), agent, before, &mut doomed);
+            let living = condemn(&self.processes(container), agent, before, &mut doomed);
             if living.is_empty() {
                 info!(%container, rounds = round, "no process is left beside the agent");
                 return;
@@ -118,16 +161,22 @@ impl ProcKiller {
         if self.asked().insert(ask.container.clone(), before).is_some() {
             return;
         }
-        let killer = self.clone();
-        drop(tokio::task::spawn_blocking(move || {
-            let mut met = before;
-            loop {
-                killer.kill_all(&ask.container, ask.agent_pid);
-                match killer.done(&ask.container, met) {
-                    Some(later) => met = later,
-                    None => break,
+        let (killer, places) = (self.clone(), Arc::clone(&self.places));
+        drop(tokio::spawn(async move {
+            let place = places.acquire().await;
+            let work = tokio::task::spawn_blocking(move || {
+                let mut met = before;
+                loop {
+                    killer.kill_all(&ask.container, ask.agent_pid);
+                    match killer.done(&ask.container, met) {
+                        Some(later) => met = later,
+                        None => break,
+                    }
                 }
-            }
+            });
+            // How it went is in the log.
+            drop(work.await);
+            drop(place);
         }));
     }
 

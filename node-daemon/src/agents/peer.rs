@@ -2,20 +2,24 @@
 //!
 //! The socket's directory is mounted into every container of its pod that is a worker, so the processes of the worker can reach it as well as
 //! the agent. The kernel says which process connected; `/proc` says which container of which pod it is in, and that it is the first process of the
-//! container's pid namespace: the agent and nobody else. A process may make a pid namespace of its own there and be the
+//! container's pid namespace. That is the agent where nothing lies over the agent's file, by which the runtime has started it ([`mounts`]). A process may make a pid namespace of its own there and be the
 //! first in that one, but it lies deeper. What `/proc` said counts where the process that connected has its number still ([`Peer`]).
 
 use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 use crate::worker::types::{ContainerId, PodUid};
 
+mod mounts;
 mod process;
 
 pub use process::Peer;
+
+/// Longest file that is read of a process, in bytes: some thousands of mounts.
+const LARGEST: u64 = 1 << 20;
 
 /// Why a peer is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +68,14 @@ pub enum PeerError {
     /// It is not the first process of its container.
     #[error("process {0} is not the first of its container")]
     NotInit(i32),
+    /// Its container may have started something else in the place of the agent.
+    #[error("process {pid} need not be the agent: {why}")]
+    NotAgent {
+        /// Host pid.
+        pid: i32,
+        /// What its mounts show.
+        why: &'static str,
+    },
 }
 
 /// Checks a peer; replaced in tests.
@@ -106,6 +118,7 @@ impl PeerCheck for ProcPeerCheck {
         if !is_first_of_container(&self.read(pid, "status")?) {
             return Err(PeerError::NotInit(pid));
         }
+        mounts::show_agent(&self.read(pid, "mountinfo")?).map_err(|why| PeerError::NotAgent { pid, why })?;
         peer.is_still(pid)?;
         Ok(pid)
     }
@@ -122,8 +135,20 @@ impl PeerCheck for ProcPeerCheck {
 impl ProcPeerCheck {
     fn read(&self, pid: i32, file: &str) -> Result<String, PeerError> {
         let path = self.proc_root.join(pid.to_string()).join(file);
-        fs::read_to_string(&path).map_err(|source| PeerError::Unreadable { path, source })
+        read_bounded(&path).map_err(|source| PeerError::Unreadable { path, source })
     }
+}
+
+/// What a file holds that may be as long as a container makes it.
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?
+        .take(LARGEST + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(text)
 }
 
 /// The pod and the container that `/proc/<pid>/cgroup` names: kubelet's `pod<uid>`, or `kubepods-…-pod<uid>.slice` with underscores in the place of

@@ -1,4 +1,5 @@
-//! Who was refused at a pod's socket: counted each time, logged at once, and then rarely, however often a worker tries.
+//! How much the connections at one pod's socket may do, all together: whatever the pod runs may be at their other end. Who was refused is counted each time,
+//! logged at once, and then rarely, however often a worker tries.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +9,18 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::health::Health;
+use crate::pace::SharedPace;
 use crate::worker::types::PodUid;
 
 /// Time between two lines about one pod.
 const QUIET: Duration = Duration::from_secs(600);
+
+/// Registrations that are looked at at once, and the time that each one after them waits: each worker has one, and another one when the daemon was away.
+const REGISTRATIONS: (u32, Duration) = (64, Duration::from_millis(100));
+/// States of all agents of the pod, in the same way.
+const STATES: (u32, Duration) = (512, Duration::from_millis(10));
+/// Lines that their coming and going makes.
+const LINES: (u32, Duration) = (64, Duration::from_secs(1));
 
 /// More connections than the containers of a pod need.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +29,12 @@ pub struct TooMany;
 
 /// What was refused at one socket.
 pub struct Refusals {
+    /// How often somebody may register.
+    pub(super) registrations: SharedPace,
+    /// How often somebody may say how a worker is.
+    pub(super) states: SharedPace,
+    /// How often that they come and go is worth a line.
+    pub(super) lines: SharedPace,
     counts: Mutex<Counts>,
     /// Where those of all sockets are counted.
     health: Arc<Health>,
@@ -36,6 +51,9 @@ impl Refusals {
     #[must_use]
     pub fn new(health: Arc<Health>) -> Self {
         Self {
+            registrations: SharedPace::new(REGISTRATIONS.0, REGISTRATIONS.1),
+            states: SharedPace::new(STATES.0, STATES.1),
+            lines: SharedPace::new(LINES.0, LINES.1),
             counts: Mutex::default(),
             health,
         }

@@ -39,10 +39,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         job: state.job,
         completion_index: state.index,
         container: state.container,
-        incarnation: Some(wire::Incarnation {
-            pod_uid: state.incarnation.pod.as_str().to_owned(),
-            container_id: state.incarnation.container.as_str().to_owned(),
-        }),
+        incarnation: Some(incarnation_to(state.incarnation)),
         pod_namespace: state.namespace,
         pod_name: state.pod_name,
         phase: phase.into(),
@@ -55,6 +52,15 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         detail: state.detail,
         heartbeat: heartbeat.into(),
         released_at: state.released_at,
+    }
+}
+
+/// Who somebody is.
+#[must_use]
+pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
+    wire::Incarnation {
+        pod_uid: incarnation.pod.as_str().to_owned(),
+        container_id: incarnation.container.as_str().to_owned(),
     }
 }
 
@@ -108,6 +114,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         .collect();
     Some(Desired {
         group: group.uid.into(),
+        namespace: some(group.namespace),
         epoch: group.epoch,
         generation: group.generation,
         counter: group.counter,
@@ -156,13 +163,17 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
             return None;
         }
     };
-    let some = |text: String| (!text.is_empty()).then_some(text);
     Some(ExitRule {
         negated,
         codes: rule.values,
         container: some(rule.container),
         job: some(rule.job),
     })
+}
+
+/// What is said, if anything is.
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]

@@ -133,14 +133,17 @@ impl Waiting {
         if let Some(kind) = self.take_urgent() {
             return Poll::Ready(Some(kind));
         }
-        let workers = match reports.poll_take(BATCH, cx) {
-            Poll::Ready(Some(states)) => states.into_iter().map(convert::worker_state).collect(),
+        let (states, gone) = match reports.poll_take(BATCH, cx) {
+            Poll::Ready(Some(taken)) => taken,
             Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending if self.health.is_some() => Vec::new(),
+            Poll::Pending if self.health.is_some() => (Vec::new(), Vec::new()),
             Poll::Pending => return Poll::Pending,
         };
-        let health = self.health.take();
-        Poll::Ready(Some(Kind::Report(wire::Report { workers, health })))
+        Poll::Ready(Some(Kind::Report(wire::Report {
+            workers: states.into_iter().map(convert::worker_state).collect(),
+            health: self.health.take(),
+            gone: gone.into_iter().map(convert::incarnation_to).collect(),
+        })))
     }
 
     fn take_urgent(&mut self) -> Option<Kind> {
@@ -157,6 +160,7 @@ impl Waiting {
         Some(Kind::Report(wire::Report {
             workers,
             health: None,
+            gone: Vec::new(),
         }))
     }
 }

@@ -12,7 +12,7 @@ use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status, Streaming};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::outgoing::{Speaker, speech};
 use super::renewal::Renewal;
@@ -20,7 +20,7 @@ use super::{Hub, connect, convert};
 use crate::health::Ways;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
-use crate::worker::types::WorkerState;
+use crate::worker::types::{Desired, WorkerState};
 
 /// Time for the Welcome, and for the hub's last words.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -75,6 +75,9 @@ pub enum SessionError {
     /// The hub chose a protocol version that was not offered.
     #[error("the hub chose protocol {0}")]
     Protocol(u32),
+    /// The leader's epoch could not be written down.
+    #[error("the leader's epoch cannot be written down, and so it is not obeyed: {0}")]
+    Epoch(io::Error),
     /// The hub, or the connection to it, failed.
     #[error("{:?}: {}", .0.code(), .0.message())]
     Status(Status),
@@ -146,17 +149,21 @@ pub async fn run(
     });
     let (incoming, first) = opened.await.map_err(|_| SessionError::NotWelcomed)??;
     let mut credentials = None;
+    let epoch;
     match first.and_then(|message| message.kind) {
         Some(FromHub::Welcome(welcome)) => {
             if !NODE_PROTOCOL.contains(&welcome.protocol) {
                 return Err(SessionError::Protocol(welcome.protocol));
             }
+            let written = workers.welcomed(welcome.epoch).await?;
+            written.map_err(SessionError::Epoch)?;
             info!(
                 address,
                 epoch = welcome.epoch,
                 protocol = welcome.protocol,
                 "linked to the hub"
             );
+            epoch = welcome.epoch;
             progress.welcomed = Some(Instant::now());
             speaker.welcomed();
             if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
@@ -166,11 +173,18 @@ pub async fn run(
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
     }
-    exchange(incoming, speaker, (workers, health), credentials, progress).await
+    exchange(
+        (incoming, epoch),
+        speaker,
+        (workers, health),
+        credentials,
+        progress,
+    )
+    .await
 }
 
 async fn exchange(
-    mut incoming: Streaming<wire::HubMessage>,
+    (mut incoming, epoch): (Streaming<wire::HubMessage>, u64),
     speaker: Speaker,
     (workers, mut health): (&Handle, watch::Receiver<Ways>),
     mut renewal: Option<Renewal<'_>>,
@@ -188,7 +202,7 @@ async fn exchange(
                 match message.kind {
                     Some(FromHub::Desired(desired)) => {
                         debug!(groups = desired.groups.len(), "desired state");
-                        workers.tell(Input::Desired(convert::desired(desired))).await?;
+                        workers.tell(Input::Desired(of_leader(epoch, convert::desired(desired)))).await?;
                         progress.desired = true;
                     }
                     Some(FromHub::Forget(forget)) => {
@@ -220,6 +234,18 @@ async fn exchange(
             () = until(drained) => return Ok(End::Drained),
         }
     }
+}
+
+/// What the leader that has welcomed this daemon wants. Of a higher epoch than it has named nothing is written down.
+fn of_leader(epoch: u64, mut groups: Vec<Desired>) -> Vec<Desired> {
+    groups.retain(|group| {
+        let is_known = group.epoch <= epoch;
+        if !is_known {
+            warn!(group = %group.group, epoch = group.epoch, welcome = epoch, "desired state of an epoch above the Welcome's ignored");
+        }
+        is_known
+    });
+    groups
 }
 
 /// Returns once the health is another one than was read last. Cancel safe.

@@ -45,6 +45,11 @@ pub fn container(container: wire::Container) -> Container {
         id: container.id.into(),
         name: container.name,
         args: container.args,
+        mounts: container
+            .mounts
+            .into_iter()
+            .map(|mount| mount.destination)
+            .collect(),
         pid_namespace: if own {
             PidNamespace::Own
         } else {

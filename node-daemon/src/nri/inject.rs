@@ -14,6 +14,8 @@ pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
 pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
 const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
 const SOCKET: &str = "/.lockstep/run/agent.sock";
+/// What all of that is in, at the root of the container.
+const ROOT: &str = ".lockstep";
 
 /// A container as NRI shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Container {
     pub name: String,
     /// Its final args.
     pub args: Vec<String>,
+    /// Where something is mounted in it.
+    pub mounts: Vec<String>,
     /// Its pid namespace.
     pub pid_namespace: PidNamespace,
     /// Seconds that Kubernetes gives it to end, where kubelet says so.
@@ -35,6 +39,12 @@ impl Container {
     #[must_use]
     pub fn is_supervised(&self) -> bool {
         self.args.first().is_some_and(|first| first == AGENT)
+    }
+
+    /// Whether the agent and the socket are mounted where this daemon, or the pod's template, mounts them.
+    fn has_agent(&self) -> bool {
+        let mounted = |path: &str| self.mounts.iter().any(|mount| mount == path);
+        mounted(BIN_DIR) && mounted(RUN_DIR)
     }
 }
 
@@ -76,7 +86,15 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
         return Decision::NotOurs;
     }
     if container.is_supervised() {
-        return Decision::Already;
+        return if container.has_agent() {
+            Decision::Already
+        } else {
+            Decision::Refuse("its command is the agent's, which nobody has put there")
+        };
+    }
+    if container.mounts.iter().any(|mount| is_ours(mount)) {
+        // A file that is mounted over the agent would be started in its place, with its socket.
+        return Decision::Refuse("it mounts something of its own over, or below, /.lockstep");
     }
     if container.args.is_empty() {
         return Decision::Refuse("it has no args");
@@ -88,6 +106,27 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
             Decision::Refuse("it shares a pid namespace (hostPID or shareProcessNamespace)")
         }
     }
+}
+
+/// Whether a mount at this path covers what the agent needs, or lies in it. The runtime reads paths so, whatever is written twice or goes up again.
+fn is_ours(path: &str) -> bool {
+    let mut parts = Vec::new();
+    let (mut goes_up, mut names_it) = (false, false);
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                goes_up = true;
+                parts.pop();
+            }
+            part => {
+                names_it |= part == ROOT;
+                parts.push(part);
+            }
+        }
+    }
+    // Where links of the image are on the way, going up leads elsewhere.
+    parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
 }
 
 /// Whether a container that exists was made without the agent that it could have had. One that NRI shows without args is not known well enough, and another
@@ -160,6 +199,7 @@ mod tests {
             id: "c1".into(),
             name: "worker".into(),
             args: vec!["python3".into(), "train.py".into()],
+            mounts: vec!["/proc".into(), "/dev/shm".into(), "/data/.lockstep".into()],
             pid_namespace: PidNamespace::Own,
             termination_grace: None,
         }
@@ -184,12 +224,72 @@ mod tests {
 
     #[test]
     fn injection_is_idempotent() {
-        let first = adjustment(&container(), paths());
-        let again = Container {
-            args: first.args,
+        assert_eq!(decide(&pod(), &injected()), Decision::Already);
+    }
+
+    /// As it is shown once the agent was put in front.
+    fn injected() -> Container {
+        let adjustment = adjustment(&container(), paths());
+        let mut injected = Container {
+            args: adjustment.args,
             ..container()
         };
-        assert_eq!(decide(&pod(), &again), Decision::Already);
+        let mounts = adjustment.mounts.iter().map(|(_, to)| (*to).to_owned());
+        injected.mounts.extend(mounts);
+        injected.mounts.push(adjustment.scratch.to_owned());
+        injected
+    }
+
+    #[test]
+    fn what_a_pod_mounts_over_the_agent_is_not_started_as_it() {
+        for hostile in [
+            "/",
+            "//",
+            "/.",
+            "/data/..",
+            "/.lockstep",
+            "/.lockstep/",
+            "/.lockstep/bin",
+            "/.lockstep/bin/lockstep-pod-agent",
+            "/.lockstep/run/agent.sock",
+            "/.lockstep/heartbeat/beat",
+            "/.lockstep/other",
+            "//.lockstep//bin",
+            "/./.lockstep/./bin/",
+            "/data/../.lockstep/bin",
+            "/link/../../.lockstep",
+            "/data/.lockstep/../../.lockstep/bin",
+            "/data/.lockstep/../x",
+            ".lockstep/bin",
+            "",
+        ] {
+            let mut container = container();
+            container.mounts.push(hostile.to_owned());
+            let decision = decide(&pod(), &container);
+            assert!(matches!(decision, Decision::Refuse(_)), "{hostile}");
+            // Nor is it stopped for a restart as one that could have had an agent.
+            assert!(!misses_agent(&pod(), &container), "{hostile}");
+        }
+        for harmless in [
+            "/data",
+            "/.lockstep-data",
+            "/lockstep",
+            "/data/.lockstep/bin",
+            "/a/../b",
+        ] {
+            let mut container = container();
+            container.mounts.push(harmless.to_owned());
+            assert_eq!(decide(&pod(), &container), Decision::Inject, "{harmless}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_called_like_the_agent_is_not_taken_for_it() {
+        let called = Container {
+            args: injected().args,
+            ..container()
+        };
+        assert!(matches!(decide(&pod(), &called), Decision::Refuse(_)));
     }
 
     #[test]
@@ -209,6 +309,7 @@ mod tests {
         }));
         assert!(!of(|container| container.args.clear()));
         assert!(!of(|container| container.pid_namespace = PidNamespace::Shared));
+        assert!(!of(|container| *container = injected()));
         assert!(!of(|container| "sidecar".clone_into(&mut container.name)));
     }
 

@@ -36,6 +36,8 @@ pub enum Input {
     Exited(ContainerId, Exit, i64),
     /// An attempt to stop a container is over, a while ago.
     StopOver(ContainerId),
+    /// A hub has welcomed this node under this epoch, and that is written down.
+    Welcomed(u64),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
@@ -81,6 +83,8 @@ impl Moment {
 pub struct Effects {
     /// States that changed.
     pub reports: Vec<WorkerState>,
+    /// Incarnations that were reported, and are known no more.
+    pub gone: Vec<Incarnation>,
     /// Containers to stop.
     pub stops: Vec<ContainerId>,
     /// Groups whose wishes were refused: theirs, and the highest epoch seen.
@@ -102,6 +106,16 @@ struct Container {
     reported: Option<WorkerState>,
 }
 
+impl Container {
+    /// It is known no more: who it was, where it was reported.
+    fn gone_from(self, pod: &PodUid) -> Option<Incarnation> {
+        self.reported.map(|_| Incarnation {
+            pod: pod.clone(),
+            container: self.id,
+        })
+    }
+}
+
 #[derive(Debug, Default)]
 struct Worker {
     containers: BTreeMap<u32, Container>,
@@ -118,6 +132,8 @@ struct PodEntry {
 #[derive(Debug)]
 pub struct Table {
     revision: u64,
+    /// The highest epoch under which a hub has welcomed this node.
+    highest: u64,
     /// Records of pods that no listing has shown yet.
     before: BTreeMap<PodUid, Records>,
     pods: BTreeMap<PodUid, PodEntry>,
@@ -137,6 +153,7 @@ impl Table {
         };
         Self {
             revision,
+            highest: 0,
             before,
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -151,7 +168,11 @@ impl Table {
             .values()
             .flat_map(|entry| entry.workers.values())
             .flat_map(|worker| worker.containers.values());
-        containers.filter_map(|container| container.reported.clone())
+        let reported = containers.filter_map(|container| container.reported.clone());
+        reported.map(|state| WorkerState {
+            epoch: state.epoch.max(self.highest),
+            ..state
+        })
     }
 
     /// Takes in one fact.
@@ -167,13 +188,15 @@ impl Table {
                     self.settle(&uid, now, journal, &mut effects);
                 }
             }
+            Input::Welcomed(epoch) => self.highest = self.highest.max(epoch),
             Input::Desired(groups) => {
                 for desired in groups {
                     self.desired(desired, now, journal, &mut effects);
                 }
             }
             Input::Forget(group, epoch) => {
-                if self.groups.get(&group).is_some_and(|known| known.epoch <= epoch) {
+                let known = self.groups.get(&group).map(|known| known.epoch);
+                if known.is_some_and(|known| known.max(self.highest) <= epoch) {
                     self.groups.remove(&group);
                 }
             }
@@ -235,7 +258,7 @@ impl Table {
             .cloned()
             .collect();
         for uid in gone {
-            self.drop_pod(&uid, journal);
+            self.drop_pod(&uid, journal, effects);
         }
         for pod in pods {
             let records = self.before.remove(&pod.uid).unwrap_or_default();
@@ -255,7 +278,7 @@ impl Table {
             }
         }
         for listed in containers {
-            self.take_in(listed, now);
+            self.take_in(listed, now, effects);
         }
         let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in uids {
@@ -263,7 +286,7 @@ impl Table {
         }
     }
 
-    fn take_in(&mut self, listed: Listed, now: Moment) {
+    fn take_in(&mut self, listed: Listed, now: Moment, effects: &mut Effects) {
         let early = self.early.iter().find(|(id, _, _)| *id == listed.id);
         let ended = early.map(|(_, exit, at)| (*exit, *at)).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
@@ -288,16 +311,23 @@ impl Table {
             container.ended.get_or_insert(ended);
         }
         while worker.containers.len() > KEPT {
-            worker.containers.pop_first();
+            let first = worker.containers.pop_first();
+            let first = first.and_then(|(_, container)| container.gone_from(&listed.pod));
+            effects.gone.extend(first);
         }
     }
 
-    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal) {
+    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal, effects: &mut Effects) {
         self.before.remove(uid);
         journal.erase(uid);
         let Some(entry) = self.pods.remove(uid) else {
             return;
         };
+        let workers = entry.workers.into_values();
+        let containers = workers.flat_map(|worker| worker.containers.into_values());
+        effects
+            .gone
+            .extend(containers.filter_map(|container| container.gone_from(uid)));
         let group = entry.pod.group;
         if !self.pods.values().any(|other| other.pod.group == group) {
             self.groups.remove(&group);
@@ -309,7 +339,7 @@ impl Table {
         let members: Vec<PodUid> = self
             .pods
             .iter()
-            .filter(|(_, entry)| entry.pod.group == group)
+            .filter(|(_, entry)| desired.is_of(&entry.pod))
             .map(|(uid, _)| uid.clone())
             .collect();
         let recorded = members
@@ -319,7 +349,7 @@ impl Table {
             .map(|record| record.epoch)
             .max();
         let known = self.groups.get(&group).map(|known| known.epoch);
-        let highest = known.max(recorded).unwrap_or_default();
+        let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
             effects.stale.push((group, desired.epoch, highest));
@@ -346,6 +376,7 @@ impl Table {
             return;
         };
         let desired = self.groups.get(&entry.pod.group);
+        let desired = desired.filter(|desired| desired.is_of(&entry.pod));
         let mut records = entry.records.clone();
         for (name, worker) in &entry.workers {
             follow(worker, name, uid, desired, now, &mut records);
@@ -358,7 +389,7 @@ impl Table {
         }
         entry.assign();
         effects.stops.extend(entry.stops());
-        entry.report(desired, &mut self.revision, effects);
+        entry.report(desired, self.highest, &mut self.revision, effects);
     }
 }
 
@@ -490,8 +521,8 @@ impl PodEntry {
         stops
     }
 
-    fn report(&mut self, desired: Option<&Desired>, revision: &mut u64, effects: &mut Effects) {
-        let epoch = desired.map_or(0, |desired| desired.epoch);
+    fn report(&mut self, desired: Option<&Desired>, highest: u64, revision: &mut u64, effects: &mut Effects) {
+        let epoch = desired.map_or(0, |desired| desired.epoch).max(highest);
         for (name, worker) in &mut self.workers {
             let record = self.records.get(name);
             for (attempt, container) in &mut worker.containers {

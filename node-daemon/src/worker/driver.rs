@@ -2,13 +2,16 @@
 //! control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
+use super::epochs::Epochs;
 use super::facts::{Effects, HostKill, Input};
+use super::lines::Lines;
 use super::outbox::Outbox;
 use super::state::Table;
 use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
@@ -46,6 +49,7 @@ enum Message {
         LinkId,
         oneshot::Sender<Option<watch::Receiver<Option<Target>>>>,
     ),
+    Welcomed(u64, oneshot::Sender<io::Result<()>>),
     Snapshot(oneshot::Sender<Vec<WorkerState>>),
     Mark(oneshot::Sender<u64>),
 }
@@ -118,6 +122,16 @@ impl Handle {
         receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
     }
 
+    /// A hub has welcomed this node under this epoch. Once that is `Ok`, no daemon of this boot obeys a lower one.
+    ///
+    /// # Errors
+    /// When the driver has stopped; inside, when the epoch could not be written down: then nothing may be done under it.
+    pub async fn welcomed(&self, epoch: u64) -> Result<io::Result<()>, Closed> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Message::Welcomed(epoch, sender)).await?;
+        receiver.await.map_err(|_| Closed)
+    }
+
     /// All states as they are now. What waited to be reported is in it, and waits no more.
     ///
     /// # Errors
@@ -169,8 +183,12 @@ pub struct Plain {
 pub struct Driver {
     table: Table,
     plain: Option<Plain>,
+    /// The highest epoch that is written down, and where.
+    highest: u64,
+    epochs: Option<Box<dyn Epochs + Send>>,
     inbox: mpsc::Receiver<Message>,
     outbox: Arc<Outbox>,
+    lines: Lines,
     links: BTreeMap<ContainerId, (LinkId, watch::Sender<Option<Target>>)>,
 }
 
@@ -188,8 +206,11 @@ impl Driver {
         let driver = Self {
             table,
             plain: None,
+            highest: 0,
+            epochs: None,
             inbox,
             outbox,
+            lines: Lines::default(),
             links: BTreeMap::new(),
         };
         (driver, handle)
@@ -202,8 +223,17 @@ impl Driver {
         self
     }
 
+    /// The same driver, which has this record of the highest epoch and what a daemon of before has written there. The record may not wait.
+    #[must_use]
+    pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: u64) -> Self {
+        self.epochs = Some(epochs);
+        self.highest = highest;
+        self
+    }
+
     /// Runs until every [`Handle`] is gone.
     pub async fn run(mut self, host: impl Host) {
+        self.obey_from(self.highest, &host);
         while let Some(message) = self.inbox.recv().await {
             match message {
                 Message::Fact(input) => {
@@ -222,8 +252,10 @@ impl Driver {
                         self.apply(input, &host);
                     }
                 }
+                Message::Welcomed(epoch, reply) => drop(reply.send(self.welcomed(epoch, &host))),
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
+                    drop(self.outbox.take_gone());
                     // The asker may have given up: nothing is lost by that, it asks again on its next connection.
                     let mut snapshot = self.table.snapshot();
                     snapshot.extend(self.plain.iter().flat_map(|plain| plain.table.snapshot()));
@@ -232,6 +264,25 @@ impl Driver {
                 Message::Mark(reply) => drop(reply.send(self.table.mark())),
             }
         }
+    }
+
+    /// Written down first, then acted upon.
+    fn welcomed(&mut self, epoch: u64, host: &impl Host) -> io::Result<()> {
+        if epoch <= self.highest {
+            return Ok(());
+        }
+        if let Some(epochs) = &self.epochs {
+            epochs.keep(epoch)?;
+        }
+        self.highest = epoch;
+        self.obey_from(epoch, host);
+        Ok(())
+    }
+
+    /// From now on nobody of a lower epoch is obeyed.
+    fn obey_from(&mut self, epoch: u64, host: &impl Host) {
+        self.apply_plain(plain::Input::Welcomed(epoch));
+        self.apply(Input::Welcomed(epoch), host);
     }
 
     /// Takes the connection of an agent in the place of the one before, unless it comes from another pod's socket.
@@ -275,9 +326,10 @@ impl Driver {
         for (pod, error) in effects.unwritten {
             warn!(%pod, error, "records not written, containers are not stopped");
         }
-        log_reports(&effects.reports);
+        log_reports(&effects.reports, &mut self.lines);
         log_stale(&effects.stale);
         self.outbox.put(effects.reports);
+        self.outbox.put_gone(effects.gone);
     }
 
     fn stop_without_agents(&mut self, stops: &[ContainerId]) {
@@ -305,17 +357,19 @@ impl Driver {
             }
         }
         self.outbox.put(effects.reports.iter().cloned());
+        self.outbox.put_gone(effects.gone.iter().cloned());
         for id in &effects.spared {
             host.spare(id);
         }
         for ask in &effects.kills {
             host.kill(ask.clone());
         }
-        log(&effects);
+        self.log(&effects);
         for id in &effects.dropped {
             self.links.remove(id);
         }
         for pod in &effects.pods_gone {
+            self.lines.forget(pod);
             host.pod_gone(pod);
         }
         for pod in &effects.pods_known {
@@ -330,6 +384,7 @@ impl Driver {
 pub fn of_both(input: &Input) -> Option<plain::Input> {
     match input {
         Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
+        Input::Welcomed(epoch) => Some(plain::Input::Welcomed(*epoch)),
         Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),
         Input::Forget(group, epoch) => Some(plain::Input::Forget(group.clone(), *epoch)),
         Input::StopOver(id) => Some(plain::Input::StopOver(id.clone())),
@@ -337,30 +392,45 @@ pub fn of_both(input: &Input) -> Option<plain::Input> {
     }
 }
 
-/// One line per decision that changes the world, or is news of it.
-fn log(effects: &Effects) {
-    for (id, _, target) in &effects.targets {
-        info!(
-            container = %id,
-            epoch = target.epoch,
-            generation = target.generation,
-            release = target.release,
-            start_fresh = target.start_fresh,
-            "target"
-        );
+impl Driver {
+    /// One line per decision that changes the world, or is news of it; of each pod no more than may be.
+    fn log(&mut self, effects: &Effects) {
+        for (id, _, target) in &effects.targets {
+            if let Some(left_out) = self.next_line(id) {
+                info!(
+                    container = %id,
+                    epoch = target.epoch,
+                    generation = target.generation,
+                    release = target.release,
+                    start_fresh = target.start_fresh,
+                    left_out,
+                    "target"
+                );
+            }
+        }
+        log_reports(&effects.reports, &mut self.lines);
+        for HostKill { container, .. } in &effects.kills {
+            if let Some(left_out) = self.next_line(container) {
+                warn!(%container, left_out, "the agent may not kill its processes: killing them from the host");
+            }
+        }
+        log_stale(&effects.stale);
+        for pod in &effects.pods_gone {
+            info!(%pod, "pod gone");
+        }
     }
-    log_reports(&effects.reports);
-    for HostKill { container, .. } in &effects.kills {
-        warn!(%container, "the agent may not kill its processes: killing them from the host");
-    }
-    log_stale(&effects.stale);
-    for pod in &effects.pods_gone {
-        info!(%pod, "pod gone");
+
+    fn next_line(&mut self, id: &ContainerId) -> Option<u64> {
+        let pod = self.table.pod_of(id)?;
+        self.lines.next(pod)
     }
 }
 
-fn log_reports(reports: &[WorkerState]) {
+fn log_reports(reports: &[WorkerState], lines: &mut Lines) {
     for state in reports {
+        let Some(left_out) = lines.next(&state.incarnation.pod) else {
+            continue;
+        };
         info!(
             group = %state.group,
             pod = %state.pod_name,
@@ -370,6 +440,7 @@ fn log_reports(reports: &[WorkerState]) {
             generation = state.generation,
             exit_code = state.phase.exit().map(|exit| exit.code),
             detail = state.detail,
+            left_out,
             "worker"
         );
     }

@@ -1,7 +1,8 @@
 //! What goes into the table of workers, and what comes out.
 
 use super::types::{
-    AgentState, ContainerId, Desired, Exit, GroupUid, LinkId, Pod, PodUid, SandboxId, Target, WorkerState,
+    AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Pod, PodUid, SandboxId, Target,
+    WorkerState,
 };
 
 /// A fact.
@@ -60,6 +61,8 @@ pub enum Input {
     LinkDown(ContainerId, LinkId),
     /// The stop of a container was carried out, or was not, and by now its end has been seen.
     StopOver(ContainerId),
+    /// A hub has welcomed this node under this epoch, and that is written down.
+    Welcomed(u64),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
@@ -118,6 +121,8 @@ pub struct Effects {
     pub stops: Vec<ContainerId>,
     /// Groups whose wishes were refused: theirs, and the highest epoch seen.
     pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Those of the dropped workers that were reported.
+    pub gone: Vec<Incarnation>,
     /// Workers dropped from the table.
     pub dropped: Vec<ContainerId>,
     /// Pods new to the table.

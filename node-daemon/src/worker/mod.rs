@@ -3,7 +3,9 @@
 //! [`state`] and [`plan`] are pure. [`driver`] owns the one table and moves data between it, the agents and the control plane.
 
 pub mod driver;
+pub mod epochs;
 pub mod facts;
+mod lines;
 pub mod outbox;
 pub mod plan;
 pub mod state;

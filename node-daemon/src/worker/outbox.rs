@@ -1,10 +1,13 @@
 //! What waits to be reported: at most the latest state of each incarnation, so that a slow or absent control plane costs no memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::types::{ContainerId, WorkerState};
+use super::types::{ContainerId, Incarnation, WorkerState};
+
+/// Incarnations that are gone, kept until that is told. Of more the next Hello tells, by what is not in it.
+const MOST_GONE: usize = 4096;
 
 /// Written by the driver, emptied by the link. Nothing waits for more to come: whoever takes gets what is there.
 #[derive(Debug, Default)]
@@ -13,6 +16,8 @@ pub struct Outbox(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     waiting: BTreeMap<ContainerId, WorkerState>,
+    /// What is known no more. It is told after all that waits: a last state would make it known again.
+    gone: BTreeSet<Incarnation>,
     /// The reader that there is.
     reader: u64,
     /// Its task, while nothing waits.
@@ -24,17 +29,27 @@ impl Outbox {
     pub fn put(&self, states: impl IntoIterator<Item = WorkerState>) {
         let mut inner = self.lock();
         for state in states {
+            inner.gone.remove(&state.incarnation);
             inner.waiting.insert(state.incarnation.container.clone(), state);
         }
-        let task = if inner.waiting.is_empty() {
-            None
-        } else {
-            inner.task.take()
-        };
-        drop(inner);
-        if let Some(task) = task {
-            task.wake();
+        wake(inner);
+    }
+
+    /// Adds incarnations that are known no more.
+    pub fn put_gone(&self, gone: impl IntoIterator<Item = Incarnation>) {
+        let mut inner = self.lock();
+        for incarnation in gone {
+            if inner.gone.len() < MOST_GONE {
+                inner.gone.insert(incarnation);
+            }
         }
+        wake(inner);
+    }
+
+    /// Takes those, once nothing else waits.
+    #[must_use]
+    pub fn take_gone(&self) -> Vec<Incarnation> {
+        self.lock().take_gone()
     }
 
     /// Takes what waits, up to `most` states.
@@ -64,7 +79,28 @@ impl Outbox {
     }
 }
 
+/// Wakes the reader, where there is something to take.
+fn wake(mut inner: MutexGuard<'_, Inner>) {
+    let task = if inner.is_empty() { None } else { inner.task.take() };
+    drop(inner);
+    if let Some(task) = task {
+        task.wake();
+    }
+}
+
 impl Inner {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.gone.is_empty()
+    }
+
+    fn take_gone(&mut self) -> Vec<Incarnation> {
+        if self.waiting.is_empty() {
+            std::mem::take(&mut self.gone).into_iter().collect()
+        } else {
+            Vec::new()
+        }
+    }
+
     fn take(&mut self, most: usize) -> Vec<WorkerState> {
         let count = most.min(self.waiting.len());
         std::iter::from_fn(|| self.waiting.pop_first())
@@ -74,6 +110,9 @@ impl Inner {
     }
 }
 
+/// What was taken: states, and who is known no more.
+pub type Taken = (Vec<WorkerState>, Vec<Incarnation>);
+
 /// Takes what waits, until there is another one.
 #[derive(Debug)]
 pub struct Reader {
@@ -82,23 +121,26 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What waits, up to `most` states, once anything does; `None` where there is another reader. For one task.
-    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Vec<WorkerState>>> {
+    /// What waits, up to `most` states, and who is known no more, once there is anything; `None` where there is another reader. For one task.
+    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Taken>> {
         let mut inner = self.outbox.lock();
         if inner.reader != self.number {
             return Poll::Ready(None);
         }
-        if inner.waiting.is_empty() {
+        if inner.is_empty() {
             inner.task = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        Poll::Ready(Some(inner.take(most)))
+        let states = inner.take(most);
+        let gone = inner.take_gone();
+        Poll::Ready(Some((states, gone)))
     }
 
     /// The same, to wait for.
     #[cfg(test)]
     pub(crate) async fn next(&self, most: usize) -> Option<Vec<WorkerState>> {
-        std::future::poll_fn(|cx| self.poll_take(most, cx)).await
+        let taken = std::future::poll_fn(|cx| self.poll_take(most, cx)).await;
+        taken.map(|(states, _)| states)
     }
 }
 
@@ -141,6 +183,25 @@ pub(crate) mod tests {
         let revisions: Vec<u64> = taken.iter().map(|state| state.revision).collect();
         assert_eq!(revisions, [3, 2]);
         assert_eq!(reader.next(usize::MAX).await.unwrap(), [state("c", 4)]);
+    }
+
+    #[tokio::test]
+    async fn who_is_known_no_more_is_told_after_the_last_that_is_said_of_him() {
+        let outbox = Arc::new(Outbox::default());
+        let reader = outbox.reader();
+        let gone = |container: &str| state(container, 0).incarnation;
+        outbox.put([state("a", 1), state("b", 2)]);
+        outbox.put_gone([gone("a"), gone("c")]);
+        let next = async || std::future::poll_fn(|cx| reader.poll_take(1, cx)).await.unwrap();
+        assert_eq!(next().await, (vec![state("a", 1)], vec![]));
+        assert_eq!(next().await, (vec![state("b", 2)], vec![gone("a"), gone("c")]));
+        // One that is there after all is not.
+        outbox.put_gone([gone("a")]);
+        outbox.put([state("a", 3)]);
+        assert_eq!(next().await, (vec![state("a", 3)], vec![]));
+        // Nobody takes any of it: a Hello will tell.
+        outbox.put_gone((0..2 * MOST_GONE).map(|number| gone(&number.to_string())));
+        assert_eq!(next().await.1.len(), MOST_GONE);
     }
 
     #[tokio::test]

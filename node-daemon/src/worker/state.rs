@@ -81,7 +81,6 @@ struct Worker {
 /// What an agent can know of: what it knew when this daemon first heard of it, and what it was told since. More than that it has made up.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    epoch: u64,
     generation: u64,
     counter: u64,
 }
@@ -89,14 +88,12 @@ struct Known {
 impl Known {
     fn of(state: &AgentState) -> Self {
         Self {
-            epoch: state.epoch,
             generation: state.generation,
             counter: state.counter,
         }
     }
 
     fn told(&mut self, target: &Target) {
-        self.epoch = self.epoch.max(target.epoch);
         self.generation = self.generation.max(target.generation);
         self.counter = self.counter.max(target.counter);
     }
@@ -156,6 +153,8 @@ impl Worker {
 pub struct Table {
     revision: u64,
     tick: u64,
+    /// The highest epoch under which a hub has welcomed this node: whatever agents say of epochs counts for nothing.
+    highest: u64,
     pods: BTreeMap<PodUid, PodEntry>,
     workers: BTreeMap<ContainerId, Worker>,
     groups: BTreeMap<GroupUid, Desired>,
@@ -169,6 +168,7 @@ impl Table {
         Self {
             revision,
             tick: 0,
+            highest: 0,
             pods: BTreeMap::new(),
             workers: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -187,10 +187,16 @@ impl Table {
         self.pods.keys().cloned().collect()
     }
 
+    /// The pod of a container.
+    #[must_use]
+    pub fn pod_of(&self, id: &ContainerId) -> Option<&PodUid> {
+        self.workers.get(id).map(|worker| &worker.pod)
+    }
+
     /// Every state that has been reported, as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<WorkerState> {
-        let epoch = |group: &GroupUid| self.groups.get(group).map_or(0, |desired| desired.epoch);
+        let epoch = |group: &GroupUid| self.epoch_of(group);
         self.workers
             .values()
             .filter(|_| !mutants::is(Mutant::EmptySnapshot))
@@ -200,6 +206,12 @@ impl Table {
                 ..state
             })
             .collect()
+    }
+
+    /// The highest epoch of a leader that this daemon knows of, for this group.
+    fn epoch_of(&self, group: &GroupUid) -> u64 {
+        let desired = self.groups.get(group).map_or(0, |desired| desired.epoch);
+        desired.max(self.highest)
     }
 
     /// Takes in one fact. `now` is in nanoseconds since the Unix epoch.
@@ -233,13 +245,17 @@ impl Table {
             Input::State(id, link, state) => self.state(&id, link, state, &mut effects),
             Input::LinkDown(id, link) => self.link_down(&id, link, now, &mut effects),
             Input::StopOver(id) => self.stop_over(&id, &mut effects),
+            Input::Welcomed(epoch) if !mutants::is(Mutant::ForgetFormerLeaders) => {
+                self.highest = self.highest.max(epoch);
+            }
+            Input::Welcomed(_) => {}
             Input::Desired(groups) => {
                 for desired in groups {
                     self.desired(desired, &mut effects);
                 }
             }
             Input::Forget(group, epoch) => {
-                if self.groups.get(&group).is_some_and(|known| known.epoch <= epoch) {
+                if self.groups.contains_key(&group) && self.epoch_of(&group) <= epoch {
                     self.groups.remove(&group);
                 }
             }
@@ -296,8 +312,7 @@ impl Table {
 
     fn drop_pod(&mut self, uid: &PodUid, effects: &mut Effects) {
         for id in self.workers_of(uid) {
-            self.workers.remove(&id);
-            effects.dropped.push(id);
+            self.drop_worker(id, effects);
         }
         let Some(entry) = self.pods.remove(uid) else {
             return;
@@ -315,8 +330,7 @@ impl Table {
         };
         if worker.seen.is_none() && worker.last.is_none() && worker.lost.is_none() {
             // Its creation failed: it never was.
-            self.workers.remove(id);
-            effects.dropped.push(id.clone());
+            self.drop_worker(id.clone(), effects);
             return;
         }
         self.lose(
@@ -351,9 +365,19 @@ impl Table {
         ended.sort();
         let surplus = ended.len().saturating_sub(KEPT_ENDED);
         for (_, id) in ended.into_iter().take(surplus) {
-            self.workers.remove(&id);
-            effects.dropped.push(id);
+            self.drop_worker(id, effects);
         }
+    }
+
+    fn drop_worker(&mut self, id: ContainerId, effects: &mut Effects) {
+        let worker = self.workers.remove(&id);
+        if let Some(worker) = worker.filter(|worker| worker.reported.is_some()) {
+            effects.gone.push(Incarnation {
+                pod: worker.pod,
+                container: id.clone(),
+            });
+        }
+        effects.dropped.push(id);
     }
 
     /// Whether the container is known, and as one of another pod.
@@ -387,7 +411,7 @@ impl Table {
         self.retarget(id, effects);
     }
 
-    fn state(&mut self, id: &ContainerId, link: LinkId, mut state: AgentState, effects: &mut Effects) {
+    fn state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
@@ -407,7 +431,6 @@ impl Table {
         if let Some(told) = &worker.told {
             known.told(told);
         }
-        state.epoch = state.epoch.min(known.epoch);
         if state.needs_host_kill {
             let unfenced = mutants::is(Mutant::KillUnfenced);
             effects.kills.push(HostKill {
@@ -437,8 +460,7 @@ impl Table {
         }
         if !self.pods.contains_key(&worker.pod) {
             // Nobody has told of its pod: it comes back if it matters.
-            self.workers.remove(id);
-            effects.dropped.push(id.clone());
+            self.drop_worker(id.clone(), effects);
             return;
         }
         worker.link = None;
@@ -457,15 +479,14 @@ impl Table {
             .filter(|(_, worker)| {
                 self.pods
                     .get(&worker.pod)
-                    .is_some_and(|entry| entry.pod.group == group)
+                    .is_some_and(|entry| desired.is_of(&entry.pod))
             })
             .map(|(id, _)| id.clone())
             .collect();
-        if let Some(known) = self.groups.get(&group)
-            && known.epoch > desired.epoch
-        {
+        let known = self.epoch_of(&group);
+        if known > desired.epoch {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
-            effects.stale.push((group, desired.epoch, known.epoch));
+            effects.stale.push((group, desired.epoch, known));
             for id in members {
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.reported = None;
@@ -492,7 +513,9 @@ impl Table {
         let Some(entry) = self.pods.get(&worker.pod) else {
             return;
         };
-        let (Some(link), Some(desired)) = (&worker.link, self.groups.get(&entry.pod.group)) else {
+        let desired = self.groups.get(&entry.pod.group);
+        let desired = desired.filter(|desired| desired.is_of(&entry.pod));
+        let (Some(link), Some(desired)) = (&worker.link, desired) else {
             return;
         };
         let incarnation = Incarnation {
@@ -533,10 +556,17 @@ impl Table {
             let highest = known.map_or(last.counter, |known| known.counter);
             last.counter.min(highest)
         };
-        let desired_epoch = self
+        let epoch = self
             .groups
             .get(&entry.pod.group)
-            .map_or(0, |desired| desired.epoch);
+            .filter(|desired| desired.is_of(&entry.pod))
+            .map_or(0, |desired| desired.epoch)
+            .max(self.highest);
+        // The broken variant passes on what the agent says.
+        let epoch = match last {
+            Some(last) if mutants::is(Mutant::BelieveAgentsEpoch) => epoch.max(last.epoch),
+            _ => epoch,
+        };
         let mut state = WorkerState {
             group: entry.pod.group.clone(),
             job: entry.pod.job.clone(),
@@ -550,7 +580,7 @@ impl Table {
             pod_name: entry.pod.name.clone(),
             phase,
             generation: last.map_or(0, generation),
-            epoch: last.map_or(0, |last| last.epoch).max(desired_epoch),
+            epoch,
             counter: last.map_or(0, counter),
             revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),
             since,

@@ -172,7 +172,7 @@ pub struct AgentState {
     pub phase: AgentPhase,
     /// The count that it runs or parks at.
     pub generation: u64,
-    /// Highest epoch that the agent has seen.
+    /// Highest epoch that it says it has seen. Nobody is told: any process may be at the other end.
     pub epoch: u64,
     /// Highest counter that the agent has seen.
     pub counter: u64,
@@ -220,7 +220,7 @@ pub struct WorkerState {
     pub phase: Phase,
     /// The count that it runs or parks at.
     pub generation: u64,
-    /// Highest epoch seen by the agent, or by the daemon for this group.
+    /// Highest epoch under which a hub has welcomed this node, or has said what it wants of this group.
     pub epoch: u64,
     /// Highest counter that the agent has seen.
     pub counter: u64,
@@ -255,6 +255,8 @@ pub struct ExitRule {
 pub struct Desired {
     /// The JobSet.
     pub group: GroupUid,
+    /// Its namespace; none: a control plane of before does not say it.
+    pub namespace: Option<String>,
     /// The leader's epoch.
     pub epoch: u64,
     /// The count that every worker should have.
@@ -277,6 +279,15 @@ pub struct Desired {
     pub heartbeat_timeout_ms: u32,
     /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
     pub ready_timeout_ms: u32,
+}
+
+impl Desired {
+    /// Whether this pod is one of the JobSet's. Its labels say whatever who has made it has written there; its namespace is where that may be done.
+    #[must_use]
+    pub fn is_of(&self, pod: &Pod) -> bool {
+        let namespace = self.namespace.as_ref();
+        pod.group == self.group && namespace.is_none_or(|namespace| *namespace == pod.namespace)
+    }
 }
 
 /// What the control plane wants of a worker that was restarted alone.

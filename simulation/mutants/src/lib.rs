@@ -99,6 +99,10 @@ mutants! {
     StopWithoutRestart,
     /// Daemon: the end of a container is left to its successor to tell, which has no agent that could.
     AwaitMissingAgent,
+    /// Daemon: an epoch that an agent names is passed on.
+    BelieveAgentsEpoch,
+    /// Daemon: whom it has obeyed is forgotten with its process.
+    ForgetFormerLeaders,
     /// Daemon: what was started after an agent has asked for help is killed too.
     KillUnfenced,
 }

@@ -28,6 +28,7 @@ const SOCKETS: &str = "lockstep-sockets";
 /// The pods' sockets on the node, in a directory for each pod's UID.
 const SOCKETS_ON_NODE: &str = "/run/lockstep/pods";
 /// Where a worker finds the agent and its pod's socket: where node daemons would mount them, too.
+const ROOT: &str = ".lockstep";
 const BIN: &str = "/.lockstep/bin";
 const RUN: &str = "/.lockstep/run";
 /// Name of the volume with the workers' heartbeat files, and where it is: those of a pod have a name each.
@@ -47,6 +48,34 @@ pub(super) fn obstacle(container: &Container) -> Option<&'static str> {
         .as_ref()
         .is_some_and(|command| !command.is_empty());
     (!stated).then_some("no command, in front of which the agent could be put")
+}
+
+/// Where a container mounts something of its own over the agent, or beside it. Node daemons put no agent into such a container: what is mounted there
+/// might be started in its place.
+pub(super) fn taken(container: &Container) -> Option<&str> {
+    let mounts = container.volume_mounts.iter().flatten();
+    let mut paths = mounts.map(|mount| mount.mount_path.as_str());
+    paths.find(|path| is_ours(path))
+}
+
+/// As the node daemon reads it.
+fn is_ours(path: &str) -> bool {
+    let mut parts = Vec::new();
+    let (mut goes_up, mut names_it) = (false, false);
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                goes_up = true;
+                parts.pop();
+            }
+            part => {
+                names_it |= part == ROOT;
+                parts.push(part);
+            }
+        }
+    }
+    parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
 }
 
 /// Puts the agent in front of these containers.

@@ -1,4 +1,6 @@
-use k8s_openapi::api::core::v1::{ContainerRestartRule, EnvVar, Lifecycle, LifecycleHandler, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{
+    ContainerRestartRule, EnvVar, Lifecycle, LifecycleHandler, PodSpec, Probe, VolumeMount,
+};
 use lockstep_api::{InPlaceRestartStatus, RestartStrategy, annotations};
 
 use super::*;
@@ -49,6 +51,33 @@ fn workers_that_wait_for_their_group_go_on_to_do_so_when_the_annotation_is_taken
         js.status.get_or_insert_default().in_place_restart = Some(status);
         assert_eq!(kind(&js), found);
     }
+}
+
+#[test]
+fn what_is_mounted_in_the_place_of_the_agent_makes_the_group_plain() {
+    let mounting = |path: &str| {
+        in_place(|pod| {
+            pod.containers[0].volume_mounts = Some(vec![VolumeMount {
+                name: "own".to_owned(),
+                mount_path: path.to_owned(),
+                sub_path: Some("program".to_owned()),
+                ..VolumeMount::default()
+            }]);
+        })
+    };
+    for path in [
+        "/.lockstep/bin/lockstep-pod-agent",
+        "/.lockstep",
+        "//data/../.lockstep/run",
+        "/",
+    ] {
+        let reason = format!("container worker of replicatedJob b mounts {path:?}, where the agent is to be");
+        assert_eq!(kind(&mounting(path)), plain(&reason));
+        // Nobody can opt out of that.
+        let listed = mounting(path).annotated(annotations::SUPERVISE, "worker");
+        assert_eq!(kind(&listed), plain(&reason));
+    }
+    assert_eq!(kind(&mounting("/data/.lockstep")), SUPERVISED);
 }
 
 #[test]

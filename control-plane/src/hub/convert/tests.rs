@@ -36,7 +36,7 @@ fn report(states: Vec<pb::WorkerState>) -> pb::NodeMessage {
     pb::NodeMessage {
         kind: Some(pb::node_message::Kind::Report(pb::Report {
             workers: states,
-            health: None,
+            ..pb::Report::default()
         })),
     }
 }
@@ -64,12 +64,12 @@ proptest! {
         prop_assert_eq!(states.len(), 1);
         let got = report_from("node", states[0].clone());
         prop_assert_eq!(got.is_ok(), complete(&sent));
-        let Ok(Reported { group, incarnation, report, revision }) = got else {
+        let Ok(Reported { group, namespace, incarnation, report, revision }) = got else {
             return Ok(());
         };
         let ids = sent.incarnation.unwrap();
         prop_assert_eq!((incarnation.pod_uid, incarnation.container_id), (ids.pod_uid, ids.container_id));
-        prop_assert_eq!((group, revision), (sent.group_uid, sent.revision));
+        prop_assert_eq!((group, namespace, revision), (sent.group_uid, sent.pod_namespace, sent.revision));
         let identity = Identity { job: sent.job.into(), index: sent.completion_index, container: sent.container.into() };
         prop_assert_eq!(report.identity, identity);
         prop_assert_eq!((report.generation.0, report.since.0), (sent.generation, sent.since_unix_nanos));
@@ -115,6 +115,7 @@ proptest! {
             ..Desired::default()
         };
         let policy = GroupPolicy {
+            namespace: "ns".to_owned(),
             grace_ms: numbers.3,
             heartbeat_timeout_ms: numbers.4,
             ready_timeout_ms: numbers.3,
@@ -141,6 +142,7 @@ proptest! {
         prop_assert_eq!((got.counter, got.heartbeat_timeout_ms), (u64::from(numbers.2), numbers.4));
         prop_assert_eq!(got.ready_timeout_ms, numbers.3);
         prop_assert_eq!((got.uid.as_str(), got.release, got.scope()), ("uid", release, pb::Scope::Group));
+        prop_assert_eq!(got.namespace.as_str(), "ns");
         for worker in &got.alone {
             prop_assert_eq!((worker.generation, worker.release), (numbers.0, release));
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lockstep_core::restart::Desired;
+use lockstep_core::restart::{Desired, Incarnation};
 use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
@@ -62,6 +62,26 @@ impl Inner {
             }
         }
         taken != Taken::Stale
+    }
+
+    /// Drops what a node has said of this worker.
+    pub(super) fn drop_report(&mut self, node: &str, incarnation: &Incarnation) {
+        if self.reports.forget(node, incarnation) {
+            self.said = None;
+        }
+    }
+
+    /// Whether nobody looks after it, and nothing is kept of it.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.owner.is_none() && self.reports.keys().next().is_none()
+    }
+
+    /// Whether a pod of this namespace is none of the group's, whatever its labels say. Who is believed does not go by that: the API server shows whose pods
+    /// there are. What is known to be another's is not kept at all.
+    pub(super) fn is_foreign(&self, namespace: &str) -> bool {
+        let said = self.said.as_ref();
+        let own = said.map_or("", |said| said.policy.namespace.as_str());
+        !own.is_empty() && !namespace.is_empty() && own != namespace
     }
 
     /// Whether the group's task may wait for this node.

@@ -219,6 +219,18 @@ impl Reports {
         outlived
     }
 
+    /// Drops what this node has said of one incarnation. Gives whether it has said anything.
+    pub(super) fn forget(&mut self, node: &str, incarnation: &Incarnation) -> bool {
+        let Some(of_node) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        let was_kept = of_node.kept.remove(incarnation).is_some();
+        if of_node.kept.is_empty() {
+            self.nodes.remove(node);
+        }
+        was_kept
+    }
+
     /// Incarnations, by the nodes that have reported them.
     pub(super) fn by_node(&self, named: &BTreeSet<Incarnation>) -> BTreeMap<String, Vec<Incarnation>> {
         let mut nodes: BTreeMap<String, Vec<Incarnation>> = BTreeMap::new();

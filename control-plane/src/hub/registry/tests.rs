@@ -104,3 +104,33 @@ fn only_who_may_have_forgotten_is_told_again_what_all_were_told() {
     link.publish(published());
     assert_eq!((told(&first), told(&second)), (1, 0));
 }
+
+#[test]
+fn a_pod_of_another_namespace_is_none_of_the_groups_workers() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let outbox = Outbox::new(pb::Welcome::default());
+    let session = registry.connect("n1", &outbox, 1, Vec::new());
+    let mut published = Published::default();
+    published.policy.namespace = "ns".to_owned();
+    link.publish(published);
+    let worker = |pod: &str, namespace: &str| pb::WorkerState {
+        group_uid: "u".into(),
+        job: "js-w-0".into(),
+        container: "worker".into(),
+        incarnation: Some(pb::Incarnation {
+            pod_uid: pod.into(),
+            container_id: "c".into(),
+        }),
+        pod_namespace: namespace.into(),
+        phase: pb::Phase::Running.into(),
+        ..pb::WorkerState::default()
+    };
+    // A daemon that does not say where its pod is is compared with the API server's pods, as ever.
+    let said = [worker("own", "ns"), worker("foreign", "other"), worker("old", "")];
+    registry.report("n1", session, said.into());
+    let kept: Vec<String> = link.reports().into_iter().map(|(of, _)| of.pod_uid).collect();
+    assert_eq!(kept, ["old", "own"]);
+    assert_eq!(registry.refusals.count("other_namespace"), 1);
+    assert_eq!(registry.nodes.get("n1").unwrap().workers.len(), 2);
+}

@@ -52,8 +52,8 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
     // A report that does not speak of it leaves it as it is.
     let report = |health| pb::NodeMessage {
         kind: Some(node_message::Kind::Report(pb::Report {
-            workers: Vec::new(),
             health,
+            ..pb::Report::default()
         })),
     };
     node.tx.send(report(None)).await.unwrap();

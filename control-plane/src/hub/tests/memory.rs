@@ -40,26 +40,63 @@ fn a_worker_is_of_the_group_that_it_was_of_first() {
 }
 
 #[test]
-fn a_node_has_so_many_workers_however_often_it_connects_and_room_again_once_they_are_forgotten() {
+fn a_node_has_so_many_workers_however_often_it_connects_and_room_for_those_that_it_lists() {
     let refusals = Arc::<Refusals>::default();
     let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
     for round in 0..3 {
         let first = round * (MOST + 10);
-        connect(&registry, (first..first + MOST + 10).map(another).collect());
+        let session = connect(&registry, (first..first + MOST + 10).map(another).collect());
         assert_eq!(registry.groups(), MOST);
+        // None of those that it lists goes for another one.
+        registry.report("n1", session, vec![another(first + MOST)]);
+        assert_eq!(registry.groups(), MOST);
+        let link = registry.claim(&format!("group-of-{first}"));
+        assert_eq!(link.reports()[0].1.phase, Phase::Running);
     }
     // Those beyond the limit of a message are counted once; those beyond that of the node, each.
-    assert_eq!(refusals.count("too_many_workers"), 3 + 2 * MOST as u64);
-    // Its first ones were not given up for the later ones, and it is heard on them.
-    let session = connect(&registry, vec![another(0)]);
-    let link = registry.claim("group-of-0");
-    assert_eq!(link.reports()[0].1.phase, Phase::Running);
+    assert_eq!(refusals.count("too_many_workers"), 3 + 3);
     // Nobody looks after the others.
+    let session = connect(&registry, vec![another(0)]);
     registry.sweep(Duration::ZERO);
-    assert_eq!(registry.groups(), 1);
+    assert!(registry.groups() <= 4, "{}", registry.groups());
     registry.report("n1", session, vec![another(MOST)]);
-    assert_eq!(registry.groups(), 2);
-    assert_eq!(refusals.count("too_many_workers"), 3 + 2 * MOST as u64);
+    assert_eq!(refusals.count("too_many_workers"), 3 + 3);
+}
+
+#[test]
+fn pods_that_come_and_go_take_the_room_of_nobody() {
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    let of = |uid: &str| {
+        let link = registry.claim(uid);
+        link.reports().len()
+    };
+    let gone = |number: usize| another(number).incarnation.unwrap();
+    let ended = |number: usize| pb::WorkerState {
+        phase: pb::Phase::Lost.into(),
+        ..another(number)
+    };
+    // One tenant fills the node's room with pods: all but the first, which is another's, are gone again, some after they have ended.
+    let session = connect(&registry, (0..MOST).map(another).collect());
+    registry.report("n1", session, (MOST - 2..MOST).map(ended).collect());
+    registry.gone("n1", session, (1..MOST).map(gone).collect());
+    // Those that have ended go first, and those that are listed not at all.
+    for number in MOST..MOST + 2 {
+        registry.report("n1", session, vec![another(number)]);
+        assert_eq!(of(&format!("group-of-{number}")), 1);
+    }
+    assert_eq!([of("group-of-1"), of(&format!("group-of-{}", MOST - 1))], [1, 0]);
+    let more = 2 * MOST - 3;
+    for number in MOST + 2..MOST + 2 + more - MOST {
+        registry.report("n1", session, vec![another(number)]);
+    }
+    assert_eq!((of("group-of-0"), refusals.count("too_many_workers")), (1, 0));
+    // A stream that was replaced has no say.
+    registry.gone("n1", session + 1, vec![gone(0)]);
+    // Now all are listed.
+    registry.report("n1", session, (2 * MOST..3 * MOST).map(another).collect());
+    assert_eq!(of("group-of-0"), 1);
+    assert!(refusals.count("too_many_workers") > 0);
 }
 
 #[test]

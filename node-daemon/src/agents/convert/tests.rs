@@ -40,11 +40,15 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
             container,
             id,
             ..
-        }) => prop_assert!(version.len() + container.len() + id.as_str().len() <= bytes.len()),
+        }) => {
+            prop_assert!(version.len() <= MAX_VERSION);
+            prop_assert!(container.len().max(id.as_str().len()) <= MAX_NAME);
+        }
         Err(error) => {
             let said = error.to_string();
             let named = [
                 "malformed message: ",
+                "its container",
                 "a message of an unknown kind",
                 "unknown phase ",
             ];
@@ -73,8 +77,9 @@ proptest! {
                     )
                 );
                 prop_assert_eq!(got.host_kill_before, sent.host_kill_before);
-                prop_assert!(sent.detail.starts_with(&got.detail));
-                prop_assert!(got.detail == sent.detail || got.detail.len() > MAX_DETAIL - 4);
+                let printed: String = sent.detail.chars().filter(|sign| !sign.is_control()).collect();
+                prop_assert!(printed.starts_with(&got.detail));
+                prop_assert!(got.detail == printed || got.detail.len() > MAX_DETAIL - 4);
                 if let AgentPhase::Exited(exit) | AgentPhase::Done(exit) = got.phase {
                     prop_assert_eq!((exit.code, exit.signal), (sent.exit_code, sent.exit_signal));
                 }
@@ -134,5 +139,38 @@ proptest! {
         prop_assert_eq!((got.release, got.start_fresh), flags);
         let codes: Vec<_> = got.terminal.into_iter().map(|codes| (codes.negated, codes.codes)).collect();
         prop_assert_eq!(codes, terminal);
+    }
+}
+
+#[test]
+fn what_an_agent_calls_itself_is_short_and_can_be_printed() {
+    let register = |container: &str, id: &str| {
+        let register = wire::Register {
+            protocol: 1,
+            agent_version: format!("1.0\u{1b}[2J{}", "x".repeat(60_000)),
+            container: container.to_owned(),
+            container_id: id.to_owned(),
+            epoch: u64::MAX,
+            generation: Some(u64::MAX),
+        };
+        let kind = Some(Kind::Register(register));
+        decode(&wire::AgentMessage { kind }.encode_to_vec())
+    };
+    let Ok(AgentMessage::Register { version, .. }) = register("worker", "c") else {
+        panic!("not registered")
+    };
+    assert!(
+        version.starts_with("1.0[2Jx") && version.len() <= MAX_VERSION,
+        "{version}"
+    );
+    let long = "x".repeat(MAX_NAME + 1);
+    for (container, id, what) in [
+        (long.as_str(), "c", "container"),
+        ("wor\nker", "c", "container"),
+        ("worker", long.as_str(), "container id"),
+        ("worker", "c\u{7f}", "container id"),
+    ] {
+        let refused = register(container, id).unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("its {what} is longer")), "{refused}");
     }
 }

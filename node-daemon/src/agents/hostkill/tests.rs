@@ -221,3 +221,20 @@ async fn nothing_is_killed_by_its_number_where_there_are_no_pidfds() {
     idle(&killer).await;
     assert_eq!(child.try_wait().unwrap(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_without_end_is_looked_for_once_in_a_second_and_others_at_once() {
+    let killer = FakeProc::new().killer();
+    let (loud, other) = (ContainerId::from(ID), ContainerId::from("other"));
+    let looks = (0..31_000).filter(|_| killer.may_look(&loud)).count();
+    assert_eq!(looks, LOOKS.0 as usize);
+    assert!(killer.may_look(&other));
+    for _ in 0..5 {
+        tokio::time::advance(LOOKS.1).await;
+        assert!(killer.may_look(&loud) && !killer.may_look(&loud));
+    }
+    // Who has asked long ago is forgotten.
+    tokio::time::advance(LOOKS.1 * LOOKS.0).await;
+    assert!(killer.may_look(&"third".into()));
+    assert_eq!(killer.looks.lock().unwrap().len(), 1);
+}

@@ -8,6 +8,7 @@ pub(super) fn proc_with(pid: i32, cgroup: &str, nspid: &str) -> (tempfile::TempD
     fs::create_dir(&entry).unwrap();
     fs::write(entry.join("cgroup"), cgroup).unwrap();
     fs::write(entry.join("status"), format!("Name:\tx\nNSpid:\t{nspid}\n")).unwrap();
+    fs::write(entry.join("mountinfo"), mounts::tests::INJECTED).unwrap();
     let check = ProcPeerCheck {
         proc_root: dir.path().to_owned(),
     };
@@ -97,6 +98,26 @@ fn the_agent_is_the_first_process_of_its_container() {
             Err(PeerError::Invisible)
         ));
     }
+}
+
+#[test]
+fn a_first_process_that_need_not_be_the_agent_is_refused() {
+    let cgroup = format!("0::/kubepods/pod1/{ID}\n");
+    let (id, pod) = (ContainerId::from(ID), PodUid::from("1"));
+    let (dir, check) = proc_with(77, &cgroup, "77\t1");
+    let refused = || check.check(&Peer::numbered(Some(77)), &id, &pod).unwrap_err();
+    let mounts = dir.path().join("77/mountinfo");
+    let over = "700 620 254:1 /evil /.lockstep/bin/lockstep-pod-agent ro - ext4 /dev/vda1 rw\n";
+    fs::write(&mounts, format!("{}{over}", mounts::tests::INJECTED)).unwrap();
+    assert_eq!(
+        refused().to_string(),
+        "process 77 need not be the agent: something is mounted over the agent"
+    );
+    // Nor one of which that cannot be known.
+    fs::write(&mounts, mounts::tests::INJECTED.repeat(2000)).unwrap();
+    assert!(matches!(refused(), PeerError::Unreadable { .. }));
+    fs::remove_file(&mounts).unwrap();
+    assert!(matches!(refused(), PeerError::Unreadable { .. }));
 }
 
 #[test]

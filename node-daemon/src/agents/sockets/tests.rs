@@ -124,6 +124,7 @@ impl Daemon {
     async fn desire(&self, generation: u64) {
         let desired = Desired {
             group: "g".into(),
+            namespace: Some("default".to_owned()),
             epoch: 1,
             generation,
             counter: 0,

@@ -29,6 +29,7 @@ fn group() -> impl Strategy<Value = wire::Group> {
     let rules = prop::option::of(prop::collection::vec(rule(), 0..3));
     (".{0,6}", numbers, -1..4, any::<bool>(), named(), named(), rules).prop_map(
         |(uid, numbers, scope, release, fresh, stale, rules)| wire::Group {
+            namespace: uid.clone(),
             uid,
             alone: fresh
                 .iter()
@@ -81,6 +82,7 @@ proptest! {
             );
             prop_assert_eq!(got.ready_timeout_ms, sent.ready_timeout_ms);
             prop_assert_eq!((got.group.as_str(), got.release), (sent.uid.as_str(), sent.release));
+            prop_assert_eq!(got.namespace.as_deref().unwrap_or_default(), sent.namespace.as_str());
             prop_assert_eq!(&got.fresh, &incarnations(sent.fresh.clone()));
             prop_assert_eq!(&got.stale, &incarnations(sent.stale.clone()));
             prop_assert!(sent.fresh.iter().all(|named| {

@@ -26,6 +26,7 @@ fn pod() -> Pod {
 fn desired(epoch: u64, generation: u64) -> Desired {
     Desired {
         group: "g".into(),
+        namespace: Some("default".to_owned()),
         epoch,
         generation,
         counter: generation,

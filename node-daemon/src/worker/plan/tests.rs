@@ -22,6 +22,7 @@ fn rule(container: Option<&str>, job: Option<&str>, code: i32) -> ExitRule {
 fn desired() -> Desired {
     Desired {
         group: "g".into(),
+        namespace: None,
         epoch: 3,
         generation: 7,
         counter: 6,

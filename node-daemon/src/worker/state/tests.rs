@@ -39,6 +39,7 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
 fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
     Desired {
         group: "g".into(),
+        namespace: Some("default".to_owned()),
         epoch,
         generation,
         counter: generation,

@@ -28,6 +28,7 @@ impl Table {
             let Some(order) = self
                 .groups
                 .get(&entry.pod.group)
+                .filter(|desired| desired.is_of(&entry.pod))
                 .map(|desired| self.order(worker, desired))
             else {
                 continue;

@@ -61,21 +61,91 @@ fn forgetting_touches_no_worker() {
 }
 
 #[test]
-fn an_agent_knows_of_no_epoch_that_it_was_not_told() {
+fn what_an_agent_says_of_epochs_counts_for_nothing() {
     let of = |epoch, revision| AgentState {
         epoch,
         ..agent(AgentPhase::Running, 1, revision)
     };
     let epochs = |effects: Effects| -> Vec<u64> { effects.reports.iter().map(|state| state.epoch).collect() };
-    // Of before this daemon: the API server's store may have been restored from a backup since.
-    let mut table = with_worker(of(7, 1));
-    assert_eq!(table.snapshot()[0].epoch, 7);
-    table.apply(state("c", 1, of(u64::MAX, 2)), 0);
-    assert_eq!(table.snapshot()[0].epoch, 7);
+    // Neither by its first words, nor later, nor by another connection.
+    let mut table = with_worker(of(u64::MAX, 1));
+    assert_eq!(table.snapshot()[0].epoch, 0);
     table.apply(Input::Desired(vec![desired(9, 1, true)]), 0);
-    assert_eq!(epochs(table.apply(state("c", 1, of(9, 3)), 0)), [9]);
-    // Nor by another connection, which is told again what there is.
-    table.apply(registered("p", "c", 2), 0);
-    table.apply(state("c", 2, of(10, 4)), 0);
     assert_eq!(table.snapshot()[0].epoch, 9);
+    table.apply(registered("p", "c", 2), 0);
+    assert_eq!(epochs(table.apply(state("c", 2, of(u64::MAX, 2)), 0)), [9]);
+    table.apply(Input::LinkDown("c".into(), LinkId(2)), 0);
+    assert_eq!(table.snapshot()[0].epoch, 9);
+    // Nor does it keep anybody from being obeyed.
+    assert_eq!(
+        table.apply(Input::Desired(vec![desired(10, 2, true)]), 0).stale,
+        []
+    );
+}
+
+#[test]
+fn a_daemon_obeys_no_leader_of_before_one_that_has_welcomed_its_node() {
+    let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
+    // As it reads it at its start, before any pod is known.
+    table.apply(Input::Welcomed(9), 0);
+    assert_eq!(table.snapshot()[0].epoch, 9);
+    let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), 0);
+    assert_eq!(
+        (effects.targets, effects.stale),
+        (vec![], vec![("g".into(), 8, 9)])
+    );
+    // Whoever sent that learns of the other one.
+    assert_eq!(effects.reports[0].epoch, 9);
+    assert!(table.groups.is_empty());
+    // A lower one that comes late takes nothing back.
+    table.apply(Input::Welcomed(8), 0);
+    assert_eq!(
+        table.apply(Input::Desired(vec![desired(8, 3, true)]), 0).targets,
+        []
+    );
+    assert_eq!(
+        table
+            .apply(Input::Desired(vec![desired(9, 3, true)]), 0)
+            .targets
+            .len(),
+        1
+    );
+    table.apply(Input::Welcomed(11), 0);
+    table.apply(Input::Forget("g".into(), 10), 0);
+    assert!(!table.groups.is_empty(), "a former leader's word");
+}
+
+#[test]
+fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names() {
+    let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
+    let stranger = Pod {
+        namespace: "other".into(),
+        ..pod("q")
+    };
+    table.apply(Input::PodStarted(sandbox("q"), stranger), 10);
+    table.apply(created("q", "d"), 10);
+    table.apply(registered("q", "d", 2), 10);
+    table.apply(state("d", 2, agent(AgentPhase::Fresh, 0, 1)), 10);
+    let mut wished = desired(9, 2, true);
+    wished.fresh = BTreeSet::from([Incarnation {
+        pod: "q".into(),
+        container: "d".into(),
+    }]);
+    let told =
+        |effects: Effects| -> Vec<ContainerId> { effects.targets.into_iter().map(|(id, _, _)| id).collect() };
+    assert_eq!(
+        told(table.apply(Input::Desired(vec![wished.clone()]), 20)),
+        ["c".into()]
+    );
+    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it speaks no word.
+    assert_eq!(table.apply(registered("q", "d", 3), 30), Effects::default());
+    let epochs: Vec<u64> = table.snapshot().iter().map(|state| state.epoch).collect();
+    assert_eq!(epochs.len(), 2);
+    // A control plane of before does not say where its JobSet is.
+    wished.namespace = None;
+    wished.generation = 3;
+    assert_eq!(
+        told(table.apply(Input::Desired(vec![wished]), 40)),
+        ["c".into(), "d".into()]
+    );
 }

@@ -1,0 +1,126 @@
+//! Whether what a container was started with is the agent: by what is mounted there, since the kernel shows the running file itself to nobody who may not trace the
+//! process.
+//!
+//! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. What is mounted at that directory is the daemon's, or comes with the pod's template: it puts the
+//! agent into no container that has a mount of its own there (`nri/inject.rs`). What is left are links in the image, which lead the daemon's mount, or the start, to
+//! another place: then there is no mount at that very path, or one that lies over the file, or the process has gone to where it looks so, and its root has no
+//! `/proc`.
+
+use crate::nri::inject::BIN_DIR;
+
+/// Whether the mounts of a process, as its `mountinfo` shows them, are those of a container that runs the agent.
+///
+/// # Errors
+/// What speaks against it.
+pub(super) fn show_agent(mountinfo: &str) -> Result<(), &'static str> {
+    let mut agents = 0;
+    let mut has_proc = false;
+    for line in mountinfo.lines() {
+        let (at, kind) = mount(line).ok_or("its mounts cannot be read")?;
+        has_proc |= at == "/proc" && kind == "proc";
+        if at == BIN_DIR {
+            agents += 1;
+        } else if is_over(at, BIN_DIR) {
+            return Err("something is mounted over the agent");
+        }
+    }
+    match (agents, has_proc) {
+        (1, true) => Ok(()),
+        (0, _) => Err("the agent is not mounted where it is started"),
+        (1, false) => Err("its root is not that of its container"),
+        _ => Err("something is mounted over the agent"),
+    }
+}
+
+/// Whether a mount there may hide what the agent's directory holds: it is in that directory, or the directory is in it. The root of the container is neither.
+fn is_over(at: &str, agents: &str) -> bool {
+    let within = |inner: &str, outer: &str| {
+        let rest = inner.strip_prefix(outer);
+        outer != "/" && rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    within(at, agents) || within(agents, at)
+}
+
+/// Where it is, and of which kind: `id parent major:minor root AT options [fields] - KIND source options`.
+fn mount(line: &str) -> Option<(&str, &str)> {
+    let at = line.split(' ').nth(4)?;
+    let (_, rest) = line.split_once(" - ")?;
+    Some((at, rest.split(' ').next()?))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Of a container whose agent the daemon has put there, as containerd makes it.
+    pub(in super::super) const INJECTED: &str = "\
+610 540 0:72 / / rw,relatime master:170 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
+611 610 0:75 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw
+612 610 0:76 / /dev rw,nosuid - tmpfs tmpfs rw,size=65536k,mode=755
+620 610 0:26 /lockstep/bin/0123456789ab /.lockstep/bin ro,nosuid,nodev,relatime - tmpfs tmpfs rw,size=1000k,mode=755
+621 610 0:26 /lockstep/pods/6f1a /.lockstep/run ro,nosuid,nodev,relatime - tmpfs tmpfs rw,size=1000k,mode=755
+622 610 0:80 / /.lockstep/heartbeat rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,size=64k,nr_inodes=16
+623 610 254:1 /var/lib/kubelet/pods/6f1a/volumes/kubernetes.io~empty-dir/my\\040data /data rw,relatime - ext4 /dev/vda1 rw
+540 611 0:75 /bus /proc/bus ro,nosuid,nodev,noexec,relatime - proc proc rw
+";
+
+    fn with(line: &str) -> String {
+        format!("{INJECTED}{line}\n")
+    }
+
+    #[test]
+    fn a_container_with_its_agent_is_believed() {
+        assert_eq!(show_agent(INJECTED), Ok(()));
+        // Brought along by the pod's template.
+        let volume = "/var/lib/kubelet/pods/6f1a/volumes/kubernetes.io~empty-dir/lockstep-agent";
+        let by_template = INJECTED.replace("/lockstep/bin/0123456789ab", volume);
+        assert_eq!(show_agent(&by_template), Ok(()));
+        for beside in [
+            "/.lockstep/binary",
+            "/data/.lockstep/bin/lockstep-pod-agent",
+            "/.lock",
+        ] {
+            let beside = with(&format!("700 610 254:1 /x {beside} rw - ext4 /dev/vda1 rw"));
+            assert_eq!(show_agent(&beside), Ok(()), "{beside}");
+        }
+    }
+
+    #[test]
+    fn whatever_lies_over_the_agent_could_have_been_started_in_its_place() {
+        for over in [
+            "/.lockstep/bin/lockstep-pod-agent",
+            "/.lockstep/bin/lockstep-pod-agent//deleted",
+            "/.lockstep/bin",
+            "/.lockstep",
+        ] {
+            let over = with(&format!(
+                "700 620 254:1 /evil {over} rw,relatime - ext4 /dev/vda1 rw"
+            ));
+            assert_eq!(
+                show_agent(&over),
+                Err("something is mounted over the agent"),
+                "{over}"
+            );
+        }
+    }
+
+    #[test]
+    fn links_of_the_image_and_another_root_are_seen() {
+        // A link has led the daemon's mount elsewhere.
+        let elsewhere = INJECTED.replace(" /.lockstep/", " /data/");
+        let nowhere = Err("the agent is not mounted where it is started");
+        assert_eq!(show_agent(&elsewhere), nowhere);
+        assert_eq!(show_agent(""), nowhere);
+        // The process has gone to where it looks as if it had not.
+        let other_root: String = INJECTED
+            .lines()
+            .filter(|line| !line.contains(" /proc "))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(
+            show_agent(&other_root),
+            Err("its root is not that of its container")
+        );
+        assert_eq!(show_agent("nonsense"), Err("its mounts cannot be read"));
+    }
+}

@@ -1,0 +1,117 @@
+//! The highest epoch under which a hub has welcomed this node, over all daemons since the machine booted.
+//!
+//! It is the daemon's own word for who has led: neither a pod nor an agent has a say in it. It is one file, `<state-dir>/epoch`, for root alone, replaced by
+//! renaming before anything is done under a higher epoch. The directory does not outlive the node's boot, and neither do agents.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "epoch";
+/// No number has more digits, and a line feed.
+const LARGEST: u64 = 21;
+
+/// Where the highest epoch is kept.
+pub trait Epochs {
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// When it is not kept; then that of before is.
+    fn keep(&self, epoch: u64) -> io::Result<()>;
+}
+
+/// The epoch as a file.
+#[derive(Debug)]
+pub struct EpochFile {
+    path: PathBuf,
+}
+
+impl EpochFile {
+    /// The file in `state_dir`.
+    #[must_use]
+    pub fn new(state_dir: &Path) -> Self {
+        Self {
+            path: state_dir.join(NAME),
+        }
+    }
+
+    /// The highest epoch of before; 0 where there was none.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or holds no number.
+    pub fn read(&self) -> io::Result<u64> {
+        let file = match fs::File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let mut text = String::new();
+        file.take(LARGEST).read_to_string(&mut text)?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+}
+
+impl Epochs for EpochFile {
+    fn keep(&self, epoch: u64) -> io::Result<()> {
+        let fresh = self.path.with_extension("new");
+        // Not in the place of whatever is there: its mode would stay.
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        writeln!(file, "{epoch}")?;
+        fs::rename(&fresh, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_highest_epoch_outlives_the_daemon_and_is_for_root_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = EpochFile::new(dir.path());
+        assert_eq!(file.read().unwrap(), 0);
+        for epoch in [7, u64::MAX] {
+            file.keep(epoch).unwrap();
+            assert_eq!(EpochFile::new(dir.path()).read().unwrap(), epoch);
+        }
+        let path = dir.path().join(NAME);
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_crash_has_left_of_a_write_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = EpochFile::new(dir.path());
+        file.keep(7).unwrap();
+        fs::write(dir.path().join("epoch.new"), "9").unwrap();
+        assert_eq!(file.read().unwrap(), 7);
+        file.keep(8).unwrap();
+        assert_eq!(file.read().unwrap(), 8);
+    }
+
+    #[test]
+    fn a_damaged_record_is_an_error_and_not_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        for damaged in ["", "12x", "-1", "999999999999999999999999"] {
+            fs::write(dir.path().join(NAME), damaged).unwrap();
+            assert!(EpochFile::new(dir.path()).read().is_err(), "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_an_error() {
+        assert!(EpochFile::new(Path::new("/nonexistent")).keep(1).is_err());
+    }
+}
