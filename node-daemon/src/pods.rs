@@ -18,6 +18,9 @@ const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
+/// Longest value that can be one, in bytes: of a label, and of a list of containers. An annotation may be a thousand times as long.
+const LONGEST: (usize, usize) = (63, 16 << 10);
+
 /// How a pod restarts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Marked {
@@ -33,6 +36,9 @@ pub enum NotAWorker {
     /// A label is missing.
     #[error("it has no label or annotation {0}")]
     Missing(&'static str),
+    /// A value is none that the control plane would have written.
+    #[error("its {0} is longer than any can be")]
+    TooLong(&'static str),
     /// The completion index is none.
     #[error("{INDEX} is {0:?}, which is no index")]
     BadIndex(String),
@@ -69,6 +75,13 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> 
             .or_else(|| metadata.annotations.get(key))
             .filter(|value| !value.is_empty())
             .ok_or(NotAWorker::Missing(key))
+    };
+    let find = |key: &'static str| {
+        let longest = if key == SUPERVISE { LONGEST.1 } else { LONGEST.0 };
+        let value = find(key)?;
+        (value.len() <= longest)
+            .then_some(value)
+            .ok_or(NotAWorker::TooLong(key))
     };
     let index = find(INDEX)?;
     let supervised: BTreeSet<String> = find(SUPERVISE)?
@@ -148,6 +161,22 @@ mod tests {
     fn other_pods_are_left_alone() {
         assert_eq!(recognised(&[], &[]), Ok(None));
         assert_eq!(recognised(&[], &[(IN_PLACE, "otherwise")]), Ok(None));
+    }
+
+    #[test]
+    fn what_is_longer_than_any_can_be_is_not_kept() {
+        let long = "x".repeat(LONGEST.0 + 1);
+        for key in [JOBSET_UID, JOB_NAME, INDEX] {
+            let mut said = ASKS.to_vec();
+            said.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
+            said.retain(|(other, _)| *other != key);
+            said.push((key, &long));
+            assert_eq!(recognised(&[], &said), Err(NotAWorker::TooLong(key)));
+        }
+        let many = "worker,".repeat(LONGEST.1);
+        let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
+        let said = [(IN_PLACE, SUPERVISED), (SUPERVISE, many.as_str())];
+        assert_eq!(recognised(&identity, &said), Err(NotAWorker::TooLong(SUPERVISE)));
     }
 
     #[test]

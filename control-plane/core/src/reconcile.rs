@@ -210,11 +210,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     // In a group all workers restart at a failure: its coordinator would see that of a Job made anew alone as another one, and count it again.
     // So would the next one, where there is none for a while.
     let together = coordinated && coordinates || was_coordinated;
-    let patterns = match &observed.patterns {
-        Some(patterns) => Arc::clone(patterns),
-        None if failed.is_empty() => Arc::default(),
-        None => Arc::new(Patterns::of(jobset)),
-    };
+    let patterns = patterns(observed, &failed);
     // One that no webhook has seen.
     let refused: Vec<Violation> = patterns.refused().cloned().into_iter().collect();
     complain(INVALID_PATTERN, &refused, plan);
@@ -260,6 +256,15 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     }));
     if has_upstream_agents {
         follow_upstream_agents(observed, children, draft);
+    }
+}
+
+/// The failure policy's patterns. They are compiled only if a Job has failed.
+fn patterns(observed: &Observed, failed: &[&Job]) -> Arc<Patterns> {
+    match &observed.patterns {
+        Some(patterns) => Arc::clone(patterns),
+        None if failed.is_empty() => Arc::default(),
+        None => Arc::new(Patterns::of(&observed.jobset)),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use k8s_openapi::api::batch::v1::Job;
 
-use super::{apply, failed, suspend};
+use super::{apply, failed, patterns, suspend};
 use crate::{
     children::Children,
     failure_policy::{self, Decision},
@@ -46,7 +46,8 @@ pub(super) fn stand_still(
     let counted = draft.status.restarts_count_towards_max.max(restarts);
     let counts = draft.status.replicated_jobs_status.clone();
     let failed: Vec<&Job> = failed(jobset, children, &counts).collect();
-    let decided = failure_policy::decide(jobset, &failed, counted, &observed.features, true);
+    let patterns = patterns(observed, &failed);
+    let decided = failure_policy::decide(jobset, &patterns, &failed, counted, &observed.features, true);
     if let Some(end @ Decision::Fail { .. }) = decided {
         apply(jobset, end, None, draft);
         return;
