@@ -154,10 +154,13 @@ fmt: ## Check the format
 clippy: deps ## Check with clippy
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
+# All that has tests and needs no cluster, but for the simulation.
+UNIT := --exclude lockstep-simulation --exclude lockstep-mutants \
+  --lib --bin kubectl-lockstep --bin lockstep-bench --bin lockstep-scale --test agent --test smoke
 .PHONY: unit
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: deps ## Run the tests that need no cluster (random cases are the same each time)
-	$(CARGO) test --locked $(TESTED) --lib --bins --test agent --test smoke --quiet
+	$(CARGO) test --locked $(TESTED) $(UNIT) --quiet
 
 .PHONY: simulation
 simulation: deps ## Run 20,000 histories of the restart protocol, and find each broken variant of it

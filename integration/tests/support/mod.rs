@@ -24,7 +24,7 @@ pub(crate) use disturb::{Daemon, Paused};
 pub(crate) use product::{Build, Part, Product, READY};
 
 /// How many cases run at once: they wait most of the time.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 4;
 /// No case takes this long, unless it says so.
 pub(crate) const LIMIT: Duration = Duration::from_secs(480);
 

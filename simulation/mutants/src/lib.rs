@@ -71,6 +71,8 @@ mutants! {
     CountEndedPods,
     /// Coordinator: that a container without its agent fails concerns nobody.
     IgnoreUnsupervisedFailure,
+    /// Coordinator: the end of a restart waits for workers of stages that have never started.
+    WaitForUnstarted,
     /// Gangs: extras are let go before the minimum is bound.
     ExtrasGoFirst,
     /// Gangs: extras count to the minimum.

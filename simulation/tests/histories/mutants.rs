@@ -40,6 +40,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::StartPartOfGang, 95),
     (Mutant::CountEndedPods, 356),
     (Mutant::IgnoreUnsupervisedFailure, 3043),
+    (Mutant::WaitForUnstarted, 5313),
     (Mutant::ExtrasGoFirst, 74),
     (Mutant::ExtrasCount, 15),
     (Mutant::LetGoUnwritten, 15),
@@ -54,6 +55,8 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::FollowersAreOld, 24),
     (Mutant::StopWithoutRestart, 17),
     (Mutant::AwaitMissingAgent, 2578),
+    (Mutant::BelieveAgentsEpoch, 3),
+    (Mutant::ForgetFormerLeaders, 2647),
     (Mutant::KillUnfenced, 3),
 ];
 

@@ -100,6 +100,13 @@ impl Coordinator {
         if self.state != State::InSync || !self.may_release(observed) {
             return;
         }
+        // A restart in place ends with those who took part in it. A worker of a stage that has never
+        // started takes part once it comes.
+        let in_place = self.timeline.is_some()
+            && self.rung < Some(Rung::Recreate)
+            && !mutants::is(Mutant::WaitForUnstarted);
+        let mut waits = false;
+        let mut takes_part = false;
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
         for (identity, slot) in view.slots.iter() {
             // Out of sight is good enough for a worker that has run before, not for the first start.
@@ -112,6 +119,9 @@ impl Coordinator {
                 || slot.absent
                 || alone
                 || (seen && seated && slot.running_at(self.wanted(identity)));
+            let is_part = seated || slot.current.is_some() || self.started.contains(&slot.worker.stage);
+            takes_part |= is_part;
+            waits |= !runs && (is_part || !in_place);
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
         }
         self.started.extend(
@@ -120,7 +130,7 @@ impl Coordinator {
                 .filter(|(_, runs)| **runs)
                 .map(|(stage, _)| (*stage).to_owned()),
         );
-        if stages.values().any(|runs| !runs) || stages.is_empty() {
+        if waits || stages.is_empty() || in_place && !takes_part {
             return;
         }
         // Who is out of sight since its release may not have heard of it.

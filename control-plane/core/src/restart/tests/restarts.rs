@@ -1,7 +1,7 @@
 //! One leader: what counts as a failure, what it leads to, and what it costs.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, Rung, Scope, UnixNanos};
+use crate::restart::{Announcement, DurablePhase, Exit, Generation, Phase, Reason, Rung, Scope, UnixNanos};
 
 #[test]
 fn a_group_starts_without_a_restart_and_with_one_write() {
@@ -312,4 +312,31 @@ fn workers_that_had_not_started_when_the_jobset_was_suspended_start_when_it_is_r
     world.settle();
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!((world.recreations, world.observed.durable.counter), (0, 0));
+}
+
+#[test]
+fn a_restart_ends_with_those_who_took_part_although_a_stage_has_never_started() {
+    let mut world = World::created(3, 5);
+    world.observed.workers.get_mut(&id(2)).unwrap().stage = "elsewhere".into();
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    world.fail(0);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    let durable = &world.observed.durable;
+    assert_eq!(
+        (durable.phase, durable.released),
+        (DurablePhase::InSync, Generation(1))
+    );
+    let Some(Announcement::Restarted { timeline, rung, .. }) = world.announcements.last() else {
+        panic!("{:?}", world.announcements);
+    };
+    assert_eq!((timeline.workers, *rung), (2, Rung::Process));
+
+    world.pod(2);
+    world.settle();
+    assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.generation(), Generation(1));
 }
