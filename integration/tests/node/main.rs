@@ -34,10 +34,10 @@ mod upgrade;
 mod upstream;
 mod without_nri;
 
-use support::{Case, Suite};
+use support::Suite;
 
 fn main() -> std::process::ExitCode {
-    let one_node = vec![
+    let one_node = [
         restart::cases(),
         scope::cases(),
         trees::cases(),
@@ -57,25 +57,26 @@ fn main() -> std::process::ExitCode {
         flood::cases(),
         chaos::cases(),
         gang::cases(),
+        ray::cases(),
         uninstall::cases(),
         upgrade::cases(),
         upstream::cases(),
         without_nri::cases(),
     ];
-    let three_nodes = vec![
+    let three_nodes = [
         nodes::cases(),
         lost::cases(),
         chaos::cases_of_three_nodes(),
         replicas::cases(),
     ];
-    let suite = |name, nodes, cases: Vec<Vec<Case>>| Suite {
-        name,
-        nodes,
-        cases: cases.into_iter().flatten().collect(),
-    };
     support::run(vec![
-        suite("", 1, one_node),
-        suite("ray", 1, vec![ray::cases()]),
-        suite("nodes", 3, three_nodes),
+        Suite {
+            nodes: 1,
+            cases: one_node.into_iter().flatten().collect(),
+        },
+        Suite {
+            nodes: 3,
+            cases: three_nodes.into_iter().flatten().collect(),
+        },
     ])
 }

@@ -1,4 +1,4 @@
-//! Runs cases against clusters that are brought up before their first case and taken down after their last, side by side.
+//! Runs cases against clusters that are brought up before their first case and taken down after their last, one after the other.
 //!
 //! Each case has a namespace of its own, whose state is printed when the case fails. Cases that disturb the node, or measure it,
 //! run alone: they wait until all others are done.
@@ -80,8 +80,6 @@ impl Scene {
 
 /// Cases that share a cluster.
 pub(crate) struct Suite {
-    /// What tells the cluster from those of other suites; empty for the first.
-    pub(crate) name: &'static str,
     /// How many nodes the cluster has.
     pub(crate) nodes: u8,
     pub(crate) cases: Vec<Case>,
@@ -89,7 +87,6 @@ pub(crate) struct Suite {
 
 /// The cluster of a suite, brought up when a case first asks for it; or why it cannot be.
 struct Shared {
-    name: &'static str,
     nodes: u8,
     product: OnceCell<Result<Arc<Product>, String>>,
     gate: RwLock<()>,
@@ -97,7 +94,7 @@ struct Shared {
 
 impl Shared {
     async fn product(&self) -> Result<Arc<Product>, String> {
-        let install = async || match Product::install(self.name, self.nodes).await {
+        let install = async || match Product::install(self.nodes).await {
             Ok(product) => Ok(Arc::new(product)),
             Err(error) => Err(format!("cannot set the cluster up: {error:#}")),
         };
@@ -110,19 +107,10 @@ pub(crate) fn run(suites: Vec<Suite>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let ok = std::thread::scope(|scope| {
-        let run = |suite| {
-            let (arguments, runtime) = (&arguments, &runtime);
-            scope.spawn(move || run_suite(suite, arguments, runtime))
-        };
-        let running: Vec<_> = suites.into_iter().map(run).collect();
-        // Each is waited for, however the others end.
-        let ended: Vec<bool> = running
-            .into_iter()
-            .map(|suite| suite.join().unwrap_or(false))
-            .collect();
-        ended.into_iter().all(|ok| ok)
-    });
+    let mut ok = true;
+    for suite in suites {
+        ok &= run_suite(suite, &arguments, &runtime);
+    }
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -130,7 +118,6 @@ pub(crate) fn run(suites: Vec<Suite>) -> ExitCode {
 fn run_suite(mut suite: Suite, arguments: &Arguments, runtime: &Arc<Runtime>) -> bool {
     suite.cases.sort_by_key(|case| case.alone);
     let shared = Arc::new(Shared {
-        name: suite.name,
         nodes: suite.nodes,
         product: OnceCell::new(),
         gate: RwLock::new(()),

@@ -18,7 +18,7 @@ use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; the name of the suite follows. Setting
+/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; with more nodes than one their number follows. Setting
 /// LOCKSTEP_KEEP=1 leaves it up for the next run.
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
@@ -86,16 +86,14 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// Brings the cluster of a suite up, with so many nodes, where it is not, and installs what cargo has built.
-    pub(crate) async fn install(suite: &str, nodes: u8) -> Result<Self> {
+    /// Brings a cluster of so many nodes up, where it is not, and installs what cargo has built.
+    pub(crate) async fn install(nodes: u8) -> Result<Self> {
         let progress = Progress::new();
         let mut instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
-        if !suite.is_empty() {
-            instance.push_str(&format!("-{suite}"));
-        }
         let mut spec = Spec::new(&instance);
         if nodes > 1 {
-            spec = spec.nodes(nodes).soon_lost();
+            instance.push_str(&format!("-{nodes}"));
+            spec = Spec::new(&instance).nodes(nodes).soon_lost();
         }
         let cluster = Cluster::ensure(spec.progress(progress.clone())).await?;
         let build = Build::present()?;
