@@ -5,7 +5,7 @@ use lockstep_pod_agent::target::Exit;
 
 use crate::event::Event;
 use crate::network::Path;
-use crate::scenario::{Profile, TERMINAL_CODE};
+use crate::scenario::{Leftovers, Profile, TERMINAL_CODE};
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
 
@@ -103,13 +103,41 @@ const OF_PEOPLE: &[Fault] = &[
 ];
 
 impl World {
+    /// Lets the one failure happen that leads to others where a worker cannot be started again in its pod. Whether it was its turn.
+    fn first_failure(&mut self, leftovers: Leftovers) -> bool {
+        let last = self.scenario.faults.1;
+        if self.truth.has_failed || self.now >= last + 120 * SEC {
+            return false;
+        }
+        if leftovers == Leftovers::AndLockstep && self.now < last && !self.rng.percent(30) {
+            return false;
+        }
+        let mut containers = self.containers.values();
+        if containers.any(|container| container.runs_undisturbed()) {
+            self.truth.has_failed = true;
+            self.fault(Fault::WorkerFails);
+        }
+        let pause = self.rng.span(MS, 2 * SEC);
+        self.queue.push(self.now + pause, Event::NextFault);
+        true
+    }
+
     /// Lets a fault happen, and plans the next one.
     pub(crate) fn next_fault(&mut self) {
+        let leftovers = self.scenario.leftovers;
+        if leftovers.is_some_and(|leftovers| self.first_failure(leftovers)) {
+            return;
+        }
         if self.now >= self.scenario.faults.1 {
             self.queue.push(self.now, Event::Quiesce);
             return;
         }
+        if leftovers == Some(Leftovers::Alone) {
+            self.queue.push(self.scenario.faults.1, Event::NextFault);
+            return;
+        }
         let among = match self.scenario.profile {
+            _ if leftovers.is_some() => OF_LOCKSTEP,
             Profile::Calm => OF_LOCKSTEP,
             Profile::Clean => &[Fault::WorkerFails, Fault::WorkerHangs],
             Profile::Wild => match self.rng.below(10) {

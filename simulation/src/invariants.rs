@@ -11,6 +11,7 @@ mod containers;
 mod end;
 mod epochs;
 mod gangs;
+mod leftovers;
 mod starts;
 mod status;
 
@@ -52,6 +53,10 @@ pub(crate) struct Truth {
     pub(crate) unwanted: BTreeSet<String>,
     /// Pods that the Job controller ends because their Job has failed: that counts, and they do not.
     pub(crate) ended_by_job: BTreeSet<String>,
+    /// Pods in which the worker was started that cannot be started twice in one.
+    used: BTreeSet<String>,
+    /// The one failure has happened that it does not lead to.
+    pub(crate) has_failed: bool,
     /// The gangs that were ever let go, and those of which the minimum was ever bound, as it is durable.
     let_go_gangs: BTreeSet<gangs::Gang>,
     bound_gangs: BTreeSet<gangs::Gang>,
@@ -73,6 +78,9 @@ pub(crate) struct Truth {
     longest_timeout: Time,
     pub(crate) group_writes: u32,
     pub(crate) restarts: u32,
+    /// How often all Jobs were made anew, and how often the pod of a worker or all Jobs were because of what a restart in place leaves behind.
+    recreations: u32,
+    climbs: u32,
     /// Those of them that concerned one worker alone.
     pub(crate) alone: u32,
     /// Those of these that somebody has asked for.

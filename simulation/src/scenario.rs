@@ -30,6 +30,15 @@ pub(crate) enum Profile {
     Wild,
 }
 
+/// What else fails where a worker cannot be started again in its pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leftovers {
+    /// Parts of Lockstep, the network and the API server.
+    AndLockstep,
+    /// Nothing.
+    Alone,
+}
+
 /// Everything about a run that is settled before it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
@@ -67,6 +76,9 @@ pub(crate) struct Scenario {
     pub(crate) daemons_late: bool,
     /// Whether the agents of the first worker of each Job are none, and speak of leaders that nobody has had.
     pub(crate) liars: bool,
+    /// Whether the first worker of the first Job fails wherever it was started before: what it leaves behind in a pod stays there. Then but one worker fails
+    /// without that.
+    pub(crate) leftovers: Option<Leftovers>,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
 }
@@ -166,6 +178,7 @@ impl Scenario {
             elastic: false,
             gang: None,
             liars: false,
+            leftovers: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
         }
@@ -258,6 +271,38 @@ impl Scenario {
         if let Some(spec) = &mut jobs[limited].template.spec {
             spec.active_deadline_seconds = i64::try_from(rng.span(15, 40)).ok();
             self.time_limited = true;
+        }
+    }
+
+    /// In a fifth of the scenarios in which everything fails, but for RayClusters, gangs, Jobs whose time is limited, and workers without agents, one worker
+    /// cannot be started again in its pod, and little else fails. `rng` as above.
+    pub(crate) fn choose_leftovers(&mut self, rng: &mut Rng) {
+        let other =
+            self.elastic || self.gang.is_some() || self.time_limited || self.plain || self.daemons_late;
+        if rng.below(5) > 0 || self.profile != Profile::Wild || other {
+            return;
+        }
+        let alone = rng.percent(50);
+        self.leftovers = Some(if alone {
+            Leftovers::Alone
+        } else {
+            Leftovers::AndLockstep
+        });
+        self.crash_percent = 0;
+        self.mute_percent = 0;
+        self.plugin_required = true;
+        if alone {
+            self.bad_requests = false;
+            self.bad_streams = false;
+            self.stubborn_percent = 0;
+        }
+        if let Some(policy) = &mut self.jobset.spec.failure_policy {
+            policy.max_restarts = Some([1, 2, 4][rng.index(3)]);
+        }
+        for job in &mut self.jobset.spec.replicated_jobs {
+            if let Some(spec) = &mut job.template.spec {
+                spec.pod_failure_policy = None;
+            }
         }
     }
 

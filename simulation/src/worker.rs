@@ -64,6 +64,10 @@ impl World {
             }
             self.pulse_in(id, number, timeout);
         }
+        if self.left_behind_in_pod(id) {
+            let after = self.rng.span(10 * MS, 3 * SEC);
+            self.process_will_end(id, number, after, Exit::Code(1));
+        }
         if crash {
             let after = self.rng.span(10 * MS, 6 * SEC);
             let exit = self.some_failure();

@@ -81,6 +81,7 @@ impl World {
         scenario.choose_plugin(&mut Rng::new(seed.rotate_left(24) ^ 5));
         scenario.choose_time_limit(&mut Rng::new(seed.rotate_left(40) ^ 6));
         scenario.choose_liars(&mut Rng::new(seed.rotate_left(56) ^ 7));
+        scenario.choose_leftovers(&mut Rng::new(seed.rotate_left(12) ^ 8));
         let mut world = Self {
             rng,
             now: 0,

@@ -9,7 +9,7 @@ use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
 use lockstep_api::events::TIMELINE;
 use lockstep_api::{JobSet, conditions};
-use lockstep_core::restart::{Announcement, Cause, Rung, Scope, Timeline};
+use lockstep_core::restart::{Announcement, Cause, Condemned, Rung, Scope, Timeline};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -129,11 +129,11 @@ impl Announcer {
                         format!("has failed {} times within {within:?}", after.failures)
                     },
                 );
-                let note = format!(
-                    "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
-                    condemned.identity, condemned.node, condemned.pod
-                );
-                (true, "WorkerEscalated", note, None)
+                (true, "WorkerEscalated", escalated(&condemned, &why), None)
+            }
+            Announcement::Climbed { condemned } => {
+                let why = "failed again within 60 s of a restart in place";
+                (true, "WorkerEscalated", escalated(&condemned, why), None)
             }
             // The event comes with the condition Failed, once that is written.
             Announcement::Exhausted { cause } => {
@@ -185,6 +185,14 @@ impl Announcer {
             tracing::warn!(reason, "too many events are waiting, this one is dropped");
         }
     }
+}
+
+/// That the pod of a worker is deleted, and why.
+fn escalated(condemned: &Condemned, why: &str) -> String {
+    format!(
+        "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
+        condemned.identity, condemned.node, condemned.pod
+    )
 }
 
 fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, rung: Rung) -> String {

@@ -152,6 +152,21 @@ pub(crate) fn sentence(cause: &Cause) -> String {
     };
     match cause.reason {
         Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
+        Reason::FailedAgain => {
+            format!(
+                "{worker} exited{ended}{place}: it failed again within 60 s of a restart in place, so its pod is made anew"
+            )
+        }
+        Reason::FailedInNewPod => {
+            format!(
+                "{worker} exited{ended}{place}: it failed again within 60 s of its pod having been made anew, so all Jobs are"
+            )
+        }
+        Reason::LastResort => {
+            format!(
+                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are made anew once"
+            )
+        }
         Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),
         Reason::PodLost => format!("the pod of {worker} is gone"),
         Reason::TimedOut => {

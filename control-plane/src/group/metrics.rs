@@ -114,6 +114,7 @@ impl RestartMetrics {
             Announcement::Restarting { .. }
             | Announcement::Recreating { .. }
             | Announcement::Escalated { .. }
+            | Announcement::Climbed { .. }
             | Announcement::Blocked(_) => {}
         }
     }

@@ -41,6 +41,7 @@ impl RestartTraces {
             Announcement::Restarting { .. }
             | Announcement::Recreating { .. }
             | Announcement::Escalated { .. }
+            | Announcement::Climbed { .. }
             | Announcement::Blocked(_) => {}
         }
     }

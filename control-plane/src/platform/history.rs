@@ -85,7 +85,10 @@ impl History {
                     }
                 }
             }
-            Announcement::Exhausted { .. } | Announcement::Escalated { .. } | Announcement::Blocked(_) => {}
+            Announcement::Exhausted { .. }
+            | Announcement::Escalated { .. }
+            | Announcement::Climbed { .. }
+            | Announcement::Blocked(_) => {}
         }
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod chaos;
+mod climb;
 mod completion;
 mod containers;
 #[expect(dead_code, reason = "shared with other tests")]
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
         completion::cases(),
         pods::cases(),
         templates::cases(),
+        climb::cases(),
         deadlines::cases(),
         demo::cases(),
         heartbeat::cases(),

@@ -73,6 +73,12 @@ mutants! {
     IgnoreUnsupervisedFailure,
     /// Coordinator: the end of a restart waits for workers of stages that have never started.
     WaitForUnstarted,
+    /// Coordinator: a restart that makes anew what a restart in place leaves behind is counted.
+    CountWhatOutlives,
+    /// Coordinator: who fails soon after a restart in place is restarted in place again.
+    NeverClimb,
+    /// Coordinator: the JobSet fails without its Jobs having been made anew.
+    FailInPlace,
     /// Gangs: extras are let go before the minimum is bound.
     ExtrasGoFirst,
     /// Gangs: extras count to the minimum.

@@ -133,12 +133,19 @@ impl World {
                     self.note_asked(cause, generation.0);
                 }
             }
+            Announcement::Climbed { .. } => self.truth.climbs += 1,
             Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
+                self.truth.recreations += 1;
                 self.note(
                     generation.0.saturating_sub(1),
                     generation.0.saturating_sub(1),
                     false,
                 );
+            }
+            Announcement::Recreating { cause, .. } => {
+                let climbs = matches!(cause.reason, Reason::FailedInNewPod | Reason::LastResort);
+                self.truth.climbs += u32::from(climbs);
+                self.truth.recreations += 1;
             }
             _ => {}
         }

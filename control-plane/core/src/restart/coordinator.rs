@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use alone::Apart;
 use backoff::Backoff;
+use climb::Climb;
 use escalation::Escalation;
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -19,6 +20,7 @@ mod alone;
 mod asked;
 mod backoff;
 mod begin;
+mod climb;
 mod containers;
 mod escalation;
 mod evidence;
@@ -59,6 +61,10 @@ pub struct Coordinator {
     backoff: Backoff,
     watchdog: Watchdog,
     escalation: Escalation,
+    /// What the latest restart of all has made anew, and for whom.
+    climb: Climb,
+    /// A restart in place is under way: it ends with those who take part.
+    in_place: bool,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
     /// The same of a request that names some workers.
@@ -122,6 +128,8 @@ impl Coordinator {
             backoff: Backoff::default(),
             watchdog: Watchdog::default(),
             escalation: Escalation::default(),
+            climb: Climb::recover(durable, now),
+            in_place: takeover::is_in_place(durable),
             handled_request: durable.handled_request.clone(),
             handled_alone: durable.handled_alone.clone(),
             handled_is_lost: false,
@@ -251,6 +259,8 @@ impl Coordinator {
         self.done.clear();
         self.held.clear();
         self.escalation = Escalation::default();
+        self.climb = Climb::default();
+        self.in_place = false;
         self.apart.forget();
     }
 
@@ -289,7 +299,7 @@ impl Coordinator {
         let state = match self.state {
             State::Recovering { until } => Some(until),
             State::Stopping { deadline } | State::Releasing { deadline } => Some(deadline),
-            State::Parked { .. } => self.backoff.over_at(),
+            State::Parked { .. } | State::Recreating => self.backoff.over_at(),
             _ => None,
         };
         state

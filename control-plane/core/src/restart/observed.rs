@@ -297,6 +297,12 @@ pub enum Reason {
     HeartbeatMissed,
     /// The worker was started, but was not up within `lockstep.dev/ready-timeout`.
     ReadyTimeout,
+    /// The worker exited by itself soon after a restart in place that was to answer its failure: its pod is made anew.
+    FailedAgain,
+    /// The same soon after its pod was made anew: so are all Jobs.
+    FailedInNewPod,
+    /// A worker failed soon after a restart in place, and `maxRestarts` is used up: all Jobs are made anew once.
+    LastResort,
 }
 
 impl Reason {
@@ -314,6 +320,9 @@ impl Reason {
             Self::ReplacementLate => "ReplacementLate",
             Self::HeartbeatMissed => "HeartbeatMissed",
             Self::ReadyTimeout => "ReadyTimeout",
+            Self::FailedAgain => "FailedAgain",
+            Self::FailedInNewPod => "FailedInNewPod",
+            Self::LastResort => "LastResort",
         }
     }
 
@@ -331,6 +340,9 @@ impl Reason {
             Self::ReplacementLate,
             Self::HeartbeatMissed,
             Self::ReadyTimeout,
+            Self::FailedAgain,
+            Self::FailedInNewPod,
+            Self::LastResort,
         ]
         .into_iter()
         .find(|reason| reason.as_str() == name)

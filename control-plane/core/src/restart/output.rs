@@ -109,6 +109,11 @@ pub enum Announcement {
         /// How often it has failed; `None`: it was restarted alone, and was not up in time.
         after: Option<EscalateAfter>,
     },
+    /// The pod of a worker is deleted that has failed again soon after a restart in place.
+    Climbed {
+        /// Which.
+        condemned: Condemned,
+    },
     /// The group waits for something that an operator has to bring about.
     Blocked(Blocked),
 }

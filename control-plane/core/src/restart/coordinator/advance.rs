@@ -23,6 +23,7 @@ impl Coordinator {
                         })
                     {
                         self.state = State::InSync;
+                        self.climb.runs(now);
                     } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
                         self.recreate(Self::cause_of(Reason::TimedOut), now, out);
                     }
@@ -64,7 +65,8 @@ impl Coordinator {
             State::Recreating => {
                 // The write names the new generation before any Job is deleted; new workers wait while an old one lives.
                 let is_alone = observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods);
-                if self.is_durable(observed) && is_alone {
+                if self.is_durable(observed) && is_alone && self.backoff.is_over(now) {
+                    self.backoff.released(now);
                     self.state = State::InSync;
                 }
             }

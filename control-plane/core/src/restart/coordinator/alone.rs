@@ -21,6 +21,7 @@ use super::super::{
 };
 use super::Coordinator;
 use super::backoff::Backoff;
+use super::climb::{Answer, Climb};
 
 mod places;
 mod pod_mates;
@@ -40,6 +41,8 @@ pub(super) struct Apart {
     /// Restarts that have begun, and wait for their turn again since nobody reports their workers any more.
     put_off: BTreeMap<Identity, UnderWay>,
     backoffs: BTreeMap<Identity, Backoff>,
+    /// What the latest restart of each alone, since that of all, has made anew.
+    climbs: BTreeMap<Identity, Climb>,
 }
 
 #[derive(Debug, Clone)]
@@ -148,6 +151,7 @@ impl Apart {
         self.told.clear();
         self.under_way.clear();
         self.put_off.clear();
+        self.climbs.clear();
     }
 
     /// The Jobs are made anew.
@@ -156,6 +160,17 @@ impl Apart {
         self.under_way.clear();
         self.put_off.clear();
         self.backoffs.clear();
+        self.climbs.clear();
+    }
+
+    /// What the latest restart of this worker alone has made anew.
+    pub(super) fn climb(&self, identity: &Identity) -> Option<&Climb> {
+        self.climbs.get(identity)
+    }
+
+    /// From now on it is this.
+    pub(super) fn climbs(&mut self, identity: &Identity, climb: Climb) {
+        self.climbs.insert(identity.clone(), climb);
     }
 
     /// All workers were released.
@@ -346,13 +361,17 @@ impl Coordinator {
             true
         });
         self.apart.under_way = under_way;
+        self.apart
+            .climbs
+            .retain(|identity, _| view.slots.contains_key(identity));
         self.apart.make_room(view);
     }
 
-    /// Begins a counted restart of this worker alone.
+    /// Begins the restart of this worker alone that answers its failure.
     pub(super) fn restart_alone(
         &mut self,
         cause: Cause,
+        answer: Answer,
         observed: &Observed,
         view: &View<'_>,
         now: UnixNanos,
@@ -361,15 +380,23 @@ impl Coordinator {
         let Some(identity) = cause.identity.clone() else {
             return;
         };
-        self.counter += 1;
+        self.count(answer);
         let of_group = &self.backoff;
         let backoffs = self.apart.backoffs.entry(identity.clone());
         let backoff = backoffs.or_insert_with(|| of_group.of_one());
         backoff.failed(&cause, observed.policy.max_backoff_ms, now);
-        self.escalate(&cause, observed, view, now, out);
+        let failed = cause.clone();
+        let (anew, cause) = if answer == Answer::Pod {
+            self.make_pod_anew(&cause, view, out);
+            let reason = Reason::FailedAgain;
+            (true, Cause { reason, ..cause })
+        } else {
+            (self.escalate(&cause, observed, view, now, out), cause)
+        };
         self.begin_alone(identity.clone(), cause, now, out);
+        self.note_begun_alone(&identity, &failed, anew);
         if let Some(restart) = self.apart.under_way.get_mut(&identity) {
-            restart.counted = true;
+            restart.counted = answer == Answer::Counted;
         }
     }
 
@@ -378,8 +405,8 @@ impl Coordinator {
         let generation = self.apart.latest.max(self.generation).next();
         self.apart.latest = generation;
         if self.timeline.is_none() {
-            let is_lost = cause.reason == Reason::PodLost;
-            self.rung = Some(if is_lost { Rung::Pod } else { Rung::Process });
+            let anew = matches!(cause.reason, Reason::PodLost | Reason::FailedAgain);
+            self.rung = Some(if anew { Rung::Pod } else { Rung::Process });
             self.cause = Some(cause.clone());
         }
         out.announcements.push(Announcement::Restarting {
@@ -404,6 +431,7 @@ impl Coordinator {
             begun: Some(begun),
             ..UnderWay::new(generation)
         };
+        self.apart.climbs(&identity, Climb::in_place());
         self.apart.under_way.insert(identity, restart);
     }
 
@@ -441,6 +469,8 @@ impl Coordinator {
                 if backoff.is_over(now) {
                     backoff.released(now);
                     restart.release(now);
+                    let climb = self.apart.climbs.entry(identity.clone());
+                    climb.or_insert_with(Climb::in_place).runs(now);
                     restart.deadline = Some(deadline);
                     self.seats.insert(identity.clone(), incarnation.clone());
                     self.newcomers.insert(identity.clone());

@@ -75,7 +75,7 @@ impl Backoff {
 }
 
 /// Whether it was neither killed nor asked to end.
-fn has_ended_by_itself(cause: &Cause) -> bool {
+pub(super) fn has_ended_by_itself(cause: &Cause) -> bool {
     const FROM_OUTSIDE: [i32; 2] = [9, 15];
     cause
         .exit

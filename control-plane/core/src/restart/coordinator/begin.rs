@@ -4,6 +4,7 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::View;
 use super::super::{Announcement, Cause, Observed, Output, Reason, Rung, Scope, Timeline, UnixNanos};
+use super::climb::{Answer, Climb};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -41,27 +42,25 @@ impl Coordinator {
             if room == 0 {
                 continue;
             }
-            if self.is_exhausted(&cause, observed, out) {
+            let answer = self.answer_alone(&cause, observed, view, now);
+            if answer == Answer::Fail {
+                self.exhaust(&cause, out);
                 return true;
             }
-            self.restart_alone(cause, observed, view, now, out);
+            self.restart_alone(cause, answer, observed, view, now, out);
         }
         false
     }
 
-    /// Fails the group where maxRestarts is used up.
-    pub(super) fn is_exhausted(&mut self, cause: &Cause, observed: &Observed, out: &mut Output) -> bool {
-        if self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts) {
-            return false;
-        }
+    /// Fails the group: maxRestarts is used up.
+    pub(super) fn exhaust(&mut self, cause: &Cause, out: &mut Output) {
         self.cause = Some(cause.clone());
         self.state = State::Failed;
         let cause = cause.clone();
         out.announcements.push(Announcement::Exhausted { cause });
-        true
     }
 
-    /// Begins a counted restart, unless maxRestarts is used up.
+    /// Begins the restart that answers a failure, unless maxRestarts is used up.
     pub(super) fn restart(
         &mut self,
         cause: Cause,
@@ -70,18 +69,53 @@ impl Coordinator {
         now: UnixNanos,
         out: &mut Output,
     ) {
-        if self.is_exhausted(&cause, observed, out) {
-            return;
+        let answer = self.answer(&cause, observed, view, now);
+        if answer == Answer::Fail {
+            return self.exhaust(&cause, out);
         }
-        self.counter += 1;
+        self.count(answer);
         let longest = match view.rung() {
             Rung::Process => observed.policy.max_backoff_ms,
             // Kubelet makes containers wait itself.
             _ => 0,
         };
         self.backoff.failed(&cause, longest, now);
-        self.escalate(&cause, observed, view, now, out);
-        self.stop(cause, observed, view, now, out);
+        let failed = cause.clone();
+        let anew = match answer {
+            Answer::Jobs(reason) => {
+                self.time(&cause, now);
+                return self.recreate(Cause { reason, ..cause }, now, out);
+            }
+            Answer::Pod => {
+                self.make_pod_anew(&cause, view, out);
+                let reason = Reason::FailedAgain;
+                self.stop(Cause { reason, ..cause }, observed, view, now, out);
+                true
+            }
+            Answer::Counted | Answer::Fail => {
+                let anew = self.escalate(&cause, observed, view, now, out);
+                self.stop(cause, observed, view, now, out);
+                anew
+            }
+        };
+        if self.in_place {
+            self.note_begun(&failed, anew);
+        }
+    }
+
+    /// Counts the restart, where it counts.
+    pub(super) fn count(&mut self, answer: Answer) {
+        let counts = answer == Answer::Counted || mutants::is(Mutant::CountWhatOutlives);
+        self.counter = self.counter.saturating_add(u32::from(counts));
+    }
+
+    /// From now on the time is that of another restart.
+    fn time(&mut self, cause: &Cause, now: UnixNanos) {
+        self.timeline = Some(Timeline {
+            failed_at: cause.at.unwrap_or(now),
+            detected_at: now,
+            ..Timeline::default()
+        });
     }
 
     /// Acts on a request for a restart, once. It is no failure: it counts for nothing, and where workers are being restarted or made anew
@@ -119,11 +153,7 @@ impl Coordinator {
         now: UnixNanos,
         out: &mut Output,
     ) {
-        self.timeline = Some(Timeline {
-            failed_at: cause.at.unwrap_or(now),
-            detected_at: now,
-            ..Timeline::default()
-        });
+        self.time(&cause, now);
         if view.has_done_work_in_unfinished_stage() {
             self.recreate(
                 Cause {
@@ -136,6 +166,8 @@ impl Coordinator {
             return;
         }
         self.raise();
+        self.in_place = true;
+        self.climb = Climb::in_place();
         self.rung = Some(view.rung());
         self.state = State::Stopping {
             deadline: now.plus_millis(observed.policy.timeout_ms),

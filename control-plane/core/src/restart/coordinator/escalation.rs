@@ -1,6 +1,6 @@
 //! Workers that fail again and again where they are: their pod is deleted, so that the scheduler may put the next one elsewhere.
 //!
-//! The same happens to a pod in which a worker that is restarted alone does not come up in time.
+//! The same happens to a pod in which a worker that is restarted alone does not come up in time, or fails soon after a restart in place ([`super::climb`]).
 //!
 //! Failures are counted from the restarts that this leader has begun; the next leader begins anew. Nothing is counted twice for it: the deletion
 //! belongs to the restart that it happens in.

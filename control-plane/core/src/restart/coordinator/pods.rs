@@ -20,7 +20,7 @@ impl Coordinator {
             })
     }
 
-    /// Condemns the pod of a worker that has failed too often.
+    /// Condemns the pod of a worker that has failed too often. Whether it has.
     pub(super) fn escalate(
         &mut self,
         cause: &Cause,
@@ -28,16 +28,19 @@ impl Coordinator {
         view: &View<'_>,
         now: UnixNanos,
         out: &mut Output,
-    ) {
+    ) -> bool {
         let (Some(after), Some(identity)) = (observed.policy.escalate_after, &cause.identity) else {
-            return;
+            return false;
         };
         let slot = view.slots.get(identity);
-        if let Some(condemned) = slot.and_then(|slot| self.escalation.failed(cause, after, slot, now)) {
-            let after = Some(after);
-            out.announcements
-                .push(Announcement::Escalated { condemned, after });
-        }
+        let condemned = slot.and_then(|slot| self.escalation.failed(cause, after, slot, now));
+        let Some(condemned) = condemned else {
+            return false;
+        };
+        let after = Some(after);
+        out.announcements
+            .push(Announcement::Escalated { condemned, after });
+        true
     }
 
     /// Says what the group waits for that nobody brings about. Returns when to look again.

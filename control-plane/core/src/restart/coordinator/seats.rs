@@ -102,9 +102,7 @@ impl Coordinator {
         }
         // A restart in place ends with those who took part in it. A worker of a stage that has never
         // started takes part once it comes.
-        let in_place = self.timeline.is_some()
-            && self.rung < Some(Rung::Recreate)
-            && !mutants::is(Mutant::WaitForUnstarted);
+        let in_place = self.in_place && !mutants::is(Mutant::WaitForUnstarted);
         let mut waits = false;
         let mut takes_part = false;
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
@@ -139,6 +137,7 @@ impl Coordinator {
         });
         if all_seen {
             self.released = self.generation;
+            self.in_place = false;
         }
         let Some(mut timeline) = self.timeline.take() else {
             return;

@@ -6,10 +6,16 @@ use lockstep_mutants::{self as mutants, Mutant};
 use super::super::view::{Slot, View};
 use super::super::{Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, Rung, UnixNanos};
 use super::alone::Apart;
+use super::climb::Climb;
 use super::{Coordinator, State};
 
 /// The highest counter that a status can hold.
 const MOST_COUNTED: u32 = u32::MAX >> 1;
+
+/// Whether a restart in place was under way when this was written: it ends with those who take part, whoever leads then.
+pub(super) fn is_in_place(durable: &Durable) -> bool {
+    durable.phase == DurablePhase::Stopping && durable.rung.is_some_and(|rung| rung < Rung::Recreate)
+}
 
 impl Coordinator {
     /// Somebody else has written: the reconciler, which recreates Jobs on its own account when one has failed, or a former leader with its last
@@ -42,6 +48,8 @@ impl Coordinator {
         self.handled_request.clone_from(&durable.handled_request);
         self.handled_alone.clone_from(&durable.handled_alone);
         self.timeline = None;
+        self.climb = Climb::recover(durable, now);
+        self.in_place = is_in_place(durable);
         match durable.phase {
             DurablePhase::Failed => self.state = State::Failed,
             DurablePhase::Recreating => {
@@ -87,6 +95,8 @@ impl Coordinator {
         self.counter = self.counter.max(counter.min(counted));
         self.adopt_generation(highest);
         self.timeline = None;
+        self.climb = Climb::in_place();
+        self.in_place = true;
         self.cause.get_or_insert(Cause {
             reason: Reason::ProtocolError,
             identity: None,
@@ -160,6 +170,9 @@ impl Coordinator {
             || observed.durable.generation < self.generation
             || view.slots.values().any(waits);
         self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
+        if under_way {
+            self.climb.is_under_way();
+        }
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
         for (identity, slot) in view.slots.iter() {

@@ -3,6 +3,7 @@ mod alone;
 mod asked;
 mod awaited;
 mod blocked;
+mod climb;
 mod containers;
 mod done;
 mod ended_jobs;

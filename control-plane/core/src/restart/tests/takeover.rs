@@ -336,3 +336,33 @@ fn an_index_that_has_failed_for_good_is_no_loss_to_it() {
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!((world.restarts(), &world.starts), (0, &starts));
 }
+
+#[test]
+fn a_restart_that_it_finds_under_way_ends_with_those_who_took_part() {
+    for takes_over_at in 0..6 {
+        let mut world = World::created(3, 5);
+        world.observed.workers.get_mut(&id(2)).unwrap().stage = "elsewhere".into();
+        world.pod(0);
+        world.pod(1);
+        world.settle();
+        world.fail(0);
+        for _ in 0..takes_over_at {
+            world.step();
+            world.obey();
+        }
+        let durable = world.observed.durable.clone();
+        world.new_leader(2);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        let after = &world.observed.durable;
+        assert_eq!(
+            (after.phase, after.generation, after.released, after.counter),
+            (DurablePhase::InSync, Generation(1), Generation(1), 1),
+            "taken over at {takes_over_at}, with {durable:?}"
+        );
+        world.pod(2);
+        world.settle();
+        assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+        assert_eq!(world.observed.durable.counter, 1);
+    }
+}

@@ -3,6 +3,7 @@
 use super::super::super::view::View;
 use super::super::super::{Cause, Condemned, Identity, Observed, Output, Reason, UnixNanos};
 use super::super::Coordinator;
+use super::super::climb::Answer;
 
 impl Coordinator {
     /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted; but where
@@ -36,10 +37,12 @@ impl Coordinator {
                 };
                 if !goes_on {
                     self.begin_alone(identity.clone(), cause, now, out);
-                } else if self.is_exhausted(&cause, observed, out) {
-                    return;
                 } else {
-                    self.restart_alone(cause, observed, view, now, out);
+                    let answer = self.answer_alone(&cause, observed, view, now);
+                    if answer == Answer::Fail {
+                        return self.exhaust(&cause, out);
+                    }
+                    self.restart_alone(cause, answer, observed, view, now, out);
                 }
             }
         }

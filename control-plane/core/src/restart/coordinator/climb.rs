@@ -1,0 +1,233 @@
+//! Workers that fail soon after a restart in place, because of what outlives one: state of the kernel that goes with the pod, such as a port in `TIME_WAIT`.
+//!
+//! ```text
+//!              the same worker again, soon          again, soon          again
+//!  in place ─────────────────────────────> its pod ─────────────> all Jobs ─────> in place, counted
+//!  counted                                 made anew, not counted  made anew, not counted
+//! ```
+//!
+//! Promises: a worker climbs only where it fails by itself, within [`SOON_MS`] of the restart that was to answer its own failure; between two counted restarts
+//! no more than two are not counted; `maxRestarts` is not used up by what a restart in place leaves behind before all Jobs were made anew once.
+//!
+//! What the restart before was, and for whom, is known to the leader that has begun it. The next one takes failures for what they are otherwise: counted. From
+//! the status it knows by which rung the latest restart was done.
+
+use super::super::view::View;
+use super::super::{Announcement, Cause, Durable, Identity, Observed, Output, Reason, Rung, UnixNanos};
+use super::Coordinator;
+use super::backoff::has_ended_by_itself;
+use lockstep_mutants::{self as mutants, Mutant};
+
+/// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
+const SOON_MS: u64 = 60_000;
+
+/// How much of a worker's surroundings a restart has made anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// Nothing but processes or containers.
+    InPlace,
+    /// The pod of the worker that has failed.
+    Pod,
+    /// All Jobs. So it is with workers that start for the first time.
+    #[default]
+    Jobs,
+}
+
+/// The latest restart, as far as the next failure depends on it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Climb {
+    step: Step,
+    /// Whose failure it answers, where that worker may climb from there.
+    worker: Option<Identity>,
+    /// Since when all run again; none: they do not yet.
+    since: Option<UnixNanos>,
+}
+
+/// What a failure leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A counted restart.
+    Counted,
+    /// One that makes the worker's pod anew. Not counted.
+    Pod,
+    /// All Jobs are made anew, for this reason. Not counted.
+    Jobs(Reason),
+    /// The end: no restart is left.
+    Fail,
+}
+
+impl Climb {
+    /// What a new leader knows. When the latest restart ended it does not know: the failures of a minute come soon.
+    pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
+        let step = match durable.rung {
+            Some(Rung::Process | Rung::Container) => Step::InPlace,
+            Some(Rung::Pod) => Step::Pod,
+            Some(Rung::Recreate) | None => Step::Jobs,
+        };
+        Self {
+            step,
+            worker: None,
+            since: Some(now),
+        }
+    }
+
+    /// A restart in place has begun that nobody climbs from: it answers no failure, or one that is not known.
+    pub(super) fn in_place() -> Self {
+        Self {
+            step: Step::InPlace,
+            worker: None,
+            since: None,
+        }
+    }
+
+    /// One has begun for this failure. A pod that is gone leaves nothing behind.
+    fn begun(cause: &Cause, anew: bool) -> Self {
+        let lost = cause.reason == Reason::PodLost;
+        Self {
+            step: if anew { Step::Pod } else { Step::InPlace },
+            worker: cause.identity.clone().filter(|_| !lost),
+            since: None,
+        }
+    }
+
+    /// All whom it concerns run again, or were released.
+    pub(super) fn runs(&mut self, now: UnixNanos) {
+        self.since = Some(now);
+    }
+
+    /// Those whom it concerns do not all run yet, or not any more.
+    pub(super) fn is_under_way(&mut self) {
+        self.since = None;
+    }
+
+    /// News of a failure may be late. The clock of its node may be wrong by anything, so it is believed for no more than a minute.
+    fn is_soon(&self, cause: &Cause, now: UnixNanos) -> bool {
+        self.since.is_none_or(|since| {
+            let soon = since.plus_millis(SOON_MS);
+            let told_late = cause.at.is_some_and(|at| at <= soon);
+            now <= soon || told_late && now <= soon.plus_millis(SOON_MS)
+        })
+    }
+
+    fn is_of(&self, cause: &Cause) -> bool {
+        self.worker.is_some() && self.worker == cause.identity
+    }
+
+    /// What is to be made anew for this failure, where its worker climbs.
+    fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Step> {
+        if !self.is_of(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
+            return None;
+        }
+        match self.step {
+            Step::InPlace => Some(Step::Pod),
+            Step::Pod => Some(Step::Jobs),
+            Step::Jobs => None,
+        }
+    }
+
+    /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
+    fn may_outlive(&self, below: Step, cause: &Cause, now: UnixNanos) -> bool {
+        let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
+        self.step < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
+    }
+}
+
+/// Whether a worker has ended by itself. A shell that says that its child was killed has not, nor a container whose end nobody saw.
+fn fails_by_itself(cause: &Cause) -> bool {
+    const OF_KILLED: [i32; 2] = [128 + 9, 128 + 15];
+    let by_code = cause.exit.is_some_and(|exit| !OF_KILLED.contains(&exit.code));
+    cause.reason == Reason::WorkerExited && by_code && has_ended_by_itself(cause)
+}
+
+impl Coordinator {
+    fn restarts_are_left(&self, observed: &Observed) -> bool {
+        self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts)
+    }
+
+    /// What the failure of a worker whose restart is one of all leads to.
+    pub(super) fn answer(
+        &self,
+        cause: &Cause,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+    ) -> Answer {
+        // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`. And where there is no barrier, workers fail because their peers
+        // go: only one that fails again may be hit by what is left behind.
+        let has_agents = view.rung() == Rung::Process;
+        let climb = &self.climb;
+        if has_agents && !mutants::is(Mutant::NeverClimb) {
+            match climb.next(cause, now) {
+                Some(Step::Pod) if has_pod(cause, view) => return Answer::Pod,
+                Some(Step::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
+                _ => {}
+            }
+        }
+        if self.restarts_are_left(observed) {
+            return Answer::Counted;
+        }
+        let is_told = has_agents || climb.is_of(cause);
+        if is_told && climb.may_outlive(Step::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
+            return Answer::Jobs(Reason::LastResort);
+        }
+        Answer::Fail
+    }
+
+    /// The same of one that is restarted alone. Nobody else pays for it: above its pod there is no rung.
+    pub(super) fn answer_alone(
+        &self,
+        cause: &Cause,
+        observed: &Observed,
+        view: &View<'_>,
+        now: UnixNanos,
+    ) -> Answer {
+        let own = cause
+            .identity
+            .as_ref()
+            .and_then(|identity| self.apart.climb(identity));
+        let next = own.and_then(|own| own.next(cause, now));
+        if next == Some(Step::Pod) && has_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
+            return Answer::Pod;
+        }
+        if self.restarts_are_left(observed) {
+            return Answer::Counted;
+        }
+        let outlives = own.unwrap_or(&self.climb).may_outlive(Step::Pod, cause, now);
+        if outlives && has_pod(cause, view) && !mutants::is(Mutant::FailInPlace) {
+            return Answer::Pod;
+        }
+        Answer::Fail
+    }
+
+    /// The restart for this failure has begun: the next one is judged by it. `anew`: with the worker's pod.
+    pub(super) fn note_begun(&mut self, cause: &Cause, anew: bool) {
+        self.climb = Climb::begun(cause, anew);
+        if anew {
+            self.rung = self.rung.max(Some(Rung::Pod));
+        }
+    }
+
+    /// The same of a worker that is restarted alone.
+    pub(super) fn note_begun_alone(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
+        self.apart.climbs(identity, Climb::begun(cause, anew));
+    }
+
+    /// Has the pod of the worker made anew that has failed so.
+    pub(super) fn make_pod_anew(&mut self, cause: &Cause, view: &View<'_>, out: &mut Output) {
+        let slot = cause
+            .identity
+            .as_ref()
+            .and_then(|identity| Some((identity, view.slots.get(identity)?)));
+        let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));
+        out.announcements
+            .extend(condemned.map(|condemned| Announcement::Climbed { condemned }));
+    }
+}
+
+fn has_pod(cause: &Cause, view: &View<'_>) -> bool {
+    let slot = cause
+        .identity
+        .as_ref()
+        .and_then(|identity| view.slots.get(identity));
+    slot.is_some_and(|slot| slot.pod.is_some())
+}
