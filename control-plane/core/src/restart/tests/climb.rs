@@ -1,7 +1,9 @@
 //! Workers that fail soon after a restart in place: what outlives one is made anew before it uses up `maxRestarts`.
 
+use proptest::prelude::*;
+
 use super::nodes::{CRASHED, Nodes};
-use super::world::{World, id};
+use super::world::World;
 use crate::restart::{
     Announcement, DurablePhase, EscalateAfter, Exit, Generation, Heartbeat, Phase, Reason, Rung, Scope,
 };
@@ -270,4 +272,28 @@ fn jobs_made_anew_for_a_worker_that_fails_at_once_wait_for_the_back_off() {
     world.settle();
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+}
+
+proptest! {
+    #[test]
+    fn whoever_fails_in_whatever_order_there_are_no_more_than_three_restarts_for_each_count_and_one(
+        failures in proptest::collection::vec((0..3u32, any::<bool>()), 20),
+        max in 0..5u32,
+    ) {
+        let mut world = World::running(3, max);
+        for (index, changes_leader) in failures {
+            if world.coordinator.state_name() == "Failed" {
+                break;
+            }
+            exits(&mut world, index);
+            if changes_leader {
+                world.new_leader(world.observed.durable.epoch.0 + 1);
+                wait(&mut world);
+            }
+        }
+        prop_assert_eq!(world.coordinator.state_name(), "Failed");
+        prop_assert_eq!(counted(&world), max);
+        let generation = world.coordinator.generation().0;
+        prop_assert!(generation <= u64::from(3 * max + 1), "{} restarts", generation);
+    }
 }
