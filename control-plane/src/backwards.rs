@@ -30,10 +30,12 @@ impl Backwards {
     /// Resolves once one has fallen, with which. Cancel-safe.
     pub(crate) async fn told(&self) -> String {
         let mut receiver = self.0.subscribe();
-        match receiver.wait_for(Option::is_some).await {
-            Ok(told) => told.clone().unwrap_or_default(),
-            // The sender lives as long as this does.
-            Err(_) => std::future::pending().await,
+        let told = receiver.wait_for(Option::is_some).await;
+        let told = told.ok().and_then(|told| told.clone());
+        match told {
+            Some(what) => what,
+            // Never: the sender lives as long as this does.
+            None => std::future::pending().await,
         }
     }
 }
