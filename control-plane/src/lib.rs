@@ -3,9 +3,11 @@
 mod api_thread;
 pub mod apply;
 pub mod args;
+pub mod backwards;
 mod client;
 pub mod config;
 mod crd;
+mod fair;
 mod gang;
 pub mod group;
 pub mod hub;

@@ -181,7 +181,7 @@ impl Reconciler {
 
     fn forget(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
-        self.applier.succeeded(key);
+        self.applier.forget(key);
         self.complaints.forget(key);
         self.counts.forget(key);
     }

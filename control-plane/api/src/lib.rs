@@ -38,8 +38,8 @@ pub use spec::{
     ReplicatedJobsStatus, RestartStrategy, StartupPolicy, StartupPolicyOrder, SuccessPolicy,
 };
 pub use status::{
-    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus, RestartCause,
-    RestartRung, RestartedAlone, TerminalState,
+    CompletedJobs, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus,
+    RestartCause, RestartRung, RestartedAlone, TerminalState,
 };
 pub use target::{AloneRequest, NoTarget, Target};
 pub use volumes::{RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, VolumeRetentionPolicy};

@@ -1,7 +1,7 @@
 //! The JobSet's `status`.
 //!
-//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart` and `gangs` are
-//! additions; the rest is upstream's.
+//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart`, `gangs` and
+//! `completedJobs` are additions; the rest is upstream's.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -57,6 +57,28 @@ pub struct JobSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub gangs: Vec<GangStatus>,
+
+    /// The Jobs of the present restart attempt that have completed, by replicatedJob. They are not made again where their objects are removed,
+    /// and count as succeeded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub completed_jobs: Vec<CompletedJobs>,
+}
+
+/// The Jobs of one replicatedJob that have completed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompletedJobs {
+    /// Name of the replicatedJob.
+    pub name: String,
+
+    /// Value of `status.restarts` when they completed. They count as long as it is the same.
+    #[serde(default, skip_serializing_if = "is_zero_i32")]
+    pub restart_attempt: i32,
+
+    /// Their indexes, such as `0,2-4`.
+    #[schemars(length(max = 131_072))]
+    pub indexes: String,
 }
 
 impl JobSetStatus {

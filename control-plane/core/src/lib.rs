@@ -4,6 +4,7 @@
 
 pub mod admission;
 mod children;
+pub mod completed;
 mod depends_on;
 mod elastic;
 mod execution_policy;
@@ -14,7 +15,7 @@ mod go_regex;
 pub mod in_place;
 pub mod jobset;
 pub mod limits;
-mod network;
+pub mod network;
 pub mod observed;
 pub mod patterns;
 pub mod placement;

@@ -6,9 +6,13 @@ use k8s_openapi::{
     api::core::v1::{Service, ServiceSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use lockstep_api::labels;
+use lockstep_api::{JobSet, KIND, events, labels};
 
-use crate::{jobset::owner_reference, observed::Observed};
+use crate::{
+    jobset::owner_reference,
+    observed::{Observed, controller_of},
+    plan::{Event, Severity},
+};
 
 #[cfg(test)]
 mod tests;
@@ -47,4 +51,53 @@ pub(crate) fn missing_service(observed: &Observed) -> Option<Service> {
         }),
         status: None,
     })
+}
+
+/// What is to be told of a Service that has the name of the JobSet's and was not made for its pods: their host names cannot be resolved. One without a
+/// selector is left to whoever made it, and so is one that selects them.
+#[must_use]
+pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<Event> {
+    let name = jobset.subdomain();
+    let owner = controller_of(&service.metadata);
+    // Its own, or one of its name's that is about to go.
+    if owner.is_some_and(|owner| {
+        owner.uid == jobset.uid_str() || owner.kind == KIND && owner.name == jobset.name()
+    }) {
+        return None;
+    }
+    let spec = service.spec.as_ref()?;
+    let selector = spec.selector.as_ref().filter(|selector| !selector.is_empty())?;
+    let selects = selector.iter().all(|label| has_label(jobset, label));
+    let is_headless = spec.cluster_ip.as_deref().is_none_or(|ip| ip == "None");
+    if selects && is_headless {
+        return None;
+    }
+    let whose = owner.map_or_else(
+        || "is not this JobSet's".to_owned(),
+        |owner| format!("belongs to {} {:?}", owner.kind, owner.name),
+    );
+    let why = if selects {
+        "is not headless"
+    } else {
+        "does not select this JobSet's pods"
+    };
+    Some(Event {
+        severity: Severity::Warning,
+        reason: events::HEADLESS_SERVICE_CREATION_FAILED.to_owned(),
+        message: format!(
+            "services {name:?} already exists: it {whose} and {why}, so their host names cannot be resolved; state another spec.network.subdomain"
+        ),
+    })
+}
+
+/// Whether all pods of the JobSet have this label.
+fn has_label(jobset: &JobSet, (key, value): (&String, &String)) -> bool {
+    if key == labels::JOBSET_NAME {
+        return value == jobset.name();
+    }
+    let mut templates = jobset.spec.replicated_jobs.iter().map(|job| {
+        let template = job.template.spec.as_ref().map(|spec| &spec.template);
+        template.and_then(|template| template.metadata.as_ref()?.labels.as_ref())
+    });
+    templates.all(|labels| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }

@@ -12,6 +12,7 @@ use k8s_openapi::{
 };
 use lockstep_api::{JobSet, annotations};
 
+use crate::completed;
 use crate::features::Features;
 use crate::gang::GangPod;
 use crate::in_place::Agents;
@@ -28,7 +29,7 @@ mod tests;
 pub struct Observed {
     /// The JobSet itself.
     pub jobset: Arc<JobSet>,
-    /// Jobs that carry the JobSet's name. [`Observed::new`] sorts them by name.
+    /// Jobs that carry the JobSet's name. [`Observed::new`] sorts them by name, and adds those that have completed and are gone.
     pub jobs: Vec<Arc<Job>>,
     /// Services that carry the JobSet's name.
     pub services: Vec<Arc<Service>>,
@@ -115,10 +116,11 @@ impl Observed {
     #[must_use]
     pub fn new(
         jobset: Arc<JobSet>,
-        mut jobs: Vec<Arc<Job>>,
+        jobs: Vec<Arc<Job>>,
         services: Vec<Arc<Service>>,
         now: Timestamp,
     ) -> Self {
+        let mut jobs = completed::with_gone(&jobset, jobs);
         jobs.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         Self {
             jobset,

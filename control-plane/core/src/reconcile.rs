@@ -1,7 +1,7 @@
 //! The order of decisions about a JobSet, which is upstream's:
 //!
 //! 1. being deleted, or managed by another controller: nothing
-//! 2. count the Jobs
+//! 2. count the Jobs, those that have completed and are gone with them ([`completed`])
 //! 3. finished: delete what still runs, and the JobSet once its time is up
 //! 4. delete the Jobs of earlier runs
 //! 5. all Jobs ready: no longer restarting
@@ -26,7 +26,7 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use crate::{
     children::{Children, failure, label},
-    elastic, execution_policy,
+    completed, elastic, execution_policy,
     failure_policy::{self, Decision},
     gang::{self, Marks},
     in_place::{self, Group},
@@ -77,6 +77,7 @@ pub fn plan(observed: &Observed) -> Plan {
     let children = Children::sort(observed);
     let mut draft = Draft::new(before, observed.now);
     draft.status.replicated_jobs_status = status::replicated_jobs(jobset, &children, &observed.features);
+    draft.status.completed_jobs = completed::record(jobset, before, &children);
 
     if jobset.is_finished() {
         plan.delete_jobs = to_delete(&children.active);
@@ -298,7 +299,8 @@ fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &
         jobs.into_iter()
             .any(|job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str()))
     };
-    match upstream_agent::judge(jobset, &draft.status, &observed.agent_pods, created) {
+    let pods = completed::with_pods_gone(children, &observed.agent_pods);
+    match upstream_agent::judge(jobset, &draft.status, &pods, created) {
         Verdict::Wait => {}
         Verdict::GiveUp => draft.fail(reasons::REACHED_MAX_RESTARTS, messages::REACHED_MAX_RESTARTS),
         Verdict::Current(attempt) => draft.status.current_in_place_restart_attempt = Some(attempt),
@@ -385,6 +387,7 @@ fn apply(jobset: &JobSet, decision: Decision, group: Option<InPlaceKind>, draft:
             let status = &mut draft.status;
             status.restarts = status.restarts.saturating_add(1);
             status.gangs.clear();
+            status.completed_jobs.clear();
             let counted = &mut status.restarts_count_towards_max;
             *counted = counted.saturating_add(i32::from(counts));
             if let Some(kind) = group {

@@ -8,6 +8,7 @@ use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
+use lockstep_core::network;
 use lockstep_core::observed::is_controlled_by;
 use lockstep_core::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
@@ -75,16 +76,36 @@ impl Applier {
         }
     }
 
-    /// Creates the Service. One that is there already will do, whoever made it.
-    pub(super) async fn create_service(&self, key: &Key, service: Service) -> Result<(), ApplyError> {
+    /// Creates the Service. One that is there already will do, whoever made it; where it is not for this JobSet's pods, that is told.
+    pub(super) async fn create_service(
+        &self,
+        jobset: &JobSet,
+        key: &Key,
+        service: Service,
+    ) -> Result<(), ApplyError> {
         let api: Api<Lean<Service>> = Api::namespaced(self.client.clone(), namespace(key));
         self.metrics.wrote("Service", "create");
         let name = service.metadata.name.clone().unwrap_or_default();
         let service = Lean(service);
-        match api.create(&PostParams::default(), &service).await {
-            Ok(created) => self.stores.wrote_service(key, created),
-            Err(error) if is_there(&api, &name, &error).await => self.stores.wrote_service(key, service),
+        let wrong = match api.create(&PostParams::default(), &service).await {
+            Ok(created) => {
+                self.stores.wrote_service(key, created);
+                None
+            }
+            Err(error) if is_status(&error, 409) || is_status(&error, 403) => {
+                let whole: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
+                let there = whole.get_opt(&name).await.ok().flatten();
+                if there.is_none() && !is_status(&error, 409) {
+                    return Err(ApplyError::CreateService { name, error });
+                }
+                self.stores.wrote_service(key, service);
+                there.and_then(|there| network::in_the_way(jobset, &there))
+            }
             Err(error) => return Err(ApplyError::CreateService { name, error }),
+        };
+        for event in self.in_the_way.news(jobset, wrong.into_iter().collect()) {
+            tracing::info!(reason = event.reason, note = event.message, "jobset has a fault");
+            self.tell(jobset, event);
         }
         Ok(())
     }

@@ -1,36 +1,40 @@
 //! Publishes events about JobSets (events.k8s.io/v1), beside the work and never in its way.
 
-use futures::StreamExt;
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use lockstep_api::events::ACTION;
 use lockstep_core::plan::{self, Severity};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+
+use crate::fair;
+use crate::news::Lines;
 
 /// `reportingController` of the events, as upstream has it.
 const CONTROLLER: &str = "jobset";
 /// Events take 1 KiB of note.
 const LONGEST_NOTE: usize = 1024;
 
-/// Events that wait at most. Beyond that they are dropped: an event is news, not state.
-const BACKLOG: usize = 4096;
 /// Events that are written at the same time.
 const PARALLELISM: usize = 8;
 
 type News = (ObjectReference, plan::Event);
+/// Kind, namespace and name: what is told of one is written in its order, since the second event of a kind counts the first.
+type About = (Option<String>, Option<String>, Option<String>);
 
 /// Where events are put.
 #[derive(Clone)]
 pub(crate) struct Queue {
-    news: mpsc::Sender<News>,
+    news: fair::Sender<About, News>,
+    dropped: Arc<Lines>,
 }
 
 /// Writes the events of a [`Queue`].
 pub struct Publisher {
     recorder: Recorder,
-    news: mpsc::Receiver<News>,
+    news: fair::Receiver<About, News>,
 }
 
 /// Makes a connected pair.
@@ -40,9 +44,12 @@ pub(crate) fn queue(client: Client) -> (Queue, Publisher) {
 
 /// Makes a connected pair for events of this controller.
 pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
-    let (sender, receiver) = mpsc::channel(BACKLOG);
+    let (sender, receiver) = fair::queue();
     (
-        Queue { news: sender },
+        Queue {
+            news: sender,
+            dropped: Arc::default(),
+        },
         Publisher {
             recorder: recorder_as(client, controller),
             news: receiver,
@@ -52,8 +59,20 @@ pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
 
 impl Queue {
     pub(crate) fn add(&self, regarding: ObjectReference, event: plan::Event) {
-        if let Err(error) = self.news.try_send((regarding, event)) {
-            tracing::warn!(%error, "too many events are waiting, this one is dropped");
+        let namespace = regarding.namespace.clone().unwrap_or_default();
+        let about = (
+            regarding.kind.clone(),
+            regarding.namespace.clone(),
+            regarding.name.clone(),
+        );
+        if self.news.add(&namespace, about, (regarding, event)).is_err()
+            && let Some(unsaid) = self.dropped.next()
+        {
+            tracing::warn!(
+                namespace,
+                unsaid,
+                "too many events are waiting, this one is dropped"
+            );
         }
     }
 }
@@ -62,9 +81,13 @@ impl Publisher {
     /// Writes events until the queue is gone and empty.
     pub async fn run(self) {
         let recorder = &self.recorder;
-        let news = ReceiverStream::new(self.news);
-        news.for_each_concurrent(PARALLELISM, |(regarding, event)| async move {
-            publish(recorder, &regarding, &event).await;
+        let news = stream::unfold(self.news, |mut news| async {
+            let turn = news.next().await?;
+            Some((turn, news))
+        });
+        news.for_each_concurrent(PARALLELISM, |turn| async move {
+            let (regarding, event) = &turn.event;
+            publish(recorder, regarding, event).await;
         })
         .await;
     }

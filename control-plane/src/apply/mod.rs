@@ -2,7 +2,8 @@
 //!
 //! Promises: the steps of a plan are done in their order, and nothing after a step that failed; every write names the object that was
 //! decided about (by UID or resourceVersion), so a decision on stale caches is refused by the API server instead of doing harm; events
-//! and metrics tell only of what was written, and of a child that cannot be created once for each reason.
+//! and metrics tell only of what was written, of a Service or claim that cannot be created once for each reason, and of Jobs that cannot be created at
+//! each try.
 
 mod children;
 pub mod events;
@@ -98,6 +99,14 @@ pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+fn failure(reason: &str, error: &ApplyError) -> plan::Event {
+    plan::Event {
+        severity: Severity::Warning,
+        reason: reason.to_owned(),
+        message: error.told(),
+    }
+}
+
 /// Writes to the API server.
 pub struct Applier {
     client: Client,
@@ -106,6 +115,8 @@ pub struct Applier {
     metrics: Arc<Metrics>,
     children: Semaphore,
     failures: Told<JobSet>,
+    /// Services that are there and are not theirs.
+    in_the_way: Told<JobSet>,
 }
 
 impl Applier {
@@ -122,6 +133,7 @@ impl Applier {
                 metrics,
                 children,
                 failures: Told::default(),
+                in_the_way: Told::default(),
             },
             publisher,
         )
@@ -135,7 +147,7 @@ impl Applier {
         let key = ObjectRef::from_obj(jobset);
         self.delete_jobs(&key, &plan.delete_jobs).await?;
         if let Some(service) = plan.create_service {
-            let created = self.create_service(&key, *service).await;
+            let created = self.create_service(jobset, &key, *service).await;
             self.tell_of_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created);
             created?;
         }
@@ -146,7 +158,10 @@ impl Applier {
         }
         if !plan.create_jobs.is_empty() {
             let created = self.create_jobs(jobset, &key, plan.create_jobs).await;
-            self.tell_of_failure(jobset, reasons::JOB_CREATION_FAILED, &created);
+            if let Err(error) = &created {
+                // At each try, as upstream does: what is the same is one event that counts them.
+                self.tell(jobset, failure(reasons::JOB_CREATION_FAILED, error));
+            }
             created?;
         }
         self.change_jobs(&key, plan.change_jobs).await?;
@@ -173,12 +188,7 @@ impl Applier {
 
     fn tell_of_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
         let Err(error) = result else { return };
-        let event = plan::Event {
-            severity: Severity::Warning,
-            reason: reason.to_owned(),
-            message: error.told(),
-        };
-        for event in self.failures.news(jobset, vec![event]) {
+        for event in self.failures.news(jobset, vec![failure(reason, error)]) {
             self.tell(jobset, event);
         }
     }
@@ -191,6 +201,12 @@ impl Applier {
     /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.
     pub(crate) fn succeeded(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
+    }
+
+    /// The JobSet is gone.
+    pub(crate) fn forget(&self, key: &ObjectRef<JobSet>) {
+        self.succeeded(key);
+        self.in_the_way.forget(key);
     }
 
     async fn delete_jobset(&self, jobset: &JobSet) -> Result<(), ApplyError> {

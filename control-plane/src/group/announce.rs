@@ -1,5 +1,6 @@
 //! Tells people: one log line and one Event per decision that changes the world.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -11,7 +12,6 @@ use lockstep_api::events::TIMELINE;
 use lockstep_api::{JobSet, conditions};
 use lockstep_core::restart::{Announcement, Cause, Condemned, Rung, Scope, Timeline};
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::blocked;
@@ -20,11 +20,11 @@ use super::metrics::RestartMetrics;
 use super::replace::News;
 use super::traces::RestartTraces;
 use crate::apply::events;
+use crate::fair;
 use crate::metrics::Metrics;
+use crate::news::Lines;
 use crate::traces::Traces;
 
-/// Events that wait to be written at most. Beyond that they are dropped: an event is news, not state.
-const BACKLOG: usize = 1024;
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
 #[cfg(test)]
@@ -33,7 +33,8 @@ mod tests;
 /// Takes announcements from group tasks without ever making them wait.
 #[derive(Clone)]
 pub struct Announcer {
-    events: mpsc::Sender<Event>,
+    events: fair::Sender<String, Event>,
+    dropped: Arc<Lines>,
     metrics: RestartMetrics,
     traces: RestartTraces,
 }
@@ -47,18 +48,19 @@ impl Announcer {
         traces: Traces,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + use<>) {
-        let (events, mut queue) = mpsc::channel::<Event>(BACKLOG);
+        let (events, mut queue) = fair::queue::<String, Event>();
         let write = async move {
             loop {
-                let event = tokio::select! {
+                let turn = tokio::select! {
                     () = shutdown.cancelled() => return,
-                    event = queue.recv() => event,
+                    turn = queue.next() => turn,
                 };
-                let Some(mut event) = event else { return };
+                let Some(mut turn) = turn else { return };
+                let event = &mut turn.event;
                 event.reporting_instance = Some(instance.clone());
                 let namespace = event.metadata.namespace.clone().unwrap_or_default();
                 let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-                if let Err(error) = api.create(&PostParams::default(), &event).await {
+                if let Err(error) = api.create(&PostParams::default(), event).await {
                     tracing::warn!(%error, namespace, "event not written");
                 }
             }
@@ -68,6 +70,7 @@ impl Announcer {
         (
             Self {
                 events,
+                dropped: Arc::default(),
                 metrics,
                 traces,
             },
@@ -181,8 +184,19 @@ impl Announcer {
             "announced"
         );
         let event = event(jobset, warning, reason, events::short(note), timeline);
-        if self.events.try_send(event).is_err() {
-            tracing::warn!(reason, "too many events are waiting, this one is dropped");
+        let (namespace, name) = (jobset.ns(), jobset.name());
+        if self
+            .events
+            .add(namespace, format!("{namespace}/{name}"), event)
+            .is_err()
+            && let Some(unsaid) = self.dropped.next()
+        {
+            tracing::warn!(
+                namespace,
+                reason,
+                unsaid,
+                "too many events are waiting, this one is dropped"
+            );
         }
     }
 }

@@ -29,6 +29,7 @@ impl Basis {
     /// Whether another look would show the same, but for what is durable.
     pub(super) fn is_same(&self, now: &Self) -> bool {
         let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
+        let completed = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.completed_jobs.clone());
         self.version == now.version
             && self.started == now.started
             && (Arc::ptr_eq(&self.jobset, &now.jobset)
@@ -37,7 +38,8 @@ impl Basis {
                     && self.jobset.metadata.labels == now.jobset.metadata.labels
                     && self.jobset.metadata.owner_references == now.jobset.metadata.owner_references
                     && self.jobset.restarts() == now.jobset.restarts()
-                    && gangs(&self.jobset) == gangs(&now.jobset))
+                    && gangs(&self.jobset) == gangs(&now.jobset)
+                    && completed(&self.jobset) == completed(&now.jobset))
     }
 }
 

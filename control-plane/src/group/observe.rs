@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, labels};
+use lockstep_core::completed;
 use lockstep_core::pod::PodSummary;
 use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place, TerminalRule};
 
@@ -37,7 +38,7 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
     let jobs: Vec<Arc<Job>> = stores
-        .jobs_of(&key)
+        .jobs_and_departed(jobset, stores.jobs_of(&key))
         .into_iter()
         .filter(|job| has_uid(job.metadata.labels.as_ref(), uid))
         .collect();
@@ -47,6 +48,7 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
         .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
         .collect();
     let pods: Vec<&PodSummary> = pods.iter().map(|pod| &pod.summary).collect();
+    let jobs = completed::with_gone(jobset, jobs);
     view_of(jobset, &jobs, &pods, durable)
 }
 

@@ -84,5 +84,7 @@ fn differ_in_counts(before: Option<&JobSetStatus>, after: &JobSetStatus) -> bool
     before
         .replicated_jobs_status
         .clone_from(&after.replicated_jobs_status);
+    // No mere count either, but who is removed meanwhile is seen until it is written.
+    before.completed_jobs.clone_from(&after.completed_jobs);
     same_restarts && before == *after
 }

@@ -6,6 +6,7 @@
 //! - A watch that breaks is resumed, or made anew with a full list, for as long as the process runs; a missing CRD is waited for.
 //! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
 
+mod departed;
 pub(crate) mod follow;
 mod job;
 pub(crate) mod kept;
@@ -17,6 +18,7 @@ mod pod;
 pub(crate) mod readable;
 pub mod recent;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
@@ -27,12 +29,14 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use lockstep_api::{JobSet, labels};
 use lockstep_core::Observed;
+use lockstep_core::completed;
 use lockstep_core::gang::GangPod;
 use lockstep_core::observed::Setting;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use departed::Departed;
 use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
@@ -74,6 +78,7 @@ struct Caches {
     services: Arc<Cache<Service>>,
     claims: Arc<Cache<PersistentVolumeClaim>>,
     members: Arc<MembersByJob>,
+    departed: Arc<Departed>,
 }
 
 impl Stores {
@@ -159,7 +164,8 @@ impl Stores {
         let (jobs, more) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
         let (services, yet_more) = caches.services.recent.complete(key, caches.services.seen(key));
         let jobset = jobset.first()?.unpack().ok()?;
-        let mut observed = Observed::new(Arc::new(jobset), unpacked(jobs), services, now);
+        let jobs = self.jobs_and_departed(&jobset, unpacked(jobs));
+        let mut observed = Observed::new(Arc::new(jobset), jobs, services, now);
         observed.features = setting.features;
         observed.has_daemons = setting.has_daemons;
         observed.agents = setting.agents.clone();
@@ -199,7 +205,21 @@ impl Stores {
             return None;
         }
         let (jobs, _) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
-        Some((Arc::new(jobset), unpacked(jobs)))
+        let jobs = self.jobs_and_departed(&jobset, unpacked(jobs));
+        let jobs = completed::with_gone(&jobset, jobs);
+        Some((Arc::new(jobset), jobs))
+    }
+
+    /// The Jobs of a JobSet that are there, with those that had completed when they were removed and are not in its status yet.
+    #[must_use]
+    pub(crate) fn jobs_and_departed(&self, jobset: &JobSet, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+        let mut departed = self.caches.departed.of(jobset);
+        if !departed.is_empty() {
+            let there: HashSet<_> = jobs.iter().map(|job| &job.metadata.name).collect();
+            departed.retain(|job| !there.contains(&job.metadata.name));
+            jobs.extend(departed);
+        }
+        jobs
     }
 
     /// A JobSet, as the watch shows it.
@@ -273,6 +293,7 @@ impl Stores {
                 services: Cache::new().0,
                 claims: Cache::new().0,
                 members: Arc::default(),
+                departed: Arc::default(),
             }),
         }
     }
@@ -309,6 +330,7 @@ pub fn start(
     let (services, service_writer) = Cache::<Service>::new();
     let (claims, claim_writer) = Cache::<PersistentVolumeClaim>::new();
     let members = Arc::new(MembersByJob::default());
+    let departed = Arc::new(Departed::default());
     let stores = Stores {
         jobsets: jobsets.store.clone(),
         caches: Arc::new(Caches {
@@ -318,6 +340,7 @@ pub fn start(
             services: Arc::clone(&services),
             claims: Arc::clone(&claims),
             members: Arc::clone(&members),
+            departed: Arc::clone(&departed),
         }),
     };
     let follow = Follow {
@@ -342,8 +365,15 @@ pub fn start(
         owner: PackedJob::jobset,
         told: of_jobs(watchers),
     };
+    let of = stores.jobsets.clone();
+    // Before the cache forgets it: who looks meanwhile finds it in one of the two.
+    let see = move |event: &watcher::Result<watcher::Event<Job>>| {
+        if let Ok(watcher::Event::Delete(job)) = event {
+            departed.put(&of, job);
+        }
+    };
     tasks.spawn(follow.run(
-        children::<Job>(client).map_ok(job::packed).boxed(),
+        children::<Job>(client).inspect(see).map_ok(job::packed).boxed(),
         shutdown.clone(),
     ));
     let agents = Told {

@@ -13,6 +13,7 @@ mod execution_policy;
 mod failover;
 mod faults;
 mod fields;
+mod finished;
 mod fixture;
 mod gangs;
 mod identity;
@@ -50,6 +51,7 @@ fn main() -> std::process::ExitCode {
         failover::cases(),
         faults::cases(),
         fields::cases(),
+        finished::cases(),
         gangs::cases(),
         identity::cases(),
         lifecycle::cases(),

@@ -1,8 +1,9 @@
-//! Events about what goes wrong: there is one, and no more of it than happened.
+//! Events about what goes wrong: there is one, and no more of it than happened, which it counts.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
 use lockstep_api::annotations::RESTART_REQUEST;
 use lockstep_integration::harness::eventually;
 use serde_json::json;
@@ -13,7 +14,8 @@ use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!(a_job_that_can_never_be_made_is_told_of_once_and_tried_ever_more_slowly),
+        case!(a_job_that_can_never_be_made_is_told_of_by_one_event_that_counts_and_tried_ever_more_slowly),
+        case!(a_service_of_somebody_elses_is_told_of_once_with_its_owner),
         case!(a_request_that_is_too_long_is_told_of_and_not_acted_upon alone),
     ]
 }
@@ -29,7 +31,9 @@ pub(crate) async fn events(scene: &Scene, reason: &str) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-async fn a_job_that_can_never_be_made_is_told_of_once_and_tried_ever_more_slowly(scene: Scene) -> Result<()> {
+async fn a_job_that_can_never_be_made_is_told_of_by_one_event_that_counts_and_tried_ever_more_slowly(
+    scene: Scene,
+) -> Result<()> {
     // Such names of Jobs can be, such labels cannot.
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("-a", 1)]})))
@@ -57,11 +61,73 @@ async fn a_job_that_can_never_be_made_is_told_of_once_and_tried_ever_more_slowly
     .await?;
     // Not earlier than 100, 200, 400 and 800 ms after one another.
     ensure!(failures(12) == 0, "it is tried too often");
-    let told = events(&scene, "JobCreationFailed").await?;
-    ensure!(
-        told.len() == 1 && told[0].series.is_none() && told[0].type_.as_deref() == Some("Warning"),
-        "{told:?}"
-    );
+    eventually("one event counts the attempts", PATIENCE, async || {
+        let told = events(&scene, "JobCreationFailed").await?;
+        ensure!(
+            told.len() == 1 && told[0].type_.as_deref() == Some("Warning"),
+            "{told:?}"
+        );
+        let counted = told[0].series.as_ref().map_or(1, |series| series.count);
+        ensure!(counted >= 5, "{told:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_service_of_somebody_elses_is_told_of_once_with_its_owner(scene: Scene) -> Result<()> {
+    const REASON: &str = "HeadlessServiceCreationFailed";
+    // Of a person, and of another JobSet.
+    let service = json!({
+        "metadata": {"name": "js"},
+        "spec": {"selector": {"app": "other"}, "ports": [{"port": 80}]},
+    });
+    let services = scene.api::<Service>();
+    services
+        .create(&PostParams::default(), &serde_json::from_value(service)?)
+        .await?;
+    let mut other = jobset(json!({
+        "network": {"subdomain": "shared"},
+        "replicatedJobs": [replicated_job("a", 1)],
+    }));
+    other["metadata"]["name"] = json!("first");
+    scene.create(other.clone()).await?;
+    eventually("the first one's service", PATIENCE, async || {
+        services.get("shared").await.map_err(Into::into)
+    })
+    .await?;
+    other["metadata"]["name"] = json!("second");
+    scene.create(other).await?;
+    scene
+        .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
+        .await?;
+    let told_of = async |name: &str| {
+        let mut told = events(&scene, REASON).await?;
+        told.retain(|event| {
+            let regarding = event.regarding.as_ref();
+            regarding.and_then(|object| object.name.as_deref()) == Some(name)
+        });
+        anyhow::Ok(told)
+    };
+    for (name, expected) in [
+        ("js", "services \"js\" already exists: it is not this JobSet's"),
+        (
+            "second",
+            "services \"shared\" already exists: it belongs to JobSet \"first\"",
+        ),
+    ] {
+        eventually(&format!("{name} is told of"), PATIENCE, async || {
+            let told = told_of(name).await?;
+            let notes: Vec<_> = told.iter().filter_map(|event| event.note.as_deref()).collect();
+            ensure!(notes.len() == 1 && notes[0].starts_with(expected), "{notes:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    // Their Jobs are made all the same, as upstream does.
+    scene
+        .until_jobs(&["first-a-0", "js-a-0", "second-a-0"], 0)
+        .await?;
+    ensure!(told_of("first").await?.is_empty());
     Ok(())
 }
 

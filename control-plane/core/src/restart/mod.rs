@@ -41,10 +41,8 @@ pub use awaited::Awaited;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use claims::Impossible;
 pub use coordinator::{ALONE_AT_ONCE, Coordinator, Effect, Fate, Preview, Unmoved};
-#[cfg(test)]
-pub(crate) use gather::indexes;
 pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
-pub(crate) use gather::{completed_indexes, failed_indexes, has_condition};
+pub(crate) use gather::{completed_indexes, failed_indexes, has_condition, indexes};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
     Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,

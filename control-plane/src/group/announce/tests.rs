@@ -1,3 +1,4 @@
+use futures::FutureExt as _;
 use lockstep_core::restart::{Generation, Reason};
 
 use super::*;
@@ -15,9 +16,10 @@ fn cause() -> Cause {
 
 /// The reasons of the events that these announcements make.
 fn events(announcements: Vec<Announcement>) -> Vec<String> {
-    let (events, mut queue) = mpsc::channel(BACKLOG);
+    let (events, mut queue) = fair::queue();
     let announcer = Announcer {
         events,
+        dropped: Arc::default(),
         metrics: RestartMetrics::register(&Metrics::default()),
         traces: RestartTraces::new(Traces::default()),
     };
@@ -25,8 +27,8 @@ fn events(announcements: Vec<Announcement>) -> Vec<String> {
         announcer.announce(&JobSet::default(), announcement);
     }
     drop(announcer);
-    std::iter::from_fn(|| queue.try_recv().ok())
-        .filter_map(|event| event.reason)
+    std::iter::from_fn(|| queue.next().now_or_never().flatten())
+        .filter_map(|turn| turn.event.reason.clone())
         .collect()
 }
 

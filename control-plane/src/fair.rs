@@ -1,0 +1,181 @@
+//! Events that wait to be written, of all namespaces, with a turn for each.
+//!
+//! Promises: whoever makes many events keeps those of other namespaces neither out nor waiting; no more than [`MOST`] wait, and of one namespace no
+//! more than [`MOST_OF_ONE`]; those about one object are handed out one after the other, in their order.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+#[cfg(test)]
+mod tests;
+
+/// Events that wait at most. Where there are so many, the latest of the namespace that has most makes room for one of a namespace that has fewer.
+const MOST: usize = 4096;
+/// Events of one namespace that wait at most.
+const MOST_OF_ONE: usize = 1024;
+
+/// There is no room, and what was to be added is dropped: an event is news, not state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// Where events are put. Cheap to clone.
+pub(crate) struct Sender<K: Eq + Hash, T>(Arc<Shared<K, T>>);
+
+/// Where they are taken from, by one who asks.
+pub(crate) struct Receiver<K: Eq + Hash, T>(Arc<Shared<K, T>>);
+
+/// The next event. Nothing else about its object is handed out before this is dropped.
+pub(crate) struct Turn<K: Eq + Hash, T> {
+    pub(crate) event: T,
+    object: K,
+    shared: Arc<Shared<K, T>>,
+}
+
+struct Shared<K, T> {
+    state: Mutex<State<K, T>>,
+    changed: Notify,
+}
+
+struct State<K, T> {
+    waiting: HashMap<String, VecDeque<(K, T)>>,
+    /// The namespaces of which events wait, the next one first.
+    turns: VecDeque<String>,
+    /// All that wait.
+    len: usize,
+    /// Objects whose last event is being written.
+    busy: HashSet<K>,
+    senders: usize,
+}
+
+/// Makes a connected pair.
+pub(crate) fn queue<K: Eq + Hash + Clone, T>() -> (Sender<K, T>, Receiver<K, T>) {
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            waiting: HashMap::new(),
+            turns: VecDeque::new(),
+            len: 0,
+            busy: HashSet::new(),
+            senders: 1,
+        }),
+        changed: Notify::new(),
+    });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+impl<K, T> Shared<K, T> {
+    fn locked(&self) -> MutexGuard<'_, State<K, T>> {
+        // Nothing under this lock can leave the state half-changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash + Clone, T> State<K, T> {
+    fn add(&mut self, namespace: &str, object: K, event: T) -> Result<(), Full> {
+        let own = self.waiting.get(namespace).map_or(0, VecDeque::len);
+        if own >= MOST_OF_ONE || self.len >= MOST && !self.make_room(own) {
+            return Err(Full);
+        }
+        if own == 0 {
+            self.turns.push_back(namespace.to_owned());
+        }
+        let waiting = self.waiting.entry(namespace.to_owned()).or_default();
+        waiting.push_back((object, event));
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Drops the latest event of the namespace that has most, where that is more than `own`.
+    fn make_room(&mut self, own: usize) -> bool {
+        let longest = self.waiting.values_mut().max_by_key(|waiting| waiting.len());
+        let Some(longest) = longest.filter(|longest| longest.len() > own + 1) else {
+            return false;
+        };
+        longest.pop_back();
+        self.len -= 1;
+        true
+    }
+
+    /// The next event of the next namespace whose first one is about an object that nobody writes about.
+    fn take(&mut self) -> Option<(K, T)> {
+        for _ in 0..self.turns.len() {
+            let namespace = self.turns.pop_front()?;
+            let waiting = self.waiting.get_mut(&namespace)?;
+            let is_free = waiting
+                .front()
+                .is_some_and(|(object, _)| !self.busy.contains(object));
+            let taken = if is_free { waiting.pop_front() } else { None };
+            if waiting.is_empty() {
+                self.waiting.remove(&namespace);
+            } else {
+                self.turns.push_back(namespace);
+            }
+            if let Some((object, event)) = taken {
+                self.len -= 1;
+                self.busy.insert(object.clone());
+                return Some((object, event));
+            }
+        }
+        None
+    }
+}
+
+impl<K: Eq + Hash + Clone, T> Sender<K, T> {
+    /// Adds an event about an object.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn add(&self, namespace: &str, object: K, event: T) -> Result<(), Full> {
+        self.0.locked().add(namespace, object, event)?;
+        self.0.changed.notify_one();
+        Ok(())
+    }
+}
+
+impl<K: Eq + Hash, T> Clone for Sender<K, T> {
+    fn clone(&self) -> Self {
+        self.0.locked().senders += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Eq + Hash, T> Drop for Sender<K, T> {
+    fn drop(&mut self) {
+        self.0.locked().senders -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+impl<K: Eq + Hash + Clone, T> Receiver<K, T> {
+    /// The next event; nothing once all senders are gone and none is left. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Turn<K, T>> {
+        loop {
+            let changed = self.0.changed.notified();
+            let (taken, is_over) = {
+                let mut state = self.0.locked();
+                (state.take(), state.senders == 0 && state.len == 0)
+            };
+            if let Some((object, event)) = taken {
+                return Some(Turn {
+                    event,
+                    object,
+                    shared: Arc::clone(&self.0),
+                });
+            }
+            if is_over {
+                return None;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl<K: Eq + Hash, T> Drop for Turn<K, T> {
+    fn drop(&mut self) {
+        self.shared.locked().busy.remove(&self.object);
+        self.shared.changed.notify_one();
+    }
+}
