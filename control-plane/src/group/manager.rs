@@ -97,6 +97,7 @@ impl Manager {
                 .replaces_pods
                 .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
             board,
+            registry: Arc::clone(&registry),
         };
         Self {
             context,

@@ -23,7 +23,7 @@ use super::observe;
 use super::replace::{News, Replacer};
 use super::sight::Sight;
 use super::write::{self, Change, WriteError};
-use crate::hub::GroupLink;
+use crate::hub::{GroupLink, Registry};
 use crate::platform::{Board, Snapshot};
 use crate::watch::recent::version;
 use crate::watch::{Stores, packed};
@@ -49,6 +49,8 @@ pub(super) struct Context {
     /// To create pods in the place of lost ones; `None`: that is left to the Job controller.
     pub(super) replacements: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
+    /// What daemons say of their nodes.
+    pub(super) registry: Arc<Registry>,
 }
 
 /// One group.
@@ -154,7 +156,12 @@ impl Task {
             let change = Change {
                 kind: write::kind(&known, out.status.as_ref(), &self.context.agents),
                 durable: out.status,
-                conditions: blocked::conditions(&known, &out.blocked, jiff::Timestamp::now()),
+                conditions: blocked::conditions(
+                    &known,
+                    &out.blocked,
+                    |node| self.context.registry.why_without_agents(node),
+                    jiff::Timestamp::now(),
+                ),
             };
             match (&writing, change.is_empty()) {
                 (Writing::Idle, false) => writing = self.begin(&known, change),
