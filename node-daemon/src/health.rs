@@ -39,6 +39,16 @@ impl Access {
         }
         true
     }
+
+    /// It stays away, for this reason. Gives whether that is news.
+    fn explain(&mut self, because: &str) -> bool {
+        let Self::Away(_, why) = self else { return false };
+        let is_news = why != because;
+        if is_news {
+            because.clone_into(why);
+        }
+        is_news
+    }
 }
 
 /// Both ways.
@@ -68,6 +78,18 @@ impl Health {
     pub fn nri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
         self.ways.send_if_modified(|ways| ways.nri.find(found, now));
+    }
+
+    /// NRI goes on to be away, for this reason rather than for the one that was said first.
+    pub fn nri_stays_away(&self, because: &str) {
+        self.nri(Err(&because));
+        self.ways.send_if_modified(|ways| ways.nri.explain(because));
+    }
+
+    /// Whether NRI has taken the daemon as a plugin, and tells it of containers.
+    #[must_use]
+    pub fn has_nri(&self) -> bool {
+        matches!(self.ways.borrow().nri, Access::Well(_))
     }
 
     /// Tells what they are, and when that changes.
@@ -103,6 +125,26 @@ mod tests {
         assert_eq!(way, Access::Well(3));
         assert!(way.find(Err(&"ä".repeat(LONGEST)), 5));
         assert_eq!(way, Access::Away(5, "ä".repeat(LONGEST / 2)));
+    }
+
+    #[test]
+    fn a_way_that_stays_away_has_its_last_reason() {
+        let health = Health::default();
+        let mut seen = health.watch();
+        health.nri(Err(&"closed"));
+        let since = match seen.borrow_and_update().nri.clone() {
+            Access::Away(since, _) => since,
+            other => panic!("{other:?}"),
+        };
+        health.nri_stays_away("too large");
+        assert_eq!(
+            seen.borrow_and_update().nri,
+            Access::Away(since, "too large".to_owned())
+        );
+        health.nri_stays_away("too large");
+        assert!(!seen.has_changed().unwrap() && !health.has_nri());
+        health.nri(Ok(()));
+        assert!(health.has_nri());
     }
 
     #[test]

@@ -44,6 +44,14 @@ pub enum NotAWorker {
     BadIndex(String),
 }
 
+/// Whether pods that this handler of the runtime runs have a kernel of their own, by the names that it has with Kata Containers, gVisor and Firecracker. The
+/// control plane reads RuntimeClasses in the same way: no agent would reach this daemon from there.
+#[must_use]
+pub fn is_sandboxed(handler: &str) -> bool {
+    let mut words = handler.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
+}
+
 /// Metadata of a pod sandbox.
 pub struct Metadata<'a> {
     /// UID of the pod.
@@ -155,6 +163,16 @@ mod tests {
         );
         let plain = [(IN_PLACE, PLAIN), ASKS[1]];
         assert_eq!(recognised(&identity, &plain), Ok(Some(Marked::Plain(pod))));
+    }
+
+    #[test]
+    fn a_handler_says_that_its_pods_have_a_kernel_of_their_own() {
+        for handler in ["kata", "kata-qemu", "runsc", "gvisor"] {
+            assert!(is_sandboxed(handler), "{handler}");
+        }
+        for handler in ["", "runc", "nvidia", "katamaran"] {
+            assert!(!is_sandboxed(handler), "{handler}");
+        }
     }
 
     #[test]

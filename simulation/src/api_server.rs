@@ -84,6 +84,7 @@ impl Pod {
             node_lost: self.node_lost,
             deleting: self.deleting.is_some(),
             in_gang: false,
+            obstacle: None,
             agent: AgentPod {
                 failed: self.phase == PodPhase::Failed,
                 succeeded: self.phase == PodPhase::Succeeded,

@@ -11,6 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use lockstep_proto::platform::v1 as pb;
 use serde_json::Value;
 
 use super::jobsets::list;
@@ -69,6 +70,7 @@ impl Cluster {
             Api::all(client()),
             Api::all(client()),
         );
+        let (platform, connected) = self.platform_answers().await.unzip();
         Observed {
             now,
             namespace: self.system.clone(),
@@ -86,7 +88,8 @@ impl Cluster {
             nodes: seen(self.nodes().await),
             kuberay: seen(list("Leases", &leases, &of_system(KUBERAY)).await),
             rights: join_all(WISHES.iter().map(|right| self.may(right))).await,
-            platform: self.platform_answers().await,
+            platform,
+            connected,
         }
     }
 
@@ -137,7 +140,8 @@ impl Cluster {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    async fn platform_answers(&self) -> Option<Seen<String>> {
+    /// How the platform API is reached, and what it says of the nodes whose daemons are connected, where it does.
+    async fn platform_answers(&self) -> Option<(Seen<String>, Vec<pb::Node>)> {
         if !self.may_ask_platform() {
             return None;
         }
@@ -145,9 +149,13 @@ impl Cluster {
             let platform = self.platform().await?;
             let groups = platform.groups(&self.namespace).await;
             groups.map_err(|status| anyhow::anyhow!("{}", refused::words(&status)))?;
-            Ok::<_, anyhow::Error>(platform.how)
+            let connected = platform.nodes().await.unwrap_or_default();
+            Ok::<_, anyhow::Error>((platform.how, connected))
         };
-        Some(seen(answered.await))
+        Some(match answered.await {
+            Ok((how, connected)) => (Ok(how), connected),
+            Err(error) => (seen(Err(error)), Vec::new()),
+        })
     }
 }
 

@@ -12,8 +12,10 @@ use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
 
 use crate::restart::Rung;
 
+mod obstacle;
 pub(crate) mod template;
 
+pub use obstacle::{Changed, Obstacle};
 pub use template::Agents;
 
 #[cfg(test)]
@@ -73,19 +75,8 @@ pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     let unindexed = jobs.filter(|job| is_unindexed(job));
     reasons.extend(unindexed.map(|job| format!("replicatedJob {} has completionMode NonIndexed", job.name)));
     for (name, pod) in templates() {
-        if pod.share_process_namespace == Some(true) {
-            reasons.push(format!("replicatedJob {name} sets shareProcessNamespace"));
-        }
-        if pod.host_pid == Some(true) {
-            reasons.push(format!("replicatedJob {name} sets hostPID"));
-        }
-        if let Some(class) = pod
-            .runtime_class_name
-            .as_deref()
-            .filter(|class| is_sandboxed(class))
-        {
-            reasons.push(format!("replicatedJob {name} sets runtimeClassName {class}"));
-        }
+        let obstacles = Obstacle::all(pod);
+        reasons.extend(obstacles.map(|obstacle| format!("replicatedJob {name} sets {obstacle}")));
         if let Agents::ByTemplate(_) = agents {
             let workers = workers_in(wish.as_ref(), &pod.containers);
             reasons.extend(workers.filter_map(|container| {
@@ -127,7 +118,7 @@ pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
 }
 
 /// The rung that restarts in place of a JobSet of this kind begin with.
-fn rung(jobset: &JobSet, kind: &InPlaceKind) -> Option<Rung> {
+pub(crate) fn rung(jobset: &JobSet, kind: &InPlaceKind) -> Option<Rung> {
     match kind {
         InPlaceKind::Supervised => Some(Rung::Process),
         InPlaceKind::Plain => {
@@ -151,14 +142,6 @@ fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
 fn is_unindexed(job: &ReplicatedJob) -> bool {
     let spec = job.template.spec.as_ref();
     spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
-}
-
-/// Whether pods of this RuntimeClass run under a kernel of their own, by the names that these have in the documentation of Kata Containers, gVisor
-/// and Firecracker: no socket of the host's can be reached from there, and so an agent would wait for its release without end. Others,
-/// such as `nvidia`, say which runtime to use on the node's own kernel.
-fn is_sandboxed(class: &str) -> bool {
-    let mut words = class.split(|letter: char| !letter.is_ascii_alphanumeric());
-    words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
 }
 
 /// Whether kubelet starts each container again that is killed, and none that has succeeded.
@@ -213,30 +196,35 @@ fn workers_in<'t>(
     containers.iter().filter(is_worker)
 }
 
-/// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container or as a sidecar whose exit restarts
-/// all containers.
+/// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container, or as a sidecar whose exit restarts all containers.
+///
+/// The agent cannot do without the names of its JobSet and its pod, and says what it is there for: by the command that it runs, by its probe, by its exit code,
+/// or by the rule that restarts all containers. A rule alone is the user's own, and tells of no agent.
 fn brings_upstream_agent(pod: &PodSpec) -> bool {
-    let init = pod.init_containers.iter().flatten();
-    init.chain(&pod.containers).any(|container| {
+    let containers = || pod.init_containers.iter().flatten().chain(&pod.containers);
+    let restarts_all = containers().any(restarts_all_containers);
+    containers().any(|container| {
         let has_env = |name: &str| {
-            container
-                .env
-                .iter()
-                .flatten()
-                .any(|variable| variable.name == name)
+            let mut variables = container.env.iter().flatten();
+            variables.any(|variable| variable.name == name)
         };
-        let rules = container.restart_policy_rules.iter().flatten();
-        rules
-            .into_iter()
-            .any(|rule| rule.action == "RestartAllContainers")
-            || has_env("JOBSET_NAME")
-                && has_env("POD_NAME")
-                && [
-                    "WORKER_COMMAND",
-                    "STARTUP_PROBE_PATH",
-                    "IN_PLACE_RESTART_EXIT_CODE",
-                ]
-                .into_iter()
-                .any(has_env)
+        let is_told = || UPSTREAM_PURPOSE.into_iter().any(has_env);
+        UPSTREAM_IDENTITY.into_iter().all(has_env) && (restarts_all || is_told())
     })
+}
+
+/// Environment variables without which upstream's agent ends at once.
+const UPSTREAM_IDENTITY: [&str; 2] = ["JOBSET_NAME", "POD_NAME"];
+/// Environment variables of which upstream's agent needs none, and which say what it is there for.
+const UPSTREAM_PURPOSE: [&str; 4] = [
+    "WORKER_COMMAND",
+    "STARTUP_PROBE_PATH",
+    "STARTUP_PROBE_PORT",
+    "IN_PLACE_RESTART_EXIT_CODE",
+];
+
+/// Whether an exit of the container may restart all containers of its pod (KEP-5532).
+fn restarts_all_containers(container: &Container) -> bool {
+    let mut rules = container.restart_policy_rules.iter().flatten();
+    rules.any(|rule| rule.action == "RestartAllContainers")
 }

@@ -15,7 +15,7 @@ use lockstep_api::{JobSet, annotations};
 use crate::completed;
 use crate::features::Features;
 use crate::gang::GangPod;
-use crate::in_place::Agents;
+use crate::in_place::{Agents, Changed};
 use crate::patterns::Patterns;
 
 #[cfg(test)]
@@ -37,6 +37,8 @@ pub struct Observed {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// The JobSet's pods, as far as upstream's in-place restart agents are concerned.
     pub agent_pods: Vec<AgentPod>,
+    /// Pods of the present restart attempt that cannot have agents, if the JobSet restarts in place.
+    pub changed: Option<Changed>,
     /// The JobSet's pods of the present restart attempt, where it has a gang.
     pub gang_pods: Vec<GangPod>,
     /// Whether the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
@@ -128,6 +130,7 @@ impl Observed {
             services,
             claims: Vec::new(),
             agent_pods: Vec::new(),
+            changed: None,
             gang_pods: Vec::new(),
             pod_groups: false,
             has_daemons: true,

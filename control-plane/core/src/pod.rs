@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use lockstep_api::{annotations, labels};
 
+use crate::in_place::Obstacle;
 use crate::observed::{AgentPod, controller_of};
 
 #[cfg(test)]
@@ -37,6 +38,8 @@ pub struct PodSummary {
     pub deleting: bool,
     /// Whether it belongs to a gang.
     pub in_gang: bool,
+    /// What keeps it from having agents, whatever its template says: a policy or a webhook may have changed it.
+    pub obstacle: Option<Obstacle>,
     /// What concerns upstream's in-place restart agent, and how it ended.
     pub agent: AgentPod,
 }
@@ -68,6 +71,7 @@ impl PodSummary {
                 .annotations
                 .as_ref()
                 .is_some_and(|annotations| annotations.contains_key(annotations::GANG)),
+            obstacle: pod.spec.as_ref().and_then(Obstacle::of),
             agent: AgentPod::of(pod),
         }
     }

@@ -29,7 +29,7 @@ use crate::{
     completed, elastic, execution_policy,
     failure_policy::{self, Decision},
     gang::{self, Marks},
-    in_place::{self, Group},
+    in_place::{self, Changed, Group},
     limits, network,
     observed::Observed,
     patterns::Patterns,
@@ -53,6 +53,8 @@ pub use too_large::JOBSET_TOO_LARGE;
 
 /// Reason of the event that says why a JobSet restarts by container and not by process.
 pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
+/// What that means for workers that kubelet starts again.
+const BY_CONTAINER: &str = "workers are restarted by container, not as processes";
 
 /// Reason of the event that tells of annotations that are wrong, and of which the JobSet has no need.
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
@@ -187,6 +189,9 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         }
         status.kind.get_or_insert(kind);
     }
+    if coordinated {
+        plan.complaints.extend(lacks_agents(observed, draft));
+    }
     if coordinated && let Some(message) = gave_up(&draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;
@@ -314,12 +319,37 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
         && group.kind == InPlaceKind::Plain
     {
         let instead = match group.rung {
-            Some(_) => "workers are restarted by container, not as processes",
+            Some(_) => BY_CONTAINER,
             None => "workers are not restarted in place, a failure recreates the Jobs",
         };
         let message = format!("{instead}: {}", group.reasons.join("; "));
         draft.event(Severity::Warning, NOT_SUPERVISED, message);
     }
+}
+
+/// Says that pods of a Supervised group can have no agents, other than their template says. From then on it is a Plain one, where kubelet starts
+/// their containers again; no Job is made anew for that.
+fn lacks_agents(observed: &Observed, draft: &mut Draft<'_>) -> Option<Event> {
+    let changed = observed.changed.as_ref()?;
+    let by_template = in_place::judge(&observed.jobset, &observed.agents)?;
+    if by_template.kind != InPlaceKind::Supervised {
+        return None;
+    }
+    // Others may have agents, which wait for the coordinator that a Plain group without a rung has not.
+    let instead = if in_place::rung(&observed.jobset, &InPlaceKind::Plain).is_some() {
+        let status = draft.status.in_place_restart.get_or_insert_default();
+        status.kind = Some(InPlaceKind::Plain);
+        BY_CONTAINER
+    } else {
+        "workers are restarted with their pods, not as processes"
+    };
+    let Changed { job, obstacle } = changed;
+    let by_whom = "which their template does not: a policy or a webhook of the cluster has changed them";
+    Some(Event {
+        severity: Severity::Warning,
+        reason: NOT_SUPERVISED.to_owned(),
+        message: format!("{instead}: pods of Job {job} set {obstacle}, {by_whom}"),
+    })
 }
 
 /// Whether node daemons have started workers of it.

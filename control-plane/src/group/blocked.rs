@@ -5,10 +5,12 @@ use lockstep_api::JobSet;
 use lockstep_api::conditions::{RESTART_BLOCKED, messages, reasons};
 use lockstep_core::restart::{Blockage, Blocked, BlockedReason};
 
-/// The conditions to be, where what is said of the blockage changes them. One that was never true is not added.
+/// The conditions to be, where what is said of the blockage changes them, and what the daemon of a node says of its agents. One that was never true is not
+/// added.
 pub(super) fn conditions(
     jobset: &JobSet,
     blockage: &Blockage,
+    why_without_agents: impl FnOnce(&str) -> Option<String>,
     now: jiff::Timestamp,
 ) -> Option<Vec<Condition>> {
     let status = jobset.status.as_ref();
@@ -23,7 +25,16 @@ pub(super) fn conditions(
             reasons::RESTART_UNBLOCKED,
             messages::RESTART_UNBLOCKED.to_owned(),
         ),
-        Blockage::By(blocked) => ("True", blocked.reason.as_str(), sentence(blocked)),
+        Blockage::By(blocked) => {
+            let mut message = sentence(blocked);
+            if blocked.reason == BlockedReason::WorkerNotReported
+                && let Some(why) = why_without_agents(&blocked.node)
+            {
+                message =
+                    format!("{message}. The daemon says that no agent gets into containers there: {why}");
+            }
+            ("True", blocked.reason.as_str(), message)
+        }
     };
     match known {
         None if status == "False" => return None,

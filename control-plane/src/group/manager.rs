@@ -101,6 +101,7 @@ impl Manager {
                 .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
             board,
             backwards: means.backwards,
+            registry: Arc::clone(&registry),
         };
         Self {
             context,

@@ -24,7 +24,7 @@ use super::replace::{News, Replacer};
 use super::sight::Sight;
 use super::write::{self, Change, WriteError};
 use crate::backwards::Backwards;
-use crate::hub::GroupLink;
+use crate::hub::{GroupLink, Registry};
 use crate::platform::{Board, Snapshot};
 use crate::watch::recent::version;
 use crate::watch::{Stores, packed};
@@ -52,6 +52,8 @@ pub(super) struct Context {
     pub(super) board: Arc<Board>,
     /// Told where the API server has gone back.
     pub(super) backwards: Backwards,
+    /// What daemons say of their nodes.
+    pub(super) registry: Arc<Registry>,
 }
 
 /// One group.
@@ -169,7 +171,12 @@ impl Task {
             let change = Change {
                 kind: write::kind(&known, out.status.as_ref(), &self.context.agents),
                 durable: out.status,
-                conditions: blocked::conditions(&known, &out.blocked, jiff::Timestamp::now()),
+                conditions: blocked::conditions(
+                    &known,
+                    &out.blocked,
+                    |node| self.context.registry.why_without_agents(node),
+                    jiff::Timestamp::now(),
+                ),
             };
             match (&writing, change.is_empty()) {
                 (Writing::Idle, false) => writing = self.begin(&known, change),

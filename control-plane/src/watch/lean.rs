@@ -259,7 +259,7 @@ impl From<SeenJobSpec> for JobSpec {
     }
 }
 
-/// A pod without its spec, but for where it runs.
+/// A pod without its spec, but for where it runs and what keeps it from having agents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeenPod {
@@ -273,6 +273,10 @@ pub(crate) struct SeenPod {
 struct SeenPodSpec {
     node_name: Option<String>,
     node_selector: Option<BTreeMap<String, String>>,
+    share_process_namespace: Option<bool>,
+    #[serde(rename = "hostPID")]
+    host_pid: Option<bool>,
+    runtime_class_name: Option<String>,
 }
 
 impl Slim for Pod {
@@ -286,6 +290,9 @@ impl From<SeenPod> for Pod {
             spec: seen.spec.map(|spec| PodSpec {
                 node_name: spec.node_name,
                 node_selector: spec.node_selector,
+                share_process_namespace: spec.share_process_namespace,
+                host_pid: spec.host_pid,
+                runtime_class_name: spec.runtime_class_name,
                 ..PodSpec::default()
             }),
             status: seen.status,

@@ -31,7 +31,9 @@ use lockstep_api::{JobSet, labels};
 use lockstep_core::Observed;
 use lockstep_core::completed;
 use lockstep_core::gang::GangPod;
+use lockstep_core::in_place::Changed;
 use lockstep_core::observed::Setting;
+use lockstep_core::pod::PodSummary;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +53,7 @@ const PAGE: u32 = 100;
 
 /// Who wants to know which JobSets to look at again.
 pub struct Watchers {
-    /// Told of JobSets, of their Jobs, Services and claims, and of pods in which upstream's in-place restart agent reports.
+    /// Told of JobSets, of their Jobs, Services and claims, of pods in which upstream's in-place restart agent reports, and of those that can have no agents.
     pub reconciler: Notifier<ObjectRef<JobSet>>,
     /// Told of JobSets, and of their Jobs and pods.
     pub groups: Notifier<ObjectRef<JobSet>>,
@@ -186,6 +188,12 @@ impl Stores {
         if observed.jobset.in_place() {
             let pods = caches.pods.seen(key);
             observed.agent_pods = pods.iter().map(|pod| pod.summary.agent.clone()).collect();
+            let uid = observed.jobset.uid_str();
+            let own = pods
+                .iter()
+                .map(|pod| &pod.summary)
+                .filter(|pod| pod.jobset_uid.as_deref() == Some(uid));
+            observed.changed = Changed::among(own, observed.jobset.restarts());
         }
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
@@ -379,8 +387,13 @@ pub fn start(
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {
-            let agent = &pod.summary.agent;
-            agent.attempt.is_some() || agent.container_restarts > 0 || pod.summary.in_gang
+            let PodSummary {
+                agent,
+                obstacle,
+                in_gang,
+                ..
+            } = &pod.summary;
+            agent.attempt.is_some() || agent.container_restarts > 0 || *in_gang || obstacle.is_some()
         },
     };
     let heads = watchers.ray.iter().map(|ray| Told {

@@ -1,6 +1,7 @@
 //! What must hold on a real node: JobSets under a real kubelet and containerd, with the product installed by its chart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod changed;
 mod chaos;
 mod climb;
 mod completion;
@@ -55,6 +56,7 @@ fn main() -> std::process::ExitCode {
         orders::cases(),
         crashes::cases(),
         containers::cases(),
+        changed::cases(),
         memory::cases(),
         flood::cases(),
         chaos::cases(),

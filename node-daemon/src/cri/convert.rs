@@ -26,6 +26,19 @@ pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Marked>, NotAWorker> {
     })
 }
 
+/// Whether the containers of a sandbox see each other's processes, or the host's, as its status says. Kubelet states the mode of every pod.
+#[must_use]
+pub fn shares_processes(status: Option<wire::PodSandboxStatus>) -> bool {
+    let namespaces = status.and_then(|status| status.linux?.namespaces);
+    let options = namespaces.and_then(|namespaces| namespaces.options);
+    options.is_some_and(|options| {
+        matches!(
+            options.pid(),
+            wire::NamespaceMode::Pod | wire::NamespaceMode::Node
+        )
+    })
+}
+
 /// A container, if it should be a worker of one of `pods`. Its end is not known yet.
 #[must_use]
 pub fn worker(container: &wire::Container, pods: &[(SandboxId, Pod)]) -> Option<ListedContainer> {
@@ -133,6 +146,32 @@ mod tests {
             ("p".into(), "c".into(), 1, 42)
         );
         assert_eq!(plain(&container("s", "sidecar"), &pods), None);
+    }
+
+    #[test]
+    fn a_sandbox_says_whether_its_containers_see_each_others_processes() {
+        let with = |options| {
+            Some(wire::PodSandboxStatus {
+                linux: Some(wire::LinuxPodSandboxStatus {
+                    namespaces: Some(wire::Namespace { options }),
+                }),
+                ..wire::PodSandboxStatus::default()
+            })
+        };
+        for (mode, shared) in [
+            (wire::NamespaceMode::Pod, true),
+            (wire::NamespaceMode::Node, true),
+            (wire::NamespaceMode::Container, false),
+        ] {
+            let options = wire::NamespaceOption {
+                pid: mode.into(),
+                ..wire::NamespaceOption::default()
+            };
+            assert_eq!(shares_processes(with(Some(options))), shared, "{mode:?}");
+        }
+        // Not said.
+        assert!(!shares_processes(with(None)));
+        assert!(!shares_processes(None));
     }
 
     #[test]

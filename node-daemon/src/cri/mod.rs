@@ -1,8 +1,9 @@
 //! What the daemon asks containerd through CRI: which pods and containers there are, how those that ended did, and to kill some.
 
 pub mod convert;
+mod verbose;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,13 +12,15 @@ use hyper_util::rt::TokioIo;
 use lockstep_proto::cri::v1 as wire;
 use lockstep_proto::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
+use tokio::sync::Mutex;
 use tonic::transport::{Channel, Uri};
 use tower::Service;
-use tracing::warn;
+use tracing::{debug, info, warn};
 
+use crate::nri::inject;
 use crate::plain::state::Listed;
-use crate::pods::Marked;
-use crate::worker::facts::ListedContainer;
+use crate::pods::{self, Marked};
+use crate::worker::facts::{ListedContainer, Present};
 use crate::worker::types::{ContainerId, Pod, SandboxId};
 
 /// Time for one call: containerd has hung when it takes longer.
@@ -30,28 +33,55 @@ pub struct Listing {
     pub pods: Vec<(SandboxId, Pod)>,
     /// Every container that should be a worker, ended or not.
     pub containers: Vec<ListedContainer>,
-    /// Every sandbox of a pod with workers without an agent.
+    /// Every sandbox of a pod with workers without an agent: as it is marked, or because it can have none, whatever it is marked as.
     pub plain_pods: BTreeMap<SandboxId, Pod>,
     /// Every container of these that is a worker, ended or not.
     pub plain: Vec<Listed>,
+    /// Those of `containers` that live and were made without the agent that they could have, where that was asked for.
+    pub without_agents: Vec<Present>,
     /// Containers of which containerd does not say how they ended, and why not. They are listed among
     /// the others as if they had not ended, so that they are left as they were known.
     pub unclear: BTreeMap<ContainerId, String>,
 }
 
-/// Lists through CRI. A container that containerd has trouble with concerns no other: it is left as it was known.
+/// What was found of sandboxes and containers, and does not change while they live.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Whether no container of the sandbox can have an agent.
+    sandboxes: BTreeMap<SandboxId, bool>,
+    /// Whether the container was made without the agent that it could have.
+    containers: BTreeMap<ContainerId, bool>,
+}
+
+/// Lists through CRI, and looks for agents where nobody else tells of them: `is_nri_away`. What is found is added to `known`, and what is gone taken away.
+/// A container that containerd has trouble with concerns no other: it is left as it was known.
 ///
 /// # Errors
 /// When containerd answers with an error, or not in time.
-pub async fn list(channel: &Channel) -> Result<Listing, tonic::Status> {
+pub async fn list(
+    channel: &Channel,
+    known: &Mutex<Known>,
+    is_nri_away: bool,
+) -> Result<Listing, tonic::Status> {
     let mut client = RuntimeServiceClient::new(channel.clone());
     let sandboxes = in_time(client.list_pod_sandbox(wire::ListPodSandboxRequest::default()))
         .await?
         .items;
     let mut listing = Listing::default();
+    let mut known = known.lock().await;
+    let listed: BTreeSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id.as_str()).collect();
+    known.sandboxes.retain(|id, _| listed.contains(id.as_str()));
     for sandbox in sandboxes {
         match convert::pod(&sandbox) {
-            Ok(Some(Marked::Supervised(pod))) => listing.pods.push((sandbox.id.into(), pod)),
+            Ok(Some(Marked::Supervised(pod))) => {
+                let without = cannot_have_agents(&mut client, &sandbox, &mut known).await?;
+                let id = SandboxId::from(sandbox.id);
+                if without {
+                    listing.plain_pods.insert(id, pod);
+                } else {
+                    listing.pods.push((id, pod));
+                }
+            }
             Ok(Some(Marked::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
             Ok(None) => {}
             Err(error) => warn!(sandbox = sandbox.id, %error, "pod is not supervised"),
@@ -71,7 +101,107 @@ pub async fn list(channel: &Channel) -> Result<Listing, tonic::Status> {
             answer.map(|answer| answer.status)
         }
     };
-    sort(listing, containers, status).await
+    let mut listing = sort(listing, containers, status).await?;
+    let live = || {
+        let containers = listing.containers.iter();
+        containers.filter(|container| container.ended.is_none())
+    };
+    let listed: BTreeSet<&ContainerId> = live().map(|container| &container.id).collect();
+    known.containers.retain(|id, _| listed.contains(id));
+    if is_nri_away {
+        let mut found = Vec::new();
+        for container in live() {
+            if let Some((_, pod)) = listing.pods.iter().find(|(_, pod)| pod.uid == container.pod)
+                && misses_agent(&mut client, pod, container, &mut known.containers).await?
+            {
+                found.push(Present {
+                    pod: container.pod.clone(),
+                    id: container.id.clone(),
+                    name: container.name.clone(),
+                    without_agent: true,
+                });
+            }
+        }
+        listing.without_agents = found;
+    }
+    Ok(listing)
+}
+
+/// Whether a container was made without the agent that it could have. Where containerd does not say so it is taken for one with an agent: nothing is
+/// done to it.
+///
+/// # Errors
+/// When containerd does not answer in time.
+async fn misses_agent(
+    client: &mut RuntimeServiceClient<Channel>,
+    pod: &Pod,
+    container: &ListedContainer,
+    known: &mut BTreeMap<ContainerId, bool>,
+) -> Result<bool, tonic::Status> {
+    if let Some(known) = known.get(&container.id) {
+        return Ok(*known);
+    }
+    let request = wire::ContainerStatusRequest {
+        container_id: container.id.as_str().to_owned(),
+        verbose: true,
+    };
+    let (id, name) = (container.id.clone(), container.name.clone());
+    let missing = match in_time(client.container_status(request)).await {
+        Ok(answer) => verbose::container(id, name, &answer.info).map(|made| inject::misses_agent(pod, &made)),
+        Err(status) if status.code() == tonic::Code::DeadlineExceeded => return Err(status),
+        Err(status) => {
+            debug!(container = %container.id, error = status.message(), "containerd does not say how it was made");
+            return Ok(false);
+        }
+    };
+    known.insert(container.id.clone(), missing == Some(true));
+    Ok(missing == Some(true))
+}
+
+/// Whether no container of this sandbox can have an agent. Where containerd does not say so it is taken for one that can.
+///
+/// # Errors
+/// When containerd does not answer in time.
+async fn cannot_have_agents(
+    client: &mut RuntimeServiceClient<Channel>,
+    sandbox: &wire::PodSandbox,
+    known: &mut Known,
+) -> Result<bool, tonic::Status> {
+    let id = SandboxId::from(sandbox.id.as_str());
+    if pods::is_sandboxed(&sandbox.runtime_handler) {
+        return Ok(true);
+    }
+    if let Some(known) = known.sandboxes.get(&id) {
+        return Ok(*known);
+    }
+    let request = wire::PodSandboxStatusRequest {
+        pod_sandbox_id: sandbox.id.clone(),
+        verbose: false,
+    };
+    match in_time(client.pod_sandbox_status(request)).await {
+        Ok(answer) => {
+            let shared = convert::shares_processes(answer.status);
+            if shared {
+                info!(
+                    sandbox = sandbox.id,
+                    "its containers share their processes: its workers are restarted by container"
+                );
+            }
+            known.sandboxes.insert(id, shared);
+            Ok(shared)
+        }
+        Err(status) if status.code() == tonic::Code::DeadlineExceeded => Err(status),
+        Err(status) => {
+            if status.code() != tonic::Code::NotFound {
+                warn!(
+                    sandbox = sandbox.id,
+                    error = status.message(),
+                    "containerd does not say what its containers share"
+                );
+            }
+            Ok(false)
+        }
+    }
 }
 
 /// Adds the workers among these containers. `status` is asked how those that have ended did.

@@ -13,7 +13,7 @@ use containerd_client::services::v1::SubscribeRequest;
 use containerd_client::services::v1::events_client::EventsClient;
 use containerd_client::types::Envelope;
 use prost::Message as _;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
@@ -92,9 +92,10 @@ async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), 
     let channel = connect(socket.to_owned()).await?;
     *away = false;
     let news = Notify::new();
+    let known = Mutex::default();
     tokio::select! {
         ended = drain(&channel, workers, &news) => ended,
-        ended = relist(workers, &news, || cri::list(&channel)) => ended,
+        ended = relist(workers, &news, || cri::list(&channel, &known, !workers.health().has_nri())) => ended,
     }
 }
 
@@ -162,6 +163,9 @@ where
             plain = listing.plain.len(),
             "listed through CRI"
         );
+        if !listing.without_agents.is_empty() {
+            workers.tell(Input::WithoutAgents(listing.without_agents)).await?;
+        }
         let listed = Input::Listed {
             mark,
             pods: listing.pods,

@@ -11,7 +11,7 @@ use crate::worker::types::Pod;
 /// Kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
 const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
-/// A pod sandbox, if its pod has workers with agents.
+/// A pod sandbox, if its pod has workers with agents: no agent would reach this daemon from under a kernel of its own.
 ///
 /// # Errors
 /// See [`pods::recognise`].
@@ -24,7 +24,9 @@ pub fn pod(pod: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
         annotations: &pod.annotations,
     })?;
     Ok(match marked {
-        Some(Marked::Supervised(pod)) => Some(pod),
+        Some(Marked::Supervised(worker)) => {
+            Some(worker).filter(|_| !pods::is_sandboxed(&pod.runtime_handler))
+        }
         Some(Marked::Plain(_)) | None => None,
     })
 }

@@ -108,6 +108,13 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
     }
 }
 
+/// Whether this is a worker whose processes are numbered with others: neither it nor another worker of its pod can have an agent, and they are restarted as those of
+/// a pod that is marked so.
+#[must_use]
+pub fn makes_plain(pod: &Pod, container: &Container) -> bool {
+    pod.supervised.contains(&container.name) && container.pid_namespace == PidNamespace::Shared
+}
+
 /// Whether a mount at this path covers what the agent needs, or lies in it. The runtime reads paths so, whatever is written twice or goes up again.
 fn is_ours(path: &str) -> bool {
     let mut parts = Vec::new();
@@ -320,6 +327,12 @@ mod tests {
             ..container()
         };
         assert!(matches!(decide(&pod(), &shared), Decision::Refuse(_)));
+        assert!(makes_plain(&pod(), &shared) && !makes_plain(&pod(), &container()));
+        let sidecar = Container {
+            name: "sidecar".into(),
+            ..shared
+        };
+        assert!(!makes_plain(&pod(), &sidecar));
         let empty = Container {
             args: vec![],
             ..container()

@@ -7,7 +7,7 @@
 //! containerd serialises its calls over all pods and drops a plugin that takes longer than 2 s, so every answer comes from memory and calls are
 //! answered one by one, in order. A lost connection costs nothing but the injection of what is created meanwhile: Synchronize tells the rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -264,18 +264,28 @@ impl Plugin {
     async fn synchronize(&self, parts: Parts) -> Result<(), Closed> {
         // NRI tells of all containers: it waits for those that are just being created (containerd since 2.0.3).
         self.prune(&parts.containers.iter().filter_map(convert::agent_dir).collect());
-        let pods: Vec<(SandboxId, Pod)> = parts
+        let mut pods: BTreeMap<SandboxId, Pod> = parts
             .pods
             .into_iter()
             .filter_map(|sandbox| Some((SandboxId::from(sandbox.id.as_str()), recognised(&sandbox)?)))
             .collect();
-        let containers: Vec<_> = parts
-            .containers
+        let containers = parts.containers.into_iter().map(|container| {
+            let sandbox = SandboxId::from(container.pod_sandbox_id.as_str());
+            (sandbox, convert::container(container))
+        });
+        let containers: Vec<(SandboxId, Container)> = containers.collect();
+        for (sandbox, container) in &containers {
+            if pods
+                .get(sandbox)
+                .is_some_and(|pod| inject::makes_plain(pod, container))
+            {
+                pods.remove(sandbox);
+            }
+        }
+        let containers: Vec<_> = containers
             .into_iter()
-            .filter_map(|container| {
-                let sandbox = SandboxId::from(container.pod_sandbox_id.as_str());
-                let (_, pod) = pods.iter().find(|(id, _)| *id == sandbox)?;
-                let container = convert::container(container);
+            .filter_map(|(sandbox, container)| {
+                let pod = pods.get(&sandbox)?;
                 // With an agent or without: one that was left out would be taken for gone.
                 let works = pod.supervised.contains(&container.name);
                 works.then(|| Present {
@@ -291,6 +301,7 @@ impl Plugin {
             workers = containers.len(),
             "synchronized with NRI"
         );
+        let pods: Vec<(SandboxId, Pod)> = pods.into_iter().collect();
         let uids: BTreeSet<PodUid> = pods.iter().map(|(_, pod)| pod.uid.clone()).collect();
         self.workers
             .tell(Input::Synchronized { pods, containers })
@@ -359,6 +370,19 @@ impl Plugin {
         let container = convert::container(container);
         let decision = inject::decide(&pod, &container);
         if decision == Decision::NotOurs {
+            return Ok(None);
+        }
+        if inject::makes_plain(&pod, &container) {
+            let (pod, uid, name) = (&pod.name, pod.uid, &container.name);
+            warn!(
+                pod,
+                container = name,
+                "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): it is restarted by its container"
+            );
+            // Whoever lists through CRI knows it as one without agents.
+            self.workers
+                .tell(Input::PodRemoved(sandbox.id.into(), uid))
+                .await?;
             return Ok(None);
         }
         // Known with an agent or without: its end is evidence all the same.

@@ -16,6 +16,8 @@ pub enum Input {
         /// Workers.
         containers: Vec<Present>,
     },
+    /// Workers that were made without the agent that they could have, as CRI shows while NRI is away. What NRI shows goes before that.
+    WithoutAgents(Vec<Present>),
     /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.
     Listed {
         /// From [`super::state::Table::mark`].
@@ -69,7 +71,7 @@ pub enum Input {
     Forget(GroupUid, u64),
 }
 
-/// A container that NRI shows.
+/// A container that NRI shows, or CRI in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present {
     /// Its pod.

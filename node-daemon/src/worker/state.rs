@@ -227,6 +227,7 @@ impl Table {
                 pods,
                 containers,
             } => self.listed(mark, pods, containers, now, &mut effects),
+            Input::WithoutAgents(containers) => self.found_without_agents(containers),
             Input::PodStarted(sandbox, pod) => self.add_pod(sandbox, pod, false, &mut effects),
             Input::PodRemoved(sandbox, uid) => self.remove_sandbox(&sandbox, &uid, &mut effects),
             Input::Created { pod, id, name } => {

@@ -1,6 +1,9 @@
 //! The node daemons: on every node that should have one, and ready.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt as _;
+use lockstep_proto::platform::v1 as pb;
 
 use super::{Observed, Report};
 use crate::view::nodes::{self, Nri};
@@ -73,6 +76,12 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         rows.iter()
             .filter(|row| row.pod.is_some() && matches!(row.nri, Nri::OffByDefault | Nri::None)),
     );
+    for (why, nodes) in without_nri(seen) {
+        report.warning(
+            format!("no agent gets into containers on {}: {why}", named(&nodes)),
+            "a failure of a worker that starts there ends in a recreation: kubectl lockstep nodes -o wide",
+        );
+    }
     if let Some(without) = without {
         report.warning(
             format!("the container runtime offers no NRI by default on {without}"),
@@ -90,9 +99,27 @@ fn missing_none(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
 /// The names of these nodes, the first of them where there are many.
 fn names<'r>(rows: impl Iterator<Item = &'r nodes::Row>) -> Option<String> {
     let names: Vec<&str> = rows.map(|row| row.node.as_str()).collect();
+    (!names.is_empty()).then(|| named(&names))
+}
+
+fn named(names: &[&str]) -> String {
     match names.len() {
-        0 => None,
-        1..=NAMED => Some(names.join(", ")),
-        more => Some(format!("{} and {} more", names[..NAMED].join(", "), more - NAMED)),
+        0..=NAMED => names.join(", "),
+        more => format!("{} and {} more", names[..NAMED].join(", "), more - NAMED),
     }
+}
+
+/// The nodes whose daemons say that NRI does not take them, by the reason that they give; not where pod templates
+/// bring the agents along.
+fn without_nri(seen: &Observed) -> BTreeMap<&str, Vec<&str>> {
+    let mut without: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in seen.connected.iter().flatten() {
+        if let Some(nri) = &node.nri
+            && nri.state() == pb::RuntimeAccessState::Away
+            && node.rung != "Process"
+        {
+            without.entry(&nri.detail).or_default().push(&node.name);
+        }
+    }
+    without
 }

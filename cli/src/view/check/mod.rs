@@ -14,6 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Service};
+use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
 pub(crate) use cluster::Crd;
@@ -51,6 +52,8 @@ pub(crate) struct Observed {
     pub(crate) rights: Vec<Seen<bool>>,
     /// Whether the platform API answers; none: it was not asked.
     pub(crate) platform: Option<Seen<String>>,
+    /// What it says of the nodes whose daemons are connected; none: it was not asked.
+    pub(crate) connected: Option<Vec<pb::Node>>,
 }
 
 /// How bad it is.

@@ -103,6 +103,7 @@ fn sound() -> Observed {
         kuberay: Ok(Vec::new()),
         rights: vec![Ok(true); WISHES.len()],
         platform: Some(Ok("here".into())),
+        connected: None,
     }
 }
 
@@ -122,7 +123,7 @@ type Break = fn(&mut Observed);
 
 #[test]
 fn each_fault_is_found_alone_and_says_what_to_do() {
-    let faults: [(Break, Level, &str); 22] = [
+    let faults: [(Break, Level, &str); 23] = [
         (
             |it| it.version = Ok((1, 31, "v1.31.9".into())),
             Level::Error,
@@ -263,6 +264,22 @@ fn each_fault_is_found_alone_and_says_what_to_do() {
             |it| it.nodes = Err("nodes is forbidden".into()),
             Level::Warning,
             "nodes is forbidden",
+        ),
+        (
+            |it| {
+                let nri = pb::RuntimeAccess {
+                    state: pb::RuntimeAccessState::Away.into(),
+                    detail: "larger than 4 MiB".to_owned(),
+                    ..pb::RuntimeAccess::default()
+                };
+                it.connected = Some(vec![pb::Node {
+                    name: "n1".to_owned(),
+                    nri: Some(nri),
+                    ..pb::Node::default()
+                }]);
+            },
+            Level::Warning,
+            "no agent gets into containers on n1: larger than 4 MiB",
         ),
         (
             |it| it.platform = Some(Err("no token".into())),

@@ -144,31 +144,67 @@ fn shared_process_namespaces_and_a_refusal_make_the_group_plain() {
     );
 }
 
+fn env(names: &[&str]) -> Option<Vec<EnvVar>> {
+    let env = names.iter().map(|name| EnvVar {
+        name: (*name).to_owned(),
+        ..EnvVar::default()
+    });
+    Some(env.collect())
+}
+
+fn restarting_all() -> Option<Vec<ContainerRestartRule>> {
+    Some(vec![ContainerRestartRule {
+        action: "RestartAllContainers".to_owned(),
+        ..Default::default()
+    }])
+}
+
+/// A sidecar with the rule that its exit restarts all containers, and with these variables.
+fn with_sidecar(names: &[&str]) -> JobSet {
+    in_place(|pod| {
+        pod.init_containers = Some(vec![Container {
+            name: "side".to_owned(),
+            restart_policy: Some("Always".to_owned()),
+            restart_policy_rules: restarting_all(),
+            env: env(names),
+            ..Container::default()
+        }]);
+    })
+}
+
 #[test]
 fn pods_that_bring_upstreams_agent_are_left_to_it() {
     let upstream = Some((InPlaceKind::UpstreamAgent, Vec::new()));
     let sidecar = in_place(|pod| {
-        pod.containers[0].restart_policy_rules = Some(vec![ContainerRestartRule {
-            action: "RestartAllContainers".to_owned(),
-            ..Default::default()
-        }]);
+        pod.containers[0].restart_policy_rules = restarting_all();
+        pod.containers[0].env = env(&["JOBSET_NAME", "POD_NAME"]);
     });
     assert_eq!(kind(&sidecar), upstream);
-    let env = |names: &[&str]| {
-        let env = names
-            .iter()
-            .map(|name| EnvVar {
-                name: (*name).to_owned(),
-                ..EnvVar::default()
-            })
-            .collect();
-        in_place(|pod| pod.containers[0].env = Some(env))
-    };
+    assert_eq!(kind(&with_sidecar(&["JOBSET_NAME", "POD_NAME"])), upstream);
+    let env = |names: &[&str]| in_place(|pod| pod.containers[0].env = env(names));
     assert_eq!(
         kind(&env(&["JOBSET_NAME", "POD_NAME", "WORKER_COMMAND"])),
         upstream
     );
+    assert_eq!(
+        kind(&env(&["JOBSET_NAME", "POD_NAME", "STARTUP_PROBE_PORT"])),
+        upstream
+    );
     assert_eq!(kind(&env(&["JOBSET_NAME", "POD_NAME"])), SUPERVISED);
+}
+
+#[test]
+fn a_rule_of_the_users_own_is_nobodys_agent() {
+    assert_eq!(kind(&with_sidecar(&[])), SUPERVISED);
+    assert_eq!(kind(&with_sidecar(&["POD_NAME", "WORKER_COMMAND"])), SUPERVISED);
+    let worker = in_place(|pod| pod.containers[0].restart_policy_rules = restarting_all());
+    assert_eq!(kind(&worker), SUPERVISED);
+    // Kubelet starts all containers of such a pod again, and so the worker.
+    let refused = with_sidecar(&[]).annotated(annotations::SUPERVISE, "none");
+    assert_eq!(
+        group(&refused, &Agents::ByNode).unwrap().rung,
+        Some(Rung::Container)
+    );
 }
 
 #[test]

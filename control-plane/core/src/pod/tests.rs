@@ -46,6 +46,7 @@ fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
         in_gang: false,
         node_lost: false,
         deleting: false,
+        obstacle: None,
         agent: AgentPod::default(),
     };
     assert_eq!(PodSummary::of(&pod("Running", &labels)), expected);

@@ -1,7 +1,7 @@
 //! The daemons that are connected, and what they say of themselves and of their nodes.
 
 use super::Registry;
-use crate::hub::health::{Daemon, Health};
+use crate::hub::health::{Access, Daemon, Health};
 
 /// What the daemon of a node says of itself.
 #[derive(Default)]
@@ -32,6 +32,16 @@ impl Registry {
             let more = agents.checked_sub(entry.refused_agents).unwrap_or(agents);
             entry.refused_agents = agents;
             self.refusals.agents(more);
+        }
+    }
+
+    /// Why the daemon of this node cannot put agents into containers, where it is connected and says so.
+    #[must_use]
+    pub fn why_without_agents(&self, node: &str) -> Option<String> {
+        let node = self.nodes.get(node).filter(|node| node.session.is_some())?;
+        match &node.said.health.nri {
+            Access::Away(_, why) => Some(why.clone()),
+            Access::Unknown | Access::Well(_) => None,
         }
     }
 

@@ -134,3 +134,23 @@ fn a_pod_of_another_namespace_is_none_of_the_groups_workers() {
     assert_eq!(registry.refusals.count("other_namespace"), 1);
     assert_eq!(registry.nodes.get("n1").unwrap().workers.len(), 2);
 }
+
+#[test]
+fn a_node_is_without_agents_for_as_long_as_its_daemon_says_so() {
+    use lockstep_core::restart::UnixNanos;
+
+    use crate::hub::{Access, Health};
+    let registry = Registry::new(Epoch(1));
+    let outbox = Outbox::new(pb::Welcome::default());
+    let session = registry.connect("n", &outbox, 3, Vec::new());
+    let found = |nri| {
+        let cri = Access::Well(UnixNanos(1));
+        registry.found("n", session, Health { cri, nri });
+        registry.why_without_agents("n")
+    };
+    assert_eq!(found(Access::Unknown), None);
+    let away = Access::Away(UnixNanos(2), "too large".to_owned());
+    assert_eq!(found(away).as_deref(), Some("too large"));
+    assert_eq!(found(Access::Well(UnixNanos(3))), None);
+    assert_eq!(registry.why_without_agents("another"), None);
+}

@@ -115,6 +115,23 @@ fn of_a_pod_its_metadata_its_place_and_its_status_are_read() {
 }
 
 #[test]
+fn of_a_pod_what_keeps_it_from_having_agents_is_read() {
+    let pod: Pod = read(&json!({
+        "metadata": metadata(),
+        "spec": {"shareProcessNamespace": true, "hostPID": true, "runtimeClassName": "kata"},
+    }));
+    let spec = pod.spec.unwrap();
+    assert_eq!(
+        (
+            spec.share_process_namespace,
+            spec.host_pid,
+            spec.runtime_class_name.as_deref()
+        ),
+        (Some(true), Some(true), Some("kata"))
+    );
+}
+
+#[test]
 fn of_services_and_claims_the_metadata_is_read() {
     let object = json!({"metadata": metadata(), "spec": {"clusterIP": "None"}, "status": {}});
     let service: Service = read(&object);

@@ -300,6 +300,30 @@ async fn others_start_as_they_are() {
     assert!(!setup.dir.path().join("pods/q").exists());
 }
 
+#[tokio::test]
+async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containers() {
+    let mut setup = setup().await;
+    setup.nri.accept().await;
+    let shared = || container("worker", "/proc/1/ns/pid");
+    assert_eq!(setup.nri.create(pod("p"), shared()).await, None);
+    setup.workers.mark().await.unwrap();
+    assert!(!setup.dir.path().join("pods/p").exists());
+    let all = wire::SynchronizeRequest {
+        pods: vec![pod("p")],
+        containers: vec![shared()],
+        more: false,
+    };
+    let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &all).await;
+    let exited = Input::Exited("id-of-worker".into(), Exit { code: 1, signal: 0 }, 5);
+    setup.workers.tell(exited).await.unwrap();
+    // Its end is told by the other table, with the generation that it had.
+    assert_eq!(setup.workers.snapshot().await.unwrap(), []);
+    // Under a kernel of its own neither: no agent would be heard from there.
+    let mut sandboxed = pod("q");
+    sandboxed.runtime_handler = "kata-qemu".to_owned();
+    assert_eq!(setup.nri.create(sandboxed, container("worker", "")).await, None);
+}
+
 /// A connection that hangs is given up, and a new one tells all there is.
 #[tokio::test]
 async fn a_message_that_stops_in_its_middle_ends_the_connection() {
@@ -461,6 +485,37 @@ async fn a_lost_connection_is_made_anew() {
         .await
         .unwrap();
     Nri::of(&listener).await.accept().await;
+}
+
+/// As where its pods are too large for one message: it takes the plugin, and gives it up at once.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said() {
+    let mut setup = setup().await;
+    let health = setup.workers.health().clone();
+    let path = setup.dir.path().join("nri.sock");
+    std::fs::remove_file(&path).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    setup.nri.accept().await;
+    drop(setup.nri);
+    let began = tokio::time::Instant::now();
+    for _ in 0..20 {
+        Nri::of(&listener).await.accept().await;
+    }
+    // It was 200 ms each.
+    assert!(
+        began.elapsed() > std::time::Duration::from_secs(120),
+        "{:?}",
+        began.elapsed()
+    );
+    let mut seen = health.watch();
+    let why = |ways: &crate::health::Ways| matches!(&ways.nri, Access::Away(_, why) if why.contains("4 MiB"));
+    seen.wait_for(why).await.unwrap();
+    // The pods are gone.
+    let mut well = Nri::of(&listener).await;
+    well.accept().await;
+    let all = wire::SynchronizeRequest::default();
+    let _: wire::SynchronizeResponse = well.call("Synchronize", &all).await;
+    assert!(health.has_nri());
 }
 
 /// Arguments that nobody would send, and ones that were damaged on the way, to every method.

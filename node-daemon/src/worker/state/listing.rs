@@ -55,6 +55,23 @@ impl Table {
         self.stop_without_agents(effects);
     }
 
+    /// The listing that they are in follows.
+    pub(super) fn found_without_agents(&mut self, containers: Vec<Present>) {
+        for Present {
+            pod,
+            id,
+            name,
+            without_agent,
+        } in containers
+        {
+            if self.is_of_another(&id, &pod) {
+                continue;
+            }
+            let worker = self.worker(&id, &pod, &name);
+            worker.without_agent |= without_agent && worker.link.is_none() && worker.last.is_none();
+        }
+    }
+
     pub(super) fn listed(
         &mut self,
         mark: u64,
@@ -105,6 +122,7 @@ impl Table {
             present.insert(listed.id);
         }
         self.lose_absent(mark, &present, now, effects);
+        self.stop_without_agents(effects);
     }
 
     /// What was known to exist before `mark` and is not there any more has ended unseen.

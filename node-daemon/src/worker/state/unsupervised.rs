@@ -1,4 +1,4 @@
-//! Workers that were started without their agent, because this daemon or NRI was away: nobody has released them, and they obey nobody.
+//! Workers that were started without their agent, because this daemon or NRI was away, as NRI shows once it is back, or CRI as long as it is not: nobody has released them, and they obey nobody.
 //!
 //! They are left alone until their group stops, or their worker is restarted alone. Then one container of a worker is stopped from outside for a
 //! generation, until it has ended, and kubelet starts it again, with the agent. Where that does not help, the group is made anew as if nothing had been tried.

@@ -1,7 +1,7 @@
 use lockstep_api::RestartCause;
 
 use super::*;
-use crate::in_place::Agents;
+use crate::in_place::{Agents, Changed, Obstacle};
 
 fn group() -> JobSet {
     two().restarting(RestartStrategy::InPlaceRestart, 2)
@@ -211,6 +211,52 @@ fn why_a_group_is_not_supervised_is_said_once() {
         "{:?}",
         cluster.events
     );
+}
+
+#[test]
+fn pods_that_were_changed_since_their_template_was_judged_make_the_group_plain() {
+    let js = group();
+    let changed = || {
+        Some(Changed {
+            job: "js-a-0".to_owned(),
+            obstacle: Obstacle::SharedProcesses,
+        })
+    };
+    let decided = |js: &JobSet, changed: Option<Changed>| {
+        let mut observed = observe(js, [0, 1].map(|index| child(js, "a", index, Fate::Ready)));
+        observed.changed = changed;
+        let plan = plan(&observed);
+        assert_eq!((plan.create_jobs.len(), plan.delete_jobs.len()), (0, 0));
+        let status = plan.status.and_then(|status| status.in_place_restart);
+        let said = plan.complaints.into_iter().map(|event| event.message);
+        (
+            status.and_then(|in_place| in_place.kind),
+            said.collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(decided(&js, None), (Some(InPlaceKind::Supervised), vec![]));
+    let (kind, said) = decided(&js, changed());
+    assert_eq!(kind, Some(InPlaceKind::Plain));
+    let why = "workers are restarted by container, not as processes: pods of Job js-a-0 set shareProcessNamespace, which their template does not: a policy or a webhook of the cluster has changed them";
+    assert_eq!(said, [why]);
+    // The same again where that is known, and nothing where the template says so itself.
+    let mut known = js.clone();
+    known.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus {
+        kind: Some(InPlaceKind::Plain),
+        ..InPlaceRestartStatus::default()
+    });
+    assert_eq!(decided(&known, changed()).1, [why]);
+    let plain = js.annotated(annotations::SUPERVISE, "none");
+    assert_eq!(decided(&plain, changed()), (Some(InPlaceKind::Plain), vec![]));
+    // Some of them may have agents that wait for the coordinator, which a Plain group of such pods has not.
+    let never = group().with(|js| {
+        let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        let pod = spec.template.spec.as_mut().unwrap();
+        pod.restart_policy = Some("Never".to_owned());
+    });
+    let (kind, said) = decided(&never, changed());
+    assert_eq!(kind, Some(InPlaceKind::Supervised));
+    assert!(said[0].contains("with their pods"), "{said:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use lockstep_api::{Gang, GangPhase, GangStatus, JobSet, RestartStrategy, annotat
 use serde_json::json;
 
 use crate::features::Features;
-use crate::in_place::Agents;
+use crate::in_place::{Agents, Obstacle};
 use crate::jobset::Jobs;
 use crate::observed::AgentPod;
 use crate::pod::PodSummary;
@@ -223,6 +223,34 @@ fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> Po
         },
         ..PodSummary::default()
     }
+}
+
+#[test]
+fn a_pod_that_was_changed_so_that_it_can_have_no_agent_restarts_by_its_container() {
+    let mut js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
+    let metadata = js.spec.replicated_jobs[0]
+        .template
+        .metadata
+        .get_or_insert_default();
+    let said = metadata.annotations.get_or_insert_default();
+    said.insert(annotations::RESTART_SCOPE.to_owned(), "worker".to_owned());
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let jobs: Vec<_> = (0..2)
+        .map(|index| Arc::new(jobs.make(&js.spec.replicated_jobs[0], index)))
+        .collect();
+    let changed = PodSummary {
+        obstacle: Some(Obstacle::SharedProcesses),
+        ..pod("own", Some("job"), 0, false)
+    };
+    let workers = gather(&js, &jobs, [&changed], 0).workers;
+    let found: Vec<_> = workers
+        .values()
+        .map(|worker| (worker.rung, worker.scope))
+        .collect();
+    assert_eq!(
+        found,
+        [(Rung::Container, Scope::Group), (Rung::Process, Scope::Worker)]
+    );
 }
 
 #[test]

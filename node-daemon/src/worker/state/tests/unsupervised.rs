@@ -213,3 +213,55 @@ fn the_next_container_does_not_hide_how_one_that_ran_has_failed() {
     assert_eq!(phases(&effects), [Phase::Lost(exit(1))]);
     assert_eq!(effects.reports[0].released_at, Some(2));
 }
+
+/// CRI shows it in NRI's place, just before it lists all that there is.
+fn list(table: &mut Table, id: &str, without_agent: bool, before: Option<(&str, i32)>) -> Effects {
+    let mut effects = Effects::default();
+    let mark = table.mark();
+    if without_agent {
+        let found = Input::WithoutAgents(vec![present("p", id, true)]);
+        effects = table.apply(found, 10);
+    }
+    let mut containers = vec![(id, None)];
+    containers.extend(before.map(|(id, code)| (id, Some((exit(code), 9)))));
+    let input = listed(mark, &["p"], &containers);
+    let more = table.apply(input, 10);
+    effects.stops.extend(more.stops);
+    effects.reports.extend(more.reports);
+    effects
+}
+
+#[test]
+fn where_nri_is_away_a_listing_shows_who_has_no_agent() {
+    let mut table = Table::new(BASE);
+    table.apply(Input::Desired(vec![desired(5, 2, false)]), 5);
+    assert_eq!(list(&mut table, "c", true, None).stops, ["c".into()]);
+    // One that nothing is known of may have its agent.
+    let mut table = Table::new(BASE);
+    table.apply(Input::Desired(vec![desired(5, 2, false)]), 5);
+    assert_eq!(list(&mut table, "c", false, None).stops, none());
+}
+
+#[test]
+fn one_that_fails_while_nri_is_away_is_a_failure() {
+    let mut table = Table::new(BASE);
+    list(&mut table, "c", true, None);
+    told(&mut table, desired(5, 2, true));
+    let ended = table.apply(Input::Exited("c".into(), exit(1), 30), 30).reports;
+    assert_eq!(ended.len(), 1);
+    assert_eq!(ended[0].released_at, Some(2));
+    // The daemon was away too: the end of the one before is news, since no agent comes to tell.
+    let mut table = Table::new(BASE);
+    let found = list(&mut table, "d", true, Some(("c", 1))).reports;
+    assert_eq!(found.len(), 1);
+    assert!(matches!(found[0].phase, Phase::Lost(_)));
+}
+
+#[test]
+fn whose_agent_has_spoken_is_not_without_one_whatever_cri_shows() {
+    let mut table = Table::new(BASE);
+    table.apply(Input::PodStarted(sandbox("p"), pod("p")), 0);
+    table.apply(registered("p", "c", 1), 1);
+    list(&mut table, "c", true, None);
+    assert_eq!(told(&mut table, desired(5, 2, false)), none());
+}
