@@ -3,6 +3,7 @@
 //! Nothing here blocks, except [`wait_ready`], which is the loop's one place to sleep.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fmt;
 use std::io::{self, Error, ErrorKind};
 use std::mem::{self, MaybeUninit};
@@ -223,6 +224,15 @@ pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
     // SAFETY: as above.
     unsafe { libc::umask(before) };
     done
+}
+
+/// Takes the topmost mount of a place, and what is mounted below it, out of the tree of mounts. What still uses it keeps it until it ends.
+///
+/// It follows no link at the end of the path, and waits for no file system behind it.
+pub(crate) fn detach(point: &Path) -> io::Result<()> {
+    let point = CString::new(point.as_os_str().as_bytes())?;
+    // SAFETY: `point` is live during the call, and ends with a zero.
+    check(unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) }).map(drop)
 }
 
 /// Connects without ever blocking, also where the daemon's queue is full.
