@@ -11,6 +11,7 @@ mod heartbeat;
 mod link;
 mod mounts;
 mod procs;
+mod sockets;
 mod supervisor;
 mod sys;
 mod worker;

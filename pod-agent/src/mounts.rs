@@ -102,7 +102,7 @@ impl Mounts {
                 }
             }
             left = size - (done.len() - undone);
-            if left == 0 && size == 0 || done.len() == undone {
+            if size == 0 || done.len() == undone {
                 break;
             }
         }
@@ -110,11 +110,15 @@ impl Mounts {
         self.left = left;
         let undone = (!done.is_empty()).then(|| {
             let count = done.len();
-            format!("{count} mounts of the last attempt were undone: {}", name(&done))
+            format!("mounts of the last attempt, undone: {count} ({})", name(&done))
         });
-        let kept = news.map(|left| match denied {
-            true => format!("{left} mounts of the last attempt stay: not permitted to undo them"),
-            false => format!("{left} mounts of the last attempt stay"),
+        let kept = news.map(|left| {
+            let why = if denied {
+                "it is not permitted to undo"
+            } else {
+                "stay"
+            };
+            format!("mounts of the last attempt that {why}: {left}")
         });
         match (undone, kept) {
             (Some(undone), Some(kept)) => Some(format!("{undone}; {kept}")),

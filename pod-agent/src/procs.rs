@@ -14,6 +14,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::Cgroup;
+use crate::sockets;
 use crate::sys;
 use crate::target::KillReport;
 
@@ -33,6 +34,8 @@ pub(crate) struct Procs {
     cgroup: Option<Cgroup>,
     /// The last look found strangers among the agent's children.
     strangers: bool,
+    /// The connections of what is being killed have been looked at.
+    reset: bool,
 }
 
 /// What a look at `/proc` found.
@@ -64,7 +67,13 @@ impl Procs {
             cgroup: Cgroup::own(&proc),
             proc,
             strangers: false,
+            reset: false,
         }
+    }
+
+    /// Nothing is left of the tree; the next one is another attempt's.
+    pub(crate) fn emptied(&mut self) {
+        self.reset = false;
     }
 
     /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on it.
@@ -77,6 +86,8 @@ impl Procs {
             self.everything(libc::SIGTERM);
             self.everything(libc::SIGCONT);
         }
+        let pids: Vec<i32> = tree.iter().map(|stat| stat.pid).collect();
+        sockets::reset_at_end(&self.proc, &pids, |pid| sockets::dies_of_sigterm(&self.proc, pid));
         // A process that has gone meanwhile, or is not ours to signal, is met again by SIGKILL.
         for stat in tree {
             let _ = sys::kill(stat.pid, libc::SIGTERM);
@@ -102,6 +113,12 @@ impl Procs {
     pub(crate) fn kill(&mut self, all: bool) -> Option<KillReport> {
         if all {
             self.everything(libc::SIGKILL);
+        }
+        if !self.reset {
+            self.reset = true;
+            let seen = self.look();
+            let pids: Vec<i32> = members(&seen, self.root).iter().map(|stat| stat.pid).collect();
+            sockets::reset_at_end(&self.proc, &pids, |_| true);
         }
         let mut killed = BTreeSet::new();
         for _ in 0..PASSES {

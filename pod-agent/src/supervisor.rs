@@ -193,6 +193,7 @@ impl Supervisor {
 
     /// No process of the worker's is left: nobody is who would mount anything meanwhile.
     fn emptied(&mut self) -> Input {
+        self.procs.emptied();
         if let Some(news) = self.mounts.as_mut().and_then(Mounts::undo) {
             worker::say(&news);
         }

@@ -87,7 +87,9 @@ fn what_the_worker_mounted_is_undone_and_nothing_else() {
     );
     let news = fake.undo(&mut mounts).expect("there is something to say");
     assert!(
-        news.starts_with("4 mounts of the last attempt were undone: \"/volume/own\", \"/my data\", \"/scratch\", and 1 more"),
+        news.starts_with(
+            "mounts of the last attempt, undone: 4 (\"/volume/own\", \"/my data\", \"/scratch\", and 1 more)"
+        ),
         "{news}"
     );
     assert_eq!(fake.text(), FRESH);
@@ -151,7 +153,7 @@ fn what_cannot_be_undone_is_said_once() {
             Err(ErrorKind::PermissionDenied.into())
         })
     };
-    let news = "2 mounts of the last attempt stay: not permitted to undo them";
+    let news = "mounts of the last attempt that it is not permitted to undo: 2";
     assert_eq!(undo().as_deref(), Some(news));
     assert_eq!(undo(), None);
     assert_eq!(*tries.borrow(), 2, "one refusal is enough");
@@ -173,8 +175,8 @@ fn a_number_without_end_ends() {
     });
     let news = news.expect("there is something to say");
     assert_eq!(*calls.borrow(), MAX_UNDONE);
-    assert!(news.contains("and 9997 more; "), "{news}");
-    assert!(news.ends_with(" mounts of the last attempt stay"), "{news}");
+    assert!(news.contains("and 9997 more); "), "{news}");
+    assert!(news.contains("mounts of the last attempt that stay: "), "{news}");
 }
 
 #[test]
