@@ -34,7 +34,9 @@ pub(crate) struct Procs {
     cgroup: Option<Cgroup>,
     /// The last look found strangers among the agent's children.
     strangers: bool,
-    /// The connections of what is being killed have been looked at.
+    /// Whether connections can be reset.
+    resets: bool,
+    /// Those of what is being killed have been looked at.
     reset: bool,
 }
 
@@ -65,6 +67,7 @@ impl Procs {
         Self {
             root,
             cgroup: Cgroup::own(&proc),
+            resets: sockets::may_be_looked_into(&proc),
             proc,
             strangers: false,
             reset: false,
@@ -86,8 +89,11 @@ impl Procs {
             self.everything(libc::SIGTERM);
             self.everything(libc::SIGCONT);
         }
-        let pids: Vec<i32> = tree.iter().map(|stat| stat.pid).collect();
-        sockets::reset_at_end(&self.proc, &pids, |pid| sockets::dies_of_sigterm(&self.proc, pid));
+        if self.resets {
+            let pids: Vec<i32> = tree.iter().map(|stat| stat.pid).collect();
+            let doomed = |pid| sockets::dies_of_sigterm(&self.proc, pid);
+            sockets::reset_at_end(&self.proc, &pids, doomed);
+        }
         // A process that has gone meanwhile, or is not ours to signal, is met again by SIGKILL.
         for stat in tree {
             let _ = sys::kill(stat.pid, libc::SIGTERM);
@@ -114,7 +120,7 @@ impl Procs {
         if all {
             self.everything(libc::SIGKILL);
         }
-        if !self.reset {
+        if self.resets && !self.reset {
             self.reset = true;
             let seen = self.look();
             let pids: Vec<i32> = members(&seen, self.root).iter().map(|stat| stat.pid).collect();

@@ -5,8 +5,8 @@
 //! on which the worker listens, and those that the other side has closed already, which frees that side's port. Whatever else is
 //! connected is closed as ever, and so is all of a process that has a handler for SIGTERM, until it has outlived its grace.
 //!
-//! It takes no capability: a process may be looked into by its parents of the same user. Where that is forbidden (a seccomp profile without
-//! `pidfd_getfd`, Linux before 5.6), nothing is done.
+//! It takes no capability: a process may be looked into by another of the same user. Where that is forbidden (Linux before 5.6, Yama), nothing is
+//! done; nor where there is a seccomp profile: the usual ones have it fail, and some end who tries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,6 +35,9 @@ pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bo
     let end = Instant::now() + MAX_TIME;
     let mut left = MAX_DESCRIPTORS;
     for pid in pids {
+        if Instant::now() >= end {
+            break;
+        }
         // Of another user, ended, or not to be looked into: nothing to be done about it.
         let _ = found.look(proc, *pid, doomed(*pid), &mut left, end);
     }
@@ -73,7 +76,12 @@ impl Found {
                 Some(process) => process,
                 None => held.insert(sys::hold(pid)?),
             };
-            let socket = sys::share(process.as_fd(), number)?;
+            let socket = match sys::share(process.as_fd(), number) {
+                Ok(socket) => socket,
+                // Closed meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::EBADF) => continue,
+                Err(error) => return Err(error),
+            };
             match sys::tcp(socket.as_fd()) {
                 Some(tcp) if tcp.listens => {
                     self.ports.insert(tcp.port);
@@ -84,6 +92,16 @@ impl Found {
         }
         Ok(())
     }
+}
+
+/// Whether there is no seccomp profile on this process, and so none on the worker that forbids it more.
+pub(crate) fn may_be_looked_into(proc: &Path) -> bool {
+    fs::read_to_string(proc.join("self/status")).is_ok_and(|status| is_unfiltered(&status))
+}
+
+fn is_unfiltered(status: &str) -> bool {
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_none_or(|mode| mode.trim() == "0")
 }
 
 /// Whether SIGTERM ends this process at once: it neither handles nor ignores nor blocks it.

@@ -22,6 +22,13 @@ fn who_handles_sigterm_is_known_by_its_masks() {
     }
 }
 
+#[test]
+fn under_a_seccomp_profile_nothing_is_tried() {
+    assert!(is_unfiltered("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+    assert!(is_unfiltered("Name:\tx\n"));
+    assert!(!is_unfiltered("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+}
+
 /// Whether the other side of a connection sees it reset when this side closes it.
 fn is_reset(mut other: TcpStream) -> bool {
     match other.read(&mut [0; 1]) {
