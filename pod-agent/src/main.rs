@@ -4,11 +4,14 @@
 //! starts it again, while the container around it lives on. It is single-threaded and allocates next to nothing while idle.
 
 mod args;
+mod cgroup;
 mod convert;
 mod copy;
 mod heartbeat;
 mod link;
+mod mounts;
 mod procs;
+mod sockets;
 mod supervisor;
 mod sys;
 mod worker;

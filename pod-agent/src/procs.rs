@@ -1,7 +1,9 @@
 //! The worker's process tree: every descendant of the agent, whatever its session, process group or daemonising.
 //!
 //! Orphans become children of PID 1, so a tree cannot be left by double forking. What the runtime executes in the container from
-//! outside (`kubectl exec`, probes) has parent 0 and is not part of it, nor are its descendants while it lives.
+//! outside (`kubectl exec`, probes) has parent 0 and is not part of it, nor are its descendants while it lives. What a container beside this one
+//! leaves behind in its PID namespace (`kubectl debug --target`) has the agent as its parent and another cgroup: such strangers, and their
+//! descendants, are neither signalled nor waited for.
 //!
 //! Signals go by PID. The agent's own children keep theirs until it reaps them, which it does not while it looks. Another's that is used again
 //! between the look and the signal is still of this container, since no other PID namespace can be reached from here, and no next worker is there yet.
@@ -9,7 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
 
+use crate::cgroup::Cgroup;
+use crate::sockets;
 use crate::sys;
 use crate::target::KillReport;
 
@@ -23,6 +28,24 @@ const NAMED: usize = 5;
 pub(crate) struct Procs {
     /// The agent's own PID: 1, but for development outside a container.
     root: i32,
+    /// `/proc`, or what stands in for it.
+    proc: PathBuf,
+    /// The container's, where it is known.
+    cgroup: Option<Cgroup>,
+    /// The last look found strangers among the agent's children.
+    strangers: bool,
+    /// Whether connections can be reset.
+    resets: bool,
+    /// Those of what is being killed have been looked at.
+    reset: bool,
+}
+
+/// What a look at `/proc` found.
+#[derive(Debug, Default)]
+struct Seen {
+    stats: BTreeMap<i32, Stat>,
+    /// Children of the agent, or orphans about to be, that are another container's.
+    strangers: BTreeSet<i32>,
 }
 
 /// One line of `/proc/<pid>/stat`.
@@ -37,18 +60,39 @@ struct Stat {
 
 impl Procs {
     pub(crate) fn new(root: i32) -> Self {
-        Self { root }
+        Self::at(root, PathBuf::from("/proc"))
+    }
+
+    fn at(root: i32, proc: PathBuf) -> Self {
+        Self {
+            root,
+            cgroup: Cgroup::own(&proc),
+            resets: sockets::may_be_looked_into(&proc),
+            proc,
+            strangers: false,
+            reset: false,
+        }
+    }
+
+    /// Nothing is left of the tree; the next one is another attempt's.
+    pub(crate) fn emptied(&mut self) {
+        self.reset = false;
     }
 
     /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on it.
     ///
     /// A single pass: a process that appears now is a handler's clean-up.
-    pub(crate) fn terminate(&self) {
-        let stats = scan(|_| {});
-        let tree = members(&stats, self.root);
-        if tree.is_empty() {
+    pub(crate) fn terminate(&mut self) {
+        let seen = self.look();
+        let tree = members(&seen, self.root);
+        if tree.is_empty() && !self.strangers {
             self.everything(libc::SIGTERM);
             self.everything(libc::SIGCONT);
+        }
+        if self.resets {
+            let pids: Vec<i32> = tree.iter().map(|stat| stat.pid).collect();
+            let doomed = |pid| sockets::dies_of_sigterm(&self.proc, pid);
+            sockets::reset_at_end(&self.proc, &pids, doomed);
         }
         // A process that has gone meanwhile, or is not ours to signal, is met again by SIGKILL.
         for stat in tree {
@@ -57,12 +101,30 @@ impl Procs {
         }
     }
 
-    /// One round of SIGKILL: until no process of the tree is left that has not got it, or the passes are used up.
+    /// Whether nothing is left of the tree although the agent has children: those are strangers. Cheap while no look has found any.
     ///
-    /// `all` spares nothing in the container: the way out where processes fork faster than they can be listed.
-    pub(crate) fn kill(&self, all: bool) -> KillReport {
+    /// It takes two looks in a row: one may miss a process whose PID, of a count that began anew, is behind where its parent's was about to be read.
+    pub(crate) fn only_strangers(&mut self) -> bool {
+        self.strangers
+            && (0..2).all(|_| {
+                let seen = self.look();
+                self.strangers && members(&seen, self.root).is_empty()
+            })
+    }
+
+    /// One round of SIGKILL: until no process of the tree is left that has not got it, or the passes are used up. None: no process is left of it,
+    /// [`Procs::only_strangers`].
+    ///
+    /// `all` spares nothing in the PID namespace: the way out where processes fork faster than they can be listed.
+    pub(crate) fn kill(&mut self, all: bool) -> Option<KillReport> {
         if all {
             self.everything(libc::SIGKILL);
+        }
+        if self.resets && !self.reset {
+            self.reset = true;
+            let seen = self.look();
+            let pids: Vec<i32> = members(&seen, self.root).iter().map(|stat| stat.pid).collect();
+            sockets::reset_at_end(&self.proc, &pids, |_| true);
         }
         let mut killed = BTreeSet::new();
         for _ in 0..PASSES {
@@ -70,25 +132,33 @@ impl Procs {
             // order, so this overtakes a process that flees by forking.
             let mut tree = BTreeSet::from([self.root]);
             let mut fresh = false;
-            let stats = scan(|stat| {
-                if stat.pid != self.root && tree.contains(&stat.parent) {
+            let stats = scan(&self.proc, |stat| {
+                let known = killed.contains(&stat.pid) || stat.parent != self.root;
+                if stat.pid != self.root
+                    && tree.contains(&stat.parent)
+                    && (known || !self.is_stranger(stat.pid))
+                {
                     tree.insert(stat.pid);
                     fresh |= !stat.is_dead() && killed.insert(stat.pid);
                     let _ = sys::kill(stat.pid, libc::SIGKILL);
                 }
             });
-            let tree = members(&stats, self.root);
+            let seen = self.judge(stats);
+            let tree = members(&seen, self.root);
+            if tree.is_empty() && self.strangers {
+                return (!self.only_strangers()).then(KillReport::default);
+            }
             if tree.is_empty() {
                 // There are children, or this would not have been called; so /proc hides them.
                 self.everything(libc::SIGKILL);
-                return KillReport {
+                return Some(KillReport {
                     unseen: true,
                     note: "processes that /proc does not show".to_owned(),
                     ..Default::default()
-                };
+                });
             }
             // The kernel signals a group in one step, which no fork within it escapes.
-            for group in groups(&stats, &tree, self.root) {
+            for group in groups(&seen.stats, &tree, self.root) {
                 let _ = sys::kill(-group, libc::SIGKILL);
             }
             let alive: Vec<&Stat> = tree.into_iter().filter(|stat| !stat.is_dead()).collect();
@@ -107,18 +177,45 @@ impl Procs {
                 } else {
                     format!("not permitted to kill {}", name(&denied))
                 };
-                return KillReport {
+                return Some(KillReport {
                     denied: !denied.is_empty(),
                     note,
                     ..Default::default()
-                };
+                });
             }
         }
-        KillReport {
+        Some(KillReport {
             forking: true,
             note: "processes that fork without end".to_owned(),
             ..Default::default()
-        }
+        })
+    }
+
+    fn look(&mut self) -> Seen {
+        let stats = scan(&self.proc, |_| {});
+        self.judge(stats)
+    }
+
+    /// Finds the strangers among these. Only where a line of descent begins can one be told: what its parent started is its parent's.
+    fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Seen {
+        let begins = |stat: &&Stat| {
+            let orphan = stat.parent != 0 && !stats.contains_key(&stat.parent);
+            stat.pid != self.root && (stat.parent == self.root || orphan)
+        };
+        let strangers: BTreeSet<i32> = stats
+            .values()
+            .filter(begins)
+            .map(|stat| stat.pid)
+            .filter(|pid| self.is_stranger(*pid))
+            .collect();
+        self.strangers = !strangers.is_empty();
+        Seen { stats, strangers }
+    }
+
+    fn is_stranger(&self, pid: i32) -> bool {
+        self.cgroup
+            .as_ref()
+            .is_some_and(|own| own.is_stranger(&self.proc, pid))
     }
 
     /// Signals every process of this PID namespace but the agent. In a container only.
@@ -150,10 +247,10 @@ impl Stat {
         })
     }
 
-    fn read(pid: i32) -> Option<Self> {
+    fn read(proc: &Path, pid: i32) -> Option<Self> {
         // The kernel hands out a line of this length in one read.
         let mut line = [0; 1024];
-        let length = File::open(format!("/proc/{pid}/stat"))
+        let length = File::open(proc.join(format!("{pid}/stat")))
             .ok()?
             .read(&mut line)
             .ok()?;
@@ -162,26 +259,26 @@ impl Stat {
 }
 
 /// All processes that /proc shows, each also given to `meet` as it is read; none where it is not the /proc of this PID namespace.
-fn scan(mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
+fn scan(proc: &Path, mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
     let mut stats = BTreeMap::new();
     let own = std::process::id().to_string();
-    if fs::read_link("/proc/self")
+    if fs::read_link(proc.join("self"))
         .ok()
         .is_none_or(|link| link.as_os_str() != own.as_str())
     {
         return stats;
     }
-    let Ok(entries) = fs::read_dir("/proc") else {
+    let Ok(entries) = fs::read_dir(proc) else {
         return stats;
     };
     let pids = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for stat in pids.filter_map(Stat::read) {
+    for stat in pids.filter_map(|pid| Stat::read(proc, pid)) {
         meet(&stat);
         stats.insert(stat.pid, stat);
     }
-    complete(&mut stats, Stat::read);
+    complete(&mut stats, |pid| Stat::read(proc, pid));
     stats
 }
 
@@ -210,21 +307,26 @@ fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>)
     }
 }
 
-/// The descendants of `root`, itself excepted.
-fn members(stats: &BTreeMap<i32, Stat>, root: i32) -> Vec<&Stat> {
-    stats
+/// The descendants of `root`, itself and those of strangers excepted.
+fn members(seen: &Seen, root: i32) -> Vec<&Stat> {
+    seen.stats
         .values()
-        .filter(|stat| stat.pid != root && descends(stats, stat, root))
+        .filter(|stat| stat.pid != root && descends(seen, stat, root))
         .collect()
 }
 
-fn descends(stats: &BTreeMap<i32, Stat>, stat: &Stat, root: i32) -> bool {
+fn descends(seen: &Seen, stat: &Stat, root: i32) -> bool {
+    let Seen { stats, strangers } = seen;
+    if strangers.contains(&stat.pid) {
+        return false;
+    }
     let mut parent = stat.parent;
     // A list read while it changes could hold a circle.
     for _ in 0..=stats.len() {
         match parent {
             0 => return false,
             pid if pid == root => return true,
+            pid if strangers.contains(&pid) => return false,
             pid => match stats.get(&pid) {
                 Some(stat) => parent = stat.parent,
                 // Gone: its orphans are the agent's.

@@ -13,6 +13,7 @@ use crate::args::Args;
 use crate::convert;
 use crate::heartbeat::{BY_SOCKET, Pulse};
 use crate::link::Link;
+use crate::mounts::Mounts;
 use crate::procs::Procs;
 use crate::sys::{self, Interest, Reaped, Signals};
 use crate::target::{Action, Input, Machine, Moment, Phase};
@@ -40,6 +41,8 @@ pub(crate) struct Supervisor {
     link: Link,
     signals: Signals,
     procs: Procs,
+    /// None outside a container, where not all mounts are the worker's.
+    mounts: Option<Mounts>,
     pulse: Pulse,
     /// PID of the worker itself, while it is not reaped.
     worker: Option<i32>,
@@ -73,6 +76,7 @@ impl Supervisor {
             link: Link::new(&args.socket),
             signals: Signals::block().map_err(failed("receive signals"))?,
             procs: Procs::new(pid.cast_signed()),
+            mounts: (pid == 1).then(Mounts::remember),
             pulse: Pulse::new(args.heartbeat.clone(), by_socket),
             worker: None,
             started,
@@ -169,15 +173,31 @@ impl Supervisor {
                     }
                 }
                 Reaped::Child(..) => {}
-                Reaped::NotYet => return Ok(()),
+                Reaped::NotYet => {
+                    if self.machine.awaits_empty() && self.procs.only_strangers() {
+                        let empty = self.emptied();
+                        self.feed(empty);
+                    }
+                    return Ok(());
+                }
                 Reaped::NoChildren => {
                     if self.machine.awaits_empty() {
-                        self.feed(Input::TreeEmpty);
+                        let empty = self.emptied();
+                        self.feed(empty);
                     }
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// No process of the worker's is left: nobody is who would mount anything meanwhile.
+    fn emptied(&mut self) -> Input {
+        self.procs.emptied();
+        if let Some(news) = self.mounts.as_mut().and_then(Mounts::undo) {
+            worker::say(&news);
+        }
+        Input::TreeEmpty
     }
 
     fn take_signals(&mut self) -> Result<(), SupervisorError> {
@@ -236,7 +256,10 @@ impl Supervisor {
             Action::Kill { all } => {
                 // Without children there is nothing to look for; the next reaping says so.
                 if sys::has_children() {
-                    return Some(Input::Killed(self.procs.kill(all)));
+                    return Some(match self.procs.kill(all) {
+                        Some(report) => Input::Killed(report),
+                        None => self.emptied(),
+                    });
                 }
             }
             Action::Forward(signo) => {

@@ -3,6 +3,7 @@
 //! Nothing here blocks, except [`wait_ready`], which is the loop's one place to sleep.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fmt;
 use std::io::{self, Error, ErrorKind};
 use std::mem::{self, MaybeUninit};
@@ -223,6 +224,102 @@ pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
     // SAFETY: as above.
     unsafe { libc::umask(before) };
     done
+}
+
+/// Takes the topmost mount of a place, and what is mounted below it, out of the tree of mounts. What still uses it keeps it until it ends.
+///
+/// It follows no link at the end of the path, and waits for no file system behind it.
+pub(crate) fn detach(point: &Path) -> io::Result<()> {
+    let point = CString::new(point.as_os_str().as_bytes())?;
+    // SAFETY: `point` is live during the call, and ends with a zero.
+    check(unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) }).map(drop)
+}
+
+/// What there is to know of a TCP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tcp {
+    /// Its own port.
+    pub(crate) port: u16,
+    pub(crate) listens: bool,
+    /// The other side has closed the connection, and this one has not.
+    pub(crate) is_left: bool,
+}
+
+/// Holds on to a process, so that its PID cannot become another's.
+pub(crate) fn hold(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved; the descriptor that it returns is owned by nothing else.
+    unsafe { owned(libc::syscall(libc::SYS_pidfd_open, pid, 0)) }
+}
+
+/// A descriptor of the same file as this one of that process.
+pub(crate) fn share(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved; the descriptor that it returns is owned by nothing else.
+    unsafe {
+        owned(libc::syscall(
+            libc::SYS_pidfd_getfd,
+            process.as_raw_fd(),
+            number,
+            0,
+        ))
+    }
+}
+
+/// None where it is no TCP socket over IPv4 or IPv6.
+pub(crate) fn tcp(socket: BorrowedFd<'_>) -> Option<Tcp> {
+    /// `TCP_CLOSE_WAIT` of the kernel, as `TCP_INFO` begins with it.
+    const CLOSE_WAIT: u8 = 8;
+    let protocol: i32 = option(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
+    if protocol != libc::IPPROTO_TCP {
+        return None;
+    }
+    let listens: i32 = option(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)?;
+    let state: u8 = option(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    // SAFETY: sockaddr_in6 is plain data; zeroes are valid.
+    let mut address: libc::sockaddr_in6 = unsafe { mem::zeroed() };
+    let mut size = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    // SAFETY: `address` is live and `size` bytes long.
+    check(unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut size) }).ok()?;
+    Some(Tcp {
+        // It is at the same place in an address of IPv4.
+        port: u16::from_be(address.sin6_port),
+        listens: listens != 0,
+        is_left: state == CLOSE_WAIT,
+    })
+}
+
+/// Has the connection reset, and its port free, once nobody has it open any more.
+pub(crate) fn reset_at_end(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let size = size_of::<libc::linger>() as libc::socklen_t;
+    let value = (&raw const linger).cast();
+    // SAFETY: `value` is live and `size` bytes long.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, size) })
+        .map(drop)
+}
+
+/// An option of a socket, or its first bytes.
+fn option<T: Default>(socket: BorrowedFd<'_>, level: i32, name: i32) -> Option<T> {
+    let mut value = T::default();
+    let mut size = size_of::<T>() as libc::socklen_t;
+    let to = (&raw mut value).cast();
+    // SAFETY: `to` is `size` bytes long, and an integer, for which any bytes will do.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, to, &raw mut size) }).ok()?;
+    Some(value)
+}
+
+/// Takes what a system call returned as a new descriptor.
+///
+/// # Safety
+/// Nothing else owns the descriptor.
+unsafe fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(result) {
+        // SAFETY: as the caller says.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(Error::last_os_error()),
+    }
 }
 
 /// Connects without ever blocking, also where the daemon's queue is full.

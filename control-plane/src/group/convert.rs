@@ -134,6 +134,16 @@ fn cause_to(cause: &Cause) -> RestartCause {
     }
 }
 
+/// What a code usually stands for, where everybody keeps to it: the agent for a program that it cannot start, and shells for those of their scripts,
+/// which is why it is a question. The worker's log names the program.
+fn hint(code: i32) -> &'static str {
+    match code {
+        126 => " (not executable, or permission denied?)",
+        127 => " (executable not found?)",
+        _ => "",
+    }
+}
+
 /// The cause in a sentence, for status, events and logs.
 pub(crate) fn sentence(cause: &Cause) -> String {
     let worker = cause
@@ -142,7 +152,7 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         .map_or_else(|| "a worker".to_owned(), |identity| format!("worker {identity}"));
     let ended = match cause.exit {
         Some(Exit { signal, .. }) if signal != 0 => format!(" by signal {signal}"),
-        Some(Exit { code, .. }) => format!(" with code {code}"),
+        Some(Exit { code, .. }) => format!(" with code {code}{}", hint(code)),
         None => String::new(),
     };
     let place = if cause.node.is_empty() {
@@ -190,3 +200,6 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ mod containers;
 mod control_plane;
 mod crashes;
 mod deadlines;
+mod debug;
 mod demo;
 mod flood;
 mod gang;
@@ -18,6 +19,7 @@ mod heartbeat;
 mod identity;
 mod input;
 mod intruder;
+mod leftovers;
 mod lost;
 mod memory;
 mod nodes;
@@ -43,6 +45,8 @@ fn main() -> std::process::ExitCode {
         restart::cases(),
         scope::cases(),
         trees::cases(),
+        debug::cases(),
+        leftovers::cases(),
         completion::cases(),
         pods::cases(),
         templates::cases(),

@@ -5,6 +5,7 @@ mod exits;
 mod footprint;
 mod hand_over;
 mod heartbeat;
+mod leftovers;
 mod link;
 mod recorded;
 mod restart;

@@ -1,5 +1,7 @@
 //! What a restart in place needs, and the annotations that tune it.
 
+use std::fmt::Display;
+
 use k8s_openapi::api::batch::v1::JobSpec;
 use lockstep_api::{
     JobSet, ReplicatedJob, RestartStrategy,
@@ -132,7 +134,10 @@ fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violat
         violations.push(Violation::with_value(
             path(index, ".template.spec.backoffLimit"),
             limit,
-            format!("replicatedJob {name}: must be set to {IN_PLACE_BACKOFF_LIMIT} (MaxInt32) when in-place restart is enabled"),
+            format!(
+                "replicatedJob {name}: must be set to {IN_PLACE_BACKOFF_LIMIT} (MaxInt32) when in-place restart is enabled: {}",
+                line_to_remove(index, "backoffLimit", limit)
+            ),
         ));
     }
     if let Some(policy) = &spec.pod_replacement_policy
@@ -141,7 +146,10 @@ fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violat
         violations.push(Violation::with_value(
             path(index, ".template.spec.podReplacementPolicy"),
             policy,
-            format!("replicatedJob {name}: must be set to {IN_PLACE_POD_REPLACEMENT_POLICY} when in-place restart is enabled"),
+            format!(
+                "replicatedJob {name}: must be set to {IN_PLACE_POD_REPLACEMENT_POLICY} when in-place restart is enabled: {}",
+                line_to_remove(index, "podReplacementPolicy", "...")
+            ),
         ));
     }
     if spec.completions.is_none() || spec.completions != spec.parallelism {
@@ -154,6 +162,12 @@ fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violat
             ),
         ));
     }
+}
+
+/// Which line of the manifest is in the way: left out, the field gets the value that it must have.
+fn line_to_remove(index: usize, field: &str, value: impl Display) -> String {
+    let below = path(index, ".template.spec");
+    format!("remove the line \"{field}: {value}\" from {below}, and it is")
 }
 
 /// A number that may be missing, as Kubernetes shows it.

@@ -247,6 +247,11 @@ fn restarting_in_place_has_its_own_rules() {
         "must be set to 2147483647 (MaxInt32)",
     );
     one(
+        &with(|spec| spec.backoff_limit = Some(0)),
+        &field("backoffLimit"),
+        "remove the line \"backoffLimit: 0\" from spec.replicatedJobs[0].template.spec, and it is",
+    );
+    one(
         &with(|spec| spec.pod_replacement_policy = Some("TerminatingOrFailed".to_owned())),
         &field("podReplacementPolicy"),
         "must be set to Failed",
