@@ -22,6 +22,8 @@ if command == "submit":
     sys.exit(0)
 follow = "?follow" if "--follow" in sys.argv else ""
 sys.stdout.write(urllib.request.urlopen(address + "/logs" + follow).read().decode())
+if follow:
+    sys.stdout.write(urllib.request.urlopen(address + "/end").read().decode())
 """
 
 
@@ -38,6 +40,8 @@ class Head(http.server.ThreadingHTTPServer):
         self.unhealthy = 0  # requests that fail before one is answered
         self.submitted = []
         self.logs = ["line 1\n"]
+        self.end = ""  # what the command adds to logs that it has followed
+        self.message = "because"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -63,9 +67,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 head.status, more, head.session = head.then.pop(head.status, (head.status, [], head.session))
                 head.logs += more
             return self.send(200, body)
+        if self.path == "/end":
+            return self.send(200, head.end)
         if head.status is None:
             return self.send(404, "")
-        self.send(200, json.dumps({"status": head.status, "message": "because"}))
+        self.send(200, json.dumps({"status": head.status, "message": head.message}))
 
     def do_POST(self):
         head = self.server
@@ -183,6 +189,29 @@ class Submitter(unittest.TestCase):
         ran = self.run_it()
         self.assertEqual(ran.stdout.count("line 1"), 1, ran)
         self.assertEqual(ran.stdout.count("line 2"), 1, ran)
+
+    def test_a_failure_is_shown_once(self):
+        last = "Traceback\n---\n\nRuntimeError: THE REASON\n"
+        self.head.message = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\n" + last
+        ruler = "-" * 20 + "\n"
+        self.head.end = "\n" + ruler + "Job 'rj-1' failed\n" + ruler + "\nStatus message: " + self.head.message
+        self.head.status = "RUNNING"
+        self.head.then = {"RUNNING": ("FAILED", [], "s0")}
+        self.head.logs = ["line 1\n", last]
+        ran = self.run_it()
+        self.assertEqual(ran.returncode, 1, ran)
+        self.assertEqual(
+            ran.stdout,
+            "line 1\n" + last + "submitter: the job has FAILED: Job entrypoint command failed with exit code 1\n",
+        )
+
+    def test_what_comes_while_the_end_is_told_is_shown_too(self):
+        self.head.status = "RUNNING"
+        self.head.end = "\n---\nJob 'rj-1' failed\n---\n\nStatus message: a\nb\nc\n"
+        self.head.then = {"RUNNING": ("FAILED", ["line 2\n", "line 3\n", "-----\n", "\n", "\n", "\n", "line 4\n"], "s0")}
+        ran = self.run_it()
+        lines = ran.stdout.split("\n")
+        self.assertEqual(lines[:8], ["line 1", "line 2", "line 3", "-----", "", "", "", "line 4"], ran)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,12 @@ use crate::string_enum::string_enum;
 type Map = BTreeMap<String, String>;
 
 /// Fields that ask for something however empty they are.
-const ASKING: [&str; 3] = ["authOptions", "gcsFaultToleranceOptions", "networkPolicy"];
+const ASKING: [&str; 4] = [
+    "authOptions",
+    "gcsFaultToleranceOptions",
+    "networkPolicy",
+    "tlsOptions",
+];
 
 /// Desired state of a RayCluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -7,14 +7,15 @@
 
 use lockstep_api::ray::{CONTROLLER_NAME, RayCluster, RayCronJob, RayJob};
 
-use super::{validation, warnings};
+use super::validation::{self, protection};
+use super::warnings;
 use crate::validation::Violation;
 
 /// One of Ray's resources.
 pub trait RayResource {
     /// What its spec states of the controller that looks after it.
     fn managed_by(&self) -> Option<&str>;
-    /// Everything that is wrong with it.
+    /// Everything for which it is refused.
     fn violations(&self) -> Vec<Violation>;
     /// What its user should know who creates it, or changes the `old` one.
     fn warnings(&self, old: Option<&Self>) -> Vec<String>;
@@ -61,7 +62,9 @@ impl RayResource for RayCluster {
     }
 
     fn violations(&self) -> Vec<Violation> {
-        validation::cluster(self)
+        let mut violations = validation::cluster(self);
+        violations.extend(protection::cluster(self));
+        violations
     }
 
     fn warnings(&self, _: Option<&Self>) -> Vec<String> {
@@ -75,7 +78,9 @@ impl RayResource for RayJob {
     }
 
     fn violations(&self) -> Vec<Violation> {
-        validation::job(self)
+        let mut violations = validation::job(self);
+        violations.extend(protection::job(self));
+        violations
     }
 
     fn warnings(&self, old: Option<&Self>) -> Vec<String> {
@@ -89,7 +94,9 @@ impl RayResource for RayCronJob {
     }
 
     fn violations(&self) -> Vec<Violation> {
-        validation::cron(self)
+        let mut violations = validation::cron(self);
+        violations.extend(protection::cron(self));
+        violations
     }
 
     fn warnings(&self, _: Option<&Self>) -> Vec<String> {

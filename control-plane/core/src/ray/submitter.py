@@ -61,18 +61,45 @@ def submit():
     return ran.returncode == 0, b"failed with status code 5" in ran.stdout
 
 
+def printed(lines):
+    """What the driver has printed. `ray job logs --follow` adds how the job has ended below a ruler, and for a job that has failed all of it again."""
+    ends = [("Job '%s' %s" % (JOB, end)).encode() for end in ("succeeded", "failed", "was stopped")]
+    held = []
+    for line in lines:
+        if not line.strip(b"-\r\n"):
+            # A ruler, or an empty line before it.
+            held.append(line)
+            if len(held) > 2:
+                yield held.pop(0)
+            continue
+        if any(end in line for end in ends) and (held or b"was stopped" in line):
+            # It is read to its end, so that who writes it is not stopped.
+            for _ in lines:
+                pass
+            return
+        yield from held
+        held = []
+        yield line
+    yield from held
+
+
 def show(follow, shown):
     """Prints the driver's output beyond what was shown; returns how many lines that makes."""
     command = ray("logs", "--address", ADDRESS, *(["--follow"] if follow else []), JOB)
     logs = subprocess.Popen(command, stdout=subprocess.PIPE)
     lines = 0
-    for line in logs.stdout:
+    for line in printed(logs.stdout):
         lines += 1
         if lines > shown:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
     logs.wait()
     return max(shown, lines)
+
+
+def why(info):
+    """Why the job has ended so, without the driver's last words, which are shown already."""
+    return (info.get("message") or "").partition(", last available logs")[0]
 
 
 def main():
@@ -115,7 +142,7 @@ def main():
         info = json.loads(found)
         if info["status"] in ENDS:
             show(False, shown)
-            say("the job has %s: %s" % (info["status"], info.get("message") or ""))
+            say("the job has %s: %s" % (info["status"], why(info)))
             return 0 if info["status"] == "SUCCEEDED" else 1
         shown = show(True, shown)
         time.sleep(1)

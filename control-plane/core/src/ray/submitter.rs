@@ -34,7 +34,35 @@ const GRACE_SECONDS: i64 = 60;
 const ATTEMPT: &str = "RAYJOB_ATTEMPT";
 
 /// The runtime environment as it is stated.
+///
+/// # Errors
+/// What is wrong with it. Ray takes variables that are strings, and refuses a job that has another.
 pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
+    let stated = read_environment(spec)?;
+    let variables = stated.get("env_vars").and_then(Value::as_object);
+    let mut variables = variables.into_iter().flatten();
+    match variables.find(|(_, value)| !value.is_string()) {
+        Some((name, value)) => Err(not_a_string(name, value)),
+        None => Ok(stated),
+    }
+}
+
+/// Why a variable cannot be, and what to write in its place.
+fn not_a_string(name: &str, value: &Value) -> String {
+    let name = text::beginning(name);
+    let advice = match value {
+        Value::Null => "it has no value: write \"\", or leave it out".to_owned(),
+        Value::Array(_) | Value::Object(_) => "a list or a map is none".to_owned(),
+        value => {
+            let value = text::beginning(&value.to_string());
+            format!("quote it: write \"{value}\" and not {value}")
+        }
+    };
+    format!("env_vars.{name}: must be a string, as Ray takes no other: {advice}")
+}
+
+/// The runtime environment as it is stated, with variables of whatever type.
+fn read_environment(spec: &RayJobSpec) -> Result<Value, String> {
     if spec.runtime_env_yaml.trim().is_empty() {
         return Ok(json!({}));
     }
@@ -55,7 +83,8 @@ pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
 
 /// The runtime environment, in which the attempt is told.
 fn environment(job: &RayJob, status: &RayJobStatus) -> Value {
-    let mut environment = stated_environment(&job.spec).unwrap_or_else(|_| json!({}));
+    // What is wrong with one of before the webhook is for Ray to say.
+    let mut environment = read_environment(&job.spec).unwrap_or_else(|_| json!({}));
     if !environment["env_vars"].is_object() {
         environment["env_vars"] = json!({});
     }
@@ -228,10 +257,15 @@ fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
                 .env
                 .get_or_insert_default()
                 .retain(|variable| variable.name != name);
-            env(container, name, &value);
+            env(container, name, &literal(&value));
         }
     }
     template
+}
+
+/// The value of a variable that arrives as this text. Kubelet puts another variable in the place of `$(NAME)`, and one dollar in that of two.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
 }
 
 fn default_template(job: &RayJob) -> PodTemplateSpec {

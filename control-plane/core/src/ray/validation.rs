@@ -2,6 +2,8 @@
 
 mod groups;
 mod options;
+mod pods;
+pub(super) mod protection;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +41,7 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
     let annotations = cluster.metadata.annotations.as_ref();
     groups::validate("spec", &cluster.spec, annotations, &mut violations);
     options::validate("spec", &cluster.spec, annotations, false, &mut violations);
+    pods::validate("spec", &cluster.spec, &mut violations);
     compiled("spec", cluster, &mut violations);
     violations
 }
@@ -257,6 +260,12 @@ fn job_spec(path: &str, spec: &RayJobSpec, annotations: Annotations<'_>, violati
     {
         wrong("submitterPodTemplate", "should have at least one container");
     }
+    if let Some(template) = &spec.submitter_pod_template {
+        let path = format!("{path}.submitterPodTemplate");
+        pods::template(&path, template, violations);
+    }
+    let mut wrong =
+        |field: &str, message: &str| violations.push(Violation::new(format!("{path}.{field}"), message));
     if let Some(cluster) = &spec.ray_cluster_spec {
         if cluster.is_suspended() {
             wrong(
@@ -267,6 +276,7 @@ fn job_spec(path: &str, spec: &RayJobSpec, annotations: Annotations<'_>, violati
         let path = format!("{path}.rayClusterSpec");
         groups::validate(&path, cluster, annotations, violations);
         options::validate(&path, cluster, annotations, true, violations);
+        pods::validate(&path, cluster, violations);
     }
 }
 

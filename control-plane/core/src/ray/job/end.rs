@@ -6,13 +6,11 @@ use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
 
 use super::follow::Submitter;
 use super::names::{job_id, last_id};
-use super::{Draft, POLL, Ray, has_ended, pace, question};
+use super::{Draft, POLL, Ray, SHOWN, has_ended, pace, question};
 use crate::plan::Severity;
 
 /// How long a job that is to be stopped is waited for when its RayJob is deleted.
 const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);
-/// How long a cluster is kept for a submitter that still shows what the driver has printed.
-const SHOWN: SignedDuration = SignedDuration::from_secs(60);
 /// How long a job that has passed its deadline is told to stop.
 const STOP_AT_DEADLINE: SignedDuration = SignedDuration::from_secs(600);
 
@@ -86,7 +84,8 @@ impl Draft<'_> {
         self.status.reason = reason.to_owned();
         self.status.message = message;
         self.status.failed = self.status.failed.saturating_add(1);
-        self.status.end_time = Some(self.now());
+        let now = self.now();
+        self.status.end_time.get_or_insert(now);
         self.status.unreachable_since = None;
         self.status.submitter_lost_since = None;
     }
@@ -104,6 +103,7 @@ impl Draft<'_> {
         status.previous_session = std::mem::take(&mut status.session);
         status.job_status.clear();
         status.ray_job_info = Default::default();
+        status.end_time = None;
         status.unreachable_since = None;
         status.submitter_lost_since = None;
         status.reason.clear();

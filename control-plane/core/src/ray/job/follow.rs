@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobSubmissionMode, conditions};
 
 use super::initialize::{dashboard, failed, is_old};
-use super::{Draft, Ray, RayInfo, SLOWEST};
+use super::{Draft, POLL, Ray, RayInfo, SHOWN, SLOWEST, has_ended};
 use crate::ray::submitter;
 
 /// How long Ray may be out of reach before the attempt is given up.
@@ -21,6 +21,8 @@ pub(super) enum Submitter {
     Missing,
     /// It works.
     Works,
+    /// It is suspended, as by Kueue, and has no pod.
+    Suspended,
     /// It says that the job has succeeded.
     Succeeded,
     /// It says that the job has failed.
@@ -42,6 +44,9 @@ impl Draft<'_> {
             self.status.dashboard_url = dashboard(cluster);
         }
         let submitter = self.submitter();
+        if has_ended(&self.status.job_status) {
+            return self.conclude(submitter);
+        }
         match self.is_seen_by(submitter) {
             true => self.look_again(SLOWEST),
             false => self.poll(),
@@ -87,6 +92,8 @@ impl Draft<'_> {
             Submitter::JobFailed
         } else if has_condition(job, "Failed", None) {
             Submitter::Failed
+        } else if job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)) {
+            Submitter::Suspended
         } else {
             Submitter::Works
         }
@@ -100,20 +107,44 @@ impl Draft<'_> {
         status.ray_job_info.start_time = info.start.map(Time);
         status.ray_job_info.end_time = info.end.map(Time);
         status.unreachable_since = None;
-        match info.status.as_str() {
+        match info.has_ended() {
+            true => self.conclude(submitter),
+            // The job runs whatever has become of its submitter; another one attaches to it.
+            false => self.attach(submitter),
+        }
+    }
+
+    /// Ray has said how the job has ended. What comes next takes the submitter away, be it here or by who looks at the RayJob (Kueue suspends
+    /// the Job of one that is finished): so that waits, for a while, until all that the driver has printed is shown.
+    fn conclude(&mut self, submitter: Submitter) {
+        let now = self.now();
+        let ended = self.status.end_time.get_or_insert(now).clone();
+        if self.is_showing(submitter) && self.since(Some(&ended)) < SHOWN {
+            return self.look_again(POLL);
+        }
+        match self.status.job_status.as_str() {
             "SUCCEEDED" => {
                 self.status.succeeded = 1;
                 self.complete();
             }
-            "STOPPED" => self.complete(),
-            "FAILED" => self.attempt_failed("AppFailed", info.message.clone()),
-            // The job runs whatever has become of its submitter; another one attaches to it.
-            _ => self.attach(submitter),
+            "FAILED" => {
+                let message = self.status.message.clone();
+                self.attempt_failed("AppFailed", message);
+            }
+            _ => self.complete(),
         }
     }
 
+    /// Whether the submitter has a pod that shows what the driver has printed.
+    fn is_showing(&self, submitter: Submitter) -> bool {
+        let job = self.observed.submitter.as_ref();
+        let ready = job.and_then(|job| job.status.as_ref()?.ready).unwrap_or(0);
+        submitter == Submitter::Works && ready > 0
+    }
+
     fn complete(&mut self) {
-        self.status.end_time = Some(self.now());
+        let now = self.now();
+        self.status.end_time.get_or_insert(now);
         self.status.reason.clear();
         self.enter(Phase::Complete);
     }
@@ -124,7 +155,7 @@ impl Draft<'_> {
         }
         match submitter {
             Submitter::Works => self.replace_lost_submitter(),
-            Submitter::Ended => {}
+            Submitter::Ended | Submitter::Suspended => {}
             Submitter::Missing if self.observed.submitter.is_none() => self.create_submitter(),
             Submitter::Missing | Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed => {
                 self.delete_submitter();
@@ -146,7 +177,7 @@ impl Draft<'_> {
             return;
         }
         match submitter {
-            Submitter::Works | Submitter::Missing => self.attach(submitter),
+            Submitter::Works | Submitter::Suspended | Submitter::Missing => self.attach(submitter),
             Submitter::Succeeded | Submitter::JobFailed | Submitter::Failed | Submitter::Ended => {
                 self.attempt_failed(
                     "SubmissionFailed",
@@ -191,9 +222,7 @@ impl Draft<'_> {
     /// becomes of the job.
     fn is_seen_by(&self, found: Submitter) -> bool {
         let is_out_of_reach = matches!(self.ray, Ray::Unreachable | Ray::Denied(_));
-        let job = self.observed.submitter.as_ref();
-        let ready = job.and_then(|job| job.status.as_ref()?.ready).unwrap_or(0);
-        let follows = found == Submitter::Works && ready > 0 && !submitter::is_stated(&self.job.spec);
+        let follows = self.is_showing(found) && !submitter::is_stated(&self.job.spec);
         is_out_of_reach && self.head_is_ready() && follows
     }
 
@@ -229,7 +258,11 @@ impl Draft<'_> {
                 self.status.job_status = "FAILED".to_owned();
                 self.attempt_failed("AppFailed", "the submitter reports that the job has failed");
             }
-            Submitter::Missing | Submitter::Works | Submitter::Failed | Submitter::Ended => return false,
+            Submitter::Missing
+            | Submitter::Works
+            | Submitter::Suspended
+            | Submitter::Failed
+            | Submitter::Ended => return false,
         }
         true
     }

@@ -52,6 +52,8 @@ use crate::plan::{Event, JobRef, Severity};
 pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
 /// Between two looks at the dashboard.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// How long what comes after a job's end waits for a submitter that still shows what the driver has printed.
+const SHOWN: SignedDuration = SignedDuration::from_secs(60);
 /// Between two looks at a dashboard that has not answered for long: each takes its time, which is others' too.
 const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 
@@ -300,13 +302,14 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Whether Ray says that the job that runs has ended: that is looked at first, however late it is, and whatever is asked for meanwhile.
+    /// Whether Ray says, or has said, that the job that runs has ended: that is looked at first, however late it is, and whatever is asked for meanwhile.
     fn has_ended_in_time(&self) -> bool {
         let runs = self.status.job_deployment_status == Some(Phase::Running);
-        runs && matches!(
+        let is_told = matches!(
             self.ray,
             Ray::Reached { session, job: Some(info) } if *session == self.status.session && info.has_ended()
-        )
+        );
+        runs && (is_told || has_ended(&self.status.job_status))
     }
 
     fn owns(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {

@@ -1,7 +1,8 @@
 //! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused here, as far as this looks: policies of networks and TLS are KubeRay's
 //! alone.
 //!
-//! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is ignored here, they end before that.
+//! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is ignored here, they end before that. What asks for protection is
+//! refused beside them ([`super::protection`]).
 
 use std::collections::BTreeMap;
 

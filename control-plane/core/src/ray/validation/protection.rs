@@ -1,0 +1,59 @@
+//! Fields that ask for protection. There is none behind them here, so that who states one would be open without knowing: they are refused when they are applied.
+//! What was stored before the webhook runs on, and the fields are named as others that are ignored.
+
+use lockstep_api::ray::{RayCluster, RayClusterSpec, RayCronJob, RayJob, RayJobSpec};
+use serde_json::Value;
+
+use crate::validation::Violation;
+
+pub(in crate::ray) fn cluster(cluster: &RayCluster) -> Vec<Violation> {
+    of("spec", &cluster.spec)
+}
+
+pub(in crate::ray) fn job(job: &RayJob) -> Vec<Violation> {
+    of_job("spec", &job.spec)
+}
+
+pub(in crate::ray) fn cron(cron: &RayCronJob) -> Vec<Violation> {
+    of_job("spec.jobTemplate", &cron.spec.job_template)
+}
+
+fn of_job(path: &str, job: &RayJobSpec) -> Vec<Violation> {
+    let cluster = job.ray_cluster_spec.as_ref();
+    cluster.map_or_else(Vec::new, |cluster| of(&format!("{path}.rayClusterSpec"), cluster))
+}
+
+/// The fields that ask for something. An empty one may, by defaults that are not ours.
+fn of(path: &str, spec: &RayClusterSpec) -> Vec<Violation> {
+    let stated = |name: &str| spec.other.0.get(name).unwrap_or(&Value::Null);
+    let (auth, network, tls) = (
+        stated("authOptions"),
+        stated("networkPolicy"),
+        stated("tlsOptions"),
+    );
+    let no_tokens = auth["mode"] == "disabled" && auth["enableK8sTokenAuth"] != true;
+    [
+        (
+            "authOptions",
+            !auth.is_null() && !no_tokens,
+            "Ray would ask nobody for a token",
+        ),
+        (
+            "networkPolicy",
+            !network.is_null(),
+            "no NetworkPolicy would be made; make one that selects the label ray.io/cluster",
+        ),
+        (
+            "tlsOptions",
+            !tls.is_null() && tls["enabled"] != false,
+            "Ray would talk without TLS; RAY_USE_TLS and certificates in the pod templates turn it on",
+        ),
+    ]
+    .into_iter()
+    .filter(|(_, asks, _)| *asks)
+    .map(|(name, _, why)| {
+        let message = format!("is not supported, and would protect nothing: {why}");
+        Violation::new(format!("{path}.{name}"), message)
+    })
+    .collect()
+}
