@@ -249,6 +249,13 @@ deny: ## Check licences and sources of dependencies, and advisories where their 
 .PHONY: bench-restart
 bench-restart: install ## Measure restarts: in place on one node and on three, recreation, kubelet alone, lost pods; writes target/bench/restart.json
 	$(TARGET)/debug/lockstep-bench restart
+	$(MAKE) bench-nodes
+
+# On three nodes, in a cluster of their own: what is up stays as it is, whatever becomes of this.
+.PHONY: bench-nodes
+bench-nodes: export LOCKSTEP_TESTBED := $(LOCKSTEP_TESTBED)-nodes
+bench-nodes: binaries testbed
+	trap '$(TESTBED) down' EXIT; $(MAKE) install NODES=3; $(TARGET)/debug/lockstep-bench restart --nodes 3
 
 .PHONY: bench-controller
 bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 pods watched; writes target/bench/controller.json
