@@ -10,6 +10,7 @@ mod escalation;
 mod extras;
 mod gather;
 mod histories;
+mod indexes;
 mod late;
 mod nodes;
 mod pods;
