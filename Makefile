@@ -156,7 +156,7 @@ clippy: deps ## Check with clippy
 
 # All that has tests and needs no cluster, but for the simulation.
 UNIT := --exclude lockstep-simulation --exclude lockstep-mutants \
-  --lib --bin kubectl-lockstep --bin lockstep-bench --bin lockstep-scale --test agent --test smoke
+  --lib --bin kubectl-lockstep --bin lockstep-pod-agent --bin lockstep-bench --bin lockstep-scale --test agent --test smoke
 .PHONY: unit
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: deps ## Run the tests that need no cluster (random cases are the same each time)
@@ -226,7 +226,7 @@ soak: soak-simulation soak-node soak-ray soak-gang ## All of these
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
 	$(CARGO) run --locked -p lockstep-simulation -- soak --seeds $(SEEDS)
-	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p lockstep-core -p lockstep-node-daemon -p lockstep-pod-agent --lib --quiet
+	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p lockstep-core -p lockstep-node-daemon -p lockstep-pod-agent --lib --bin lockstep-pod-agent --quiet
 
 .PHONY: soak-node
 soak-node: binaries ## Restart real workers while everything around them fails (ROUNDS=200), and through rollouts and new authorities (RESTARTS=1000)
@@ -249,6 +249,13 @@ deny: ## Check licences and sources of dependencies, and advisories where their 
 .PHONY: bench-restart
 bench-restart: install ## Measure restarts: in place on one node and on three, recreation, kubelet alone, lost pods; writes target/bench/restart.json
 	$(TARGET)/debug/lockstep-bench restart
+	$(MAKE) bench-nodes
+
+# On three nodes, in a cluster of their own: what is up stays as it is, whatever becomes of this.
+.PHONY: bench-nodes
+bench-nodes: export LOCKSTEP_TESTBED := $(LOCKSTEP_TESTBED)-nodes
+bench-nodes: binaries testbed
+	trap '$(TESTBED) down' EXIT; $(MAKE) install NODES=3; $(TARGET)/debug/lockstep-bench restart --nodes 3
 
 .PHONY: bench-controller
 bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 pods watched; writes target/bench/controller.json

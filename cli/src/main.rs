@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: {error}");
+            print::error(&error.to_string());
             return ExitCode::from(commands::FAILED);
         }
     };
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            print::error(&format!("{error:#}"));
             ExitCode::from(commands::FAILED)
         }
     }

@@ -233,7 +233,14 @@ async fn tools(action: ToolsAction) -> anyhow::Result<()> {
 async fn exec_node(name: &str, node: u8, command: &[String]) -> anyhow::Result<()> {
     let cluster = Cluster::attach(name).await?;
     let (program, args) = command.split_first().context("no command")?;
-    Err(cluster.on_node(node, program)?.args(args).exec().into())
+    // The cluster's own programs, such as ctr, are found by their names.
+    let mut search = cluster.dir().join("bin").into_os_string();
+    if let Some(path) = std::env::var_os("PATH") {
+        search.push(":");
+        search.push(path);
+    }
+    let mut command = cluster.on_node(node, program)?;
+    Err(command.args(args).env("PATH", search).exec().into())
 }
 
 fn doctor() -> anyhow::Result<()> {

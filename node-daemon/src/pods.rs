@@ -115,6 +115,8 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -204,5 +206,31 @@ mod tests {
         assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::BadIndex("x".into())));
         let labels = [(JOB_NAME, "job"), (INDEX, "1")];
         assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::Missing(JOBSET_UID)));
+    }
+
+    proptest! {
+        /// Who may create pods writes any label and annotation into them.
+        #[test]
+        fn any_label_is_taken_as_it_is_within_its_bounds_or_refused(
+            values in prop::array::uniform4(prop_oneof!["[a-z0-9-]{0,70}", "[0-9+-]{0,12}", ".{0,70}", Just("x,".repeat(20_000))]),
+            kind in prop::sample::select(vec![SUPERVISED, PLAIN, "", "other"]),
+            left_out in 0..6_usize,
+        ) {
+            let keys = [JOBSET_UID, JOB_NAME, INDEX, SUPERVISE];
+            let mut said: Vec<(&str, &str)> = keys.into_iter().zip(values.iter().map(String::as_str)).collect();
+            if left_out < said.len() {
+                said.remove(left_out);
+            }
+            said.push((IN_PLACE, kind));
+            match recognised(&[], &said) {
+                Ok(Some(Marked::Supervised(pod) | Marked::Plain(pod))) => {
+                    prop_assert!(pod.group.as_str() == values[0] && pod.job == values[1]);
+                    prop_assert_eq!(Ok(pod.index), values[2].parse());
+                    prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= LONGEST.1);
+                }
+                Ok(None) => prop_assert!(![SUPERVISED, PLAIN].contains(&kind)),
+                Err(error) => prop_assert!(error.to_string().len() < 1000, "{}", error),
+            }
+        }
     }
 }

@@ -43,7 +43,7 @@ impl Bar {
         if self.shown {
             self.written = true;
             // What is too long is cut off: on a second line it could not be written over.
-            print::say(&format!(
+            print::control(&format!(
                 "\r\x1b[?7l{}\x1b[K\x1b[?7h",
                 line(&self.said, since.elapsed())
             ));
@@ -65,7 +65,7 @@ impl Bar {
 
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.written) {
-            print::say("\r\x1b[K");
+            print::control("\r\x1b[K");
         }
     }
 }
@@ -81,7 +81,7 @@ fn line(far: &Far, elapsed: Duration) -> String {
         "{} {:>5.1} s  {bar}{}",
         TURNS[turn],
         elapsed.as_secs_f64(),
-        far.words
+        print::line(&far.words, print::MESSAGE)
     )
 }
 
@@ -112,6 +112,17 @@ mod tests {
         );
         // Something moves from look to look.
         assert_ne!(line(&far(None), after(200)), line(&far(None), after(399 + 200)));
+    }
+
+    #[test]
+    fn what_a_pod_says_of_itself_moves_no_cursor() {
+        let words = "0 of 4 workers run; pod p: \x1b[2Jall is well\r\n";
+        let part = None;
+        let words = words.to_owned();
+        assert_eq!(
+            line(&Far { words, part }, Duration::ZERO),
+            r"◐   0.0 s  0 of 4 workers run; pod p: \x1b[2Jall is well\r\n"
+        );
     }
 
     #[test]

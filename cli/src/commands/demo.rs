@@ -94,7 +94,7 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
             print::out(&text).map(|()| DONE)
         }
         Some(Ok(End::TimedOut(why))) => {
-            print::say(&format!("error: not done within {:?}: {why}\n", args.timeout));
+            print::error(&format!("not done within {:?}: {why}", args.timeout));
             Ok(TIMED_OUT)
         }
         Some(Err(error)) => Err(error),

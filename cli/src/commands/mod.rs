@@ -71,3 +71,9 @@ async fn platform(cluster: &Cluster, without: &str) -> Option<Platform> {
         }
     }
 }
+
+/// What is to be thought of restarts that events tell of.
+fn by_events(cluster: &Cluster) -> String {
+    let namespace = &cluster.namespace;
+    format!("told by events, which whoever may create events in namespace {namespace} can write")
+}

@@ -86,10 +86,10 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     };
     print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
     if code == TIMED_OUT {
-        eprintln!(
-            "error: not all workers of {}/{} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
+        print::error(&format!(
+            "not all workers of {}/{} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
             answer.namespace, answer.name, args.timeout, answer.name, answer.namespace
-        );
+        ));
     }
     Ok(code)
 }
@@ -172,7 +172,7 @@ pub(super) fn show(progress: Progress, since: Instant, bar: &mut Bar) -> Control
         Progress::Done(generation) => return Break(Some(generation)),
         Progress::Ended(why) => {
             bar.clear();
-            eprintln!("error: {why}");
+            print::error(&why);
             return Break(None);
         }
         Progress::Asked => {

@@ -90,10 +90,10 @@ pub(super) async fn run(
     }
     print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
     if code == TIMED_OUT {
-        eprintln!(
-            "error: not all of {} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
+        print::error(&format!(
+            "not all of {} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
             answer.only, args.timeout, answer.name, answer.namespace
-        );
+        ));
     }
     Ok(code)
 }

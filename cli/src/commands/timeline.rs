@@ -15,6 +15,10 @@ pub(super) async fn run(cluster: &Cluster, args: &Timeline) -> Result<u8> {
     let jobset = cluster.jobset(&args.jobset).await?;
     let events = cluster.events(&args.jobset).await?;
     let told = timeline(&history(&jobset, &events), args.generation)?;
+    let printer = Printer::new(&args.output);
+    if !printer.is_for_programs() {
+        print::note(&super::by_events(cluster));
+    }
     match &args.html {
         Some(path) if path == Path::new("-") => print::out(&print::page(&told))?,
         Some(path) => {
@@ -22,7 +26,7 @@ pub(super) async fn run(cluster: &Cluster, args: &Timeline) -> Result<u8> {
             print::note(&format!("written to {}", path.display()));
         }
         None => {
-            let text = Printer::new(&args.output).render(&told, |paint| print::timeline(&told, paint))?;
+            let text = printer.render(&told, |paint| print::timeline(&told, paint))?;
             print::out(&text)?;
         }
     }

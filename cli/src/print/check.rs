@@ -1,5 +1,6 @@
 //! Verdicts, one a line, with what to do below.
 
+use super::visible::{MESSAGE, line};
 use super::{Paint, Tone};
 use crate::view::check::{Level, Verdict};
 
@@ -20,7 +21,8 @@ pub(crate) fn check(verdicts: &[Verdict], paint: Paint) -> String {
             Level::Warning => ("‼", Tone::Warning),
             Level::Error => ("×", Tone::Bad),
         };
-        text.push_str(&format!("  {} {}\n", paint.tone(tone, mark), verdict.text));
+        let said = line(&verdict.text, MESSAGE);
+        text.push_str(&format!("  {} {said}\n", paint.tone(tone, mark)));
         if let Some(hint) = &verdict.hint {
             text.push_str(&format!(
                 "    {}\n",

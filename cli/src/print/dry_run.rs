@@ -1,18 +1,14 @@
 //! What a restart would do, as text.
 
 use super::table::{Cell, plain, table};
+use super::visible::{CELL, MESSAGE, line};
 use super::{Paint, Tone};
 use crate::view::dry_run::{DryRun, Effect, Row};
 
 /// What would be done, then one row for each worker.
 pub(crate) fn dry_run(view: &DryRun, paint: Paint) -> String {
-    let DryRun {
-        namespace,
-        name,
-        message,
-        rung,
-        ..
-    } = view;
+    let [namespace, name, rung] = [&view.namespace, &view.name, &view.rung].map(|text| line(text, CELL));
+    let message = line(&view.message, MESSAGE);
     let generation = view.generation.unwrap_or_default();
     let stopped = view.workers.iter().filter(|row| row.stopped).count();
     let all = view.workers.len();

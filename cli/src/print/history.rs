@@ -65,12 +65,16 @@ fn row(entry: &Entry, wide: bool, now: Timestamp) -> Vec<Cell> {
         "ReachedMaxRestarts" | "RestartBlocked" => Tone::Bad,
         _ => Tone::Warning,
     };
+    let what = match &entry.reporter {
+        Some(reporter) => format!("{} (says {reporter})", entry.what),
+        None => entry.what.clone(),
+    };
     let mut row = vec![
         plain(entry.at.map_or_else(
             || "unknown".to_owned(),
             |at| format!("{} ago", time::ago(at, now)),
         )),
-        (entry.what.clone(), Some(tone)),
+        (what, Some(tone)),
         number(entry.generation),
         plain(entry.rung.clone().unwrap_or_default()),
         plain(entry.took_ms.map_or_else(String::new, time::took)),

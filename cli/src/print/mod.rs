@@ -10,6 +10,7 @@ mod screen;
 mod status;
 mod table;
 mod timeline;
+mod visible;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -27,6 +28,7 @@ pub(crate) use paint::{Paint, Tone};
 pub(crate) use screen::Screen;
 pub(crate) use status::{Detail, status};
 pub(crate) use timeline::timeline;
+pub(crate) use visible::{MESSAGE, line};
 
 #[cfg(test)]
 mod tests;
@@ -85,18 +87,28 @@ impl Printer {
         answer: &T,
         text: impl FnOnce(Paint) -> String,
     ) -> Result<String> {
+        let json = || serde_json::to_string_pretty(answer).map(|json| format!("{}\n", visible::json(&json)));
         Ok(match self.form {
-            Some(Form::Json) => format!("{}\n", serde_json::to_string_pretty(answer)?),
-            Some(Form::Yaml) => serde_yaml_ng::to_string(answer)?,
+            Some(Form::Json) => json()?,
+            // Where a terminal would act upon a character: each JSON document is one of YAML, and names it.
+            Some(Form::Yaml) => match serde_yaml_ng::to_string(answer)? {
+                yaml if visible::is_plain(&yaml) => yaml,
+                _ => json()?,
+            },
             Some(Form::Wide) | None => text(self.paint),
         })
     }
 }
 
-/// Writes to standard output. A reader that has seen enough is no mistake.
+/// Writes an answer to standard output, without anything that a terminal would act upon but its lines and colours. A reader that has seen enough is no
+/// mistake.
 pub(crate) fn out(text: &str) -> Result<()> {
+    write(&visible::laid_out(text))
+}
+
+fn write(bytes: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -104,11 +116,16 @@ pub(crate) fn out(text: &str) -> Result<()> {
 
 /// A word to people beside the answer. Where nobody listens any more, what is under way goes on.
 pub(crate) fn note(text: &str) {
-    say(&format!("note: {text}\n"));
+    control(&format!("note: {}\n", visible::lines(text)));
 }
 
-/// Writes to people as it is.
-pub(crate) fn say(text: &str) {
+/// Why it failed.
+pub(crate) fn error(text: &str) {
+    control(&format!("error: {}\n", visible::lines(text)));
+}
+
+/// Writes to the terminal of people as it is: what others wrote is made visible before.
+pub(crate) fn control(bytes: &str) {
     let mut to = io::stderr().lock();
-    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
+    let _ = to.write_all(bytes.as_bytes()).and_then(|()| to.flush());
 }

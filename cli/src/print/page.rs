@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::timeline::facts;
+use super::visible::{MESSAGE, line};
 use crate::view::time;
 use crate::view::timeline::{Span, Timeline};
 
@@ -112,7 +113,9 @@ fn label(millis: f64) -> String {
     format!("{rounded} ms")
 }
 
+/// What turns text around or hides it does so in a page too.
 fn escape(text: &str) -> String {
+    let text = line(text, MESSAGE);
     text.chars()
         .fold(String::with_capacity(text.len()), |mut safe, c| {
             match c {

@@ -1,5 +1,7 @@
 //! Colours.
 
+use super::visible;
+
 /// What a piece of text means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -10,6 +12,23 @@ pub(crate) enum Tone {
     Faint,
 }
 
+impl Tone {
+    const ALL: [Self; 5] = [Self::Good, Self::Warning, Self::Bad, Self::Strong, Self::Faint];
+
+    fn begin(self) -> &'static str {
+        match self {
+            Self::Good => "\x1b[32m",
+            Self::Warning => "\x1b[33m",
+            Self::Bad => "\x1b[31m",
+            Self::Strong => "\x1b[1m",
+            Self::Faint => "\x1b[2m",
+        }
+    }
+}
+
+/// After a text in a tone.
+const END: &str = "\x1b[0m";
+
 /// Paints text, or leaves it as it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
@@ -19,18 +38,18 @@ impl Paint {
         Self(colours)
     }
 
-    /// The text in the colour of its tone.
+    /// A piece of one line, whoever wrote it, in the colour of its tone.
     pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
+        let text = visible::line(text, visible::MESSAGE);
         if !self.0 || text.is_empty() {
-            return text.to_owned();
+            return text;
         }
-        let code = match tone {
-            Tone::Good => "32",
-            Tone::Warning => "33",
-            Tone::Bad => "31",
-            Tone::Strong => "1",
-            Tone::Faint => "2",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        format!("{}{text}{END}", tone.begin())
     }
+}
+
+/// The sequence of [`Paint`] that a text begins with, where it does.
+pub(super) fn sequence(text: &str) -> Option<&'static str> {
+    let sequences = Tone::ALL.map(Tone::begin).into_iter().chain([END]);
+    sequences.into_iter().find(|sequence| text.starts_with(sequence))
 }

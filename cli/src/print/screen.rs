@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use super::{Paint, Tone, out};
+use super::{Paint, Tone, visible, write};
 
 /// The terminal of standard output.
 #[derive(Debug, Default)]
@@ -23,7 +23,8 @@ impl Screen {
         } else {
             "\x1b[2J"
         };
-        out(&format!("{begin}{}", frame(text, rows, paint)))
+        let text = visible::laid_out(text);
+        write(&format!("{begin}{}", frame(&text, rows, paint)))
     }
 }
 

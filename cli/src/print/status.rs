@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::table::{Cell, columns, plain};
+use super::visible::{CELL, MESSAGE, line};
 use super::{Paint, Tone, restarts};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::time;
@@ -40,7 +41,7 @@ fn one(view: &View, detail: Detail, now: Timestamp, paint: Paint) -> String {
         head.push(format!("Jobs made anew {} times", view.recreations));
     }
     if detail.wide {
-        head.push(view.kind.clone());
+        head.push(line(&view.kind, CELL));
         head.push(format!("released {}", view.released));
         if let Some(created) = view.created_at {
             head.push(format!("created {} ago", time::ago(created, now)));
@@ -78,12 +79,13 @@ fn last_restart(last: &LastRestart, now: Timestamp) -> String {
         facts.push(format!("took {}", time::took(took)));
     }
     if let Some(rung) = &last.rung {
-        facts.push(format!("by {rung}"));
+        facts.push(format!("by {}", line(rung, CELL)));
     }
+    let message = line(&last.message, MESSAGE);
     if facts.is_empty() {
-        return last.message.clone();
+        return message;
     }
-    format!("{}: {}", facts.join(", "), last.message)
+    format!("{}: {message}", facts.join(", "))
 }
 
 fn replicated_job(job: &ReplicatedJob, paint: Paint) -> String {
@@ -120,7 +122,7 @@ fn child_jobs(
         let lead = paint.tone(Tone::Faint, &format!("{below}{}", branch.here));
         let up = format!("{} of {} workers up", child.workers_up, child.workers_expected);
         let state = paint.tone(tone(&child.state), &child.state);
-        text.push_str(&format!("{lead}{}  {state}  {up}\n", child.name));
+        text.push_str(&format!("{lead}{}  {state}  {up}\n", line(&child.name, CELL)));
         workers(
             child,
             detail,
@@ -153,12 +155,12 @@ fn workers(job: &ChildJob, detail: Detail, now: Timestamp, paint: Paint, below: 
         lines.push(format!("... and {} more", shown.len() - most));
     }
     let last = lines.len().saturating_sub(1);
-    for (index, line) in lines.iter().enumerate() {
+    for (index, row) in lines.iter().enumerate() {
         let lead = paint.tone(
             Tone::Faint,
             &format!("{below}{}", Branch::new(index == last).here),
         );
-        text.push_str(&format!("{lead}{line}\n"));
+        text.push_str(&format!("{lead}{row}\n"));
     }
 }
 

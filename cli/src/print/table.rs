@@ -1,5 +1,6 @@
 //! Columns of text.
 
+use super::visible::{self, CELL, MESSAGE};
 use super::{Paint, Tone};
 
 /// A piece of text, with its tone.
@@ -27,14 +28,15 @@ pub(super) fn columns(paint: Paint, rows: &[Vec<Cell>]) -> Vec<String> {
 }
 
 fn lines(paint: Paint, rows: &[&Vec<Cell>]) -> String {
-    let count = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    let rows: Vec<Vec<Cell>> = rows.iter().map(|row| shown(row)).collect();
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|(text, _)| text.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..count).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         let mut owed = 0;
         for ((cell, tone), width) in row.iter().zip(&widths) {
@@ -49,4 +51,16 @@ fn lines(paint: Paint, rows: &[&Vec<Cell>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What stands last has more room: nothing is beside it.
+fn shown(row: &[Cell]) -> Vec<Cell> {
+    let last = row.len().saturating_sub(1);
+    row.iter()
+        .enumerate()
+        .map(|(column, (text, tone))| {
+            let most = if column == last { MESSAGE } else { CELL };
+            (visible::line(text, most), *tone)
+        })
+        .collect()
 }

@@ -8,6 +8,8 @@ use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::testing::{before, now};
 use crate::view::timeline::{Span, Timeline};
 
+mod strangers;
+
 fn worker(index: u32, state: &str, generation: u64) -> Worker {
     Worker {
         index,
@@ -142,6 +144,8 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         replaced_pods: Some(0),
         cause: "it was asked for".into(),
         phases: None,
+        source: "event",
+        reporter: None,
     };
     let told = History {
         namespace: "team".into(),

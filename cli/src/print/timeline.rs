@@ -1,6 +1,7 @@
 //! One restart as bars in the terminal.
 
 use super::table::{Cell, plain, table};
+use super::visible::{CELL, MESSAGE, line};
 use super::{Paint, Tone};
 use crate::view::time;
 use crate::view::timeline::{Span, Timeline};
@@ -12,7 +13,7 @@ const WIDTH: f64 = 40.0;
 pub(crate) fn timeline(timeline: &Timeline, paint: Paint) -> String {
     let name = format!("{}/{}", timeline.namespace, timeline.name);
     let mut text = format!("{}  {}\n", paint.tone(Tone::Strong, &name), facts(timeline));
-    text.push_str(&format!("  {}\n", timeline.cause));
+    text.push_str(&format!("  {}\n", line(&timeline.cause, MESSAGE)));
     let rows: Vec<Vec<Cell>> = timeline
         .phases
         .iter()
@@ -29,7 +30,7 @@ pub(super) fn facts(timeline: &Timeline) -> String {
         facts.insert(0, format!("generation {generation}"));
     }
     if let Some(rung) = &timeline.rung {
-        facts.push(format!("by {rung}"));
+        facts.push(format!("by {}", line(rung, CELL)));
     }
     if let Some(workers) = timeline.workers {
         let plural = if workers == 1 { "" } else { "s" };

@@ -13,6 +13,12 @@ use super::time;
 #[cfg(test)]
 mod tests;
 
+/// Values of [`Entry::source`].
+pub(crate) const EVENT: &str = "event";
+const STATUS: &str = "status";
+/// `reportingController` of the control plane's events about JobSets.
+const REPORTERS: [&str; 2] = ["lockstep.dev/control-plane", "jobset"];
+
 /// What happened to a JobSet, the oldest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,6 +57,10 @@ pub(crate) struct Entry {
     pub(crate) cause: String,
     /// When each phase was reached, in milliseconds after the failure.
     pub(crate) phases: Option<Phases>,
+    /// Who says so: `event`, which whoever may create events can write, or `status`, which the control plane keeps.
+    pub(crate) source: &'static str,
+    /// Whom an event names as its author, where that is not the control plane. Nobody checks that name.
+    pub(crate) reporter: Option<String>,
 }
 
 /// Milliseconds after the failure; none for a phase that was left out.
@@ -194,6 +204,8 @@ fn entry(event: &Event) -> Option<Entry> {
             replaced_pods: None,
             cause: note,
             phases: None,
+            source: EVENT,
+            reporter: stranger(event),
         });
     };
     let phases = timeline.phases();
@@ -207,7 +219,21 @@ fn entry(event: &Event) -> Option<Entry> {
         cause: cause(&note).to_owned(),
         phases: Some(phases),
         rung: timeline.rung,
+        source: EVENT,
+        reporter: stranger(event),
     })
+}
+
+/// Whom an event names as its author, where that is not the control plane.
+fn stranger(event: &Event) -> Option<String> {
+    let source = event.deprecated_source.as_ref();
+    let named = [
+        event.reporting_controller.as_deref(),
+        source.and_then(|source| source.component.as_deref()),
+    ];
+    let named = named.into_iter().flatten().find(|name| !name.is_empty());
+    let named = named.unwrap_or("somebody");
+    (!REPORTERS.contains(&named)).then(|| named.to_owned())
 }
 
 /// The note of a completed restart is `Restarted … in 31.2 ms: cause`.
@@ -273,5 +299,7 @@ fn untold(status: &InPlaceRestartStatus, entries: &[Entry], suspended: Option<Ti
         replaced_pods: None,
         cause: why(status),
         phases: None,
+        source: STATUS,
+        reporter: None,
     })
 }

@@ -181,6 +181,12 @@ class Calls(ClientTest):
             self.client.restart_group("team", "js")
         self.assertEqual(stranger.exception.details, lockstep.Details())
 
+    def test_what_a_failure_quotes_is_not_acted_upon_by_a_terminal(self) -> None:
+        forged = "js\x1b[2J\x9b31m\u202e\r\nNOT_FOUND: all is well"
+        failed = lockstep.LockstepError(grpc.StatusCode.NOT_FOUND, forged)
+        self.assertEqual(str(failed), r"NOT_FOUND: js\x1b[2J\x9b31m\u202e\r\nNOT_FOUND: all is well")
+        self.assertEqual(failed.message, forged)
+
     def test_the_token_is_read_at_each_call(self) -> None:
         self.token.write_text("stranger", encoding="ascii")
         with self.assertRaises(lockstep.Unauthenticated) as raised:

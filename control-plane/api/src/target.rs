@@ -148,6 +148,8 @@ impl JobSet {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -210,6 +212,46 @@ mod tests {
             "worker/js-ps-0/3/side",
         ] {
             assert!(!takes(other, 3, "main"), "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_or_means_the_same_when_it_is_written_again(
+            text in r"(replicatedJob|job|worker)?(/[a-z0-9+-]{0,5}){0,4} ?[ -~]{0,8}|\PC{0,300}|.{0,40}",
+        ) {
+            if let Ok(request) = text.parse::<AloneRequest>() {
+                prop_assert!(text.len() <= LONGEST_RESTART_REQUEST && !request.token.is_empty());
+                let again = request.to_string();
+                prop_assert!(again.len() <= text.len());
+                prop_assert_eq!(again.parse(), Ok(request));
+            }
+            // However long it is, what is said of it is short.
+            let long = text.repeat(100);
+            let jobset: JobSet = serde_json::from_value(serde_json::json!({
+                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+                "metadata": {"annotations": {RESTART_ALONE: long}}, "spec": {"replicatedJobs": []},
+            }))
+            .unwrap();
+            if let Err(error) = jobset.alone_request() {
+                prop_assert!(error.to_string().len() < 2000, "{}", error);
+            }
+        }
+
+        #[test]
+        fn any_target_is_read_as_it_was_written(
+            (job, container) in ("[a-z][a-z0-9-]{0,62}", "[a-z][a-z0-9-]{0,62}"),
+            index in any::<u32>(),
+            form in 0..4,
+        ) {
+            let worker = |container| Target::Worker { job: job.clone(), index, container };
+            let target = match form {
+                0 => Target::ReplicatedJob(job.clone()),
+                1 => Target::Job(job.clone()),
+                2 => worker(None),
+                _ => worker(Some(container)),
+            };
+            prop_assert_eq!(target.to_string().parse(), Ok(target));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod callers;
 mod demo;
+mod strangers;
 mod terminal;
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use crate::platform::{played, with_the_node};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 use callers::somebody_else_sees_what_they_may;
 use demo::a_demo_that_cannot_end_well_leaves_nothing_behind;
+use strangers::what_strangers_write_stays_in_its_place;
 use terminal::a_terminal_shows_it_live_and_in_colours;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -32,6 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(nodes_are_shown_with_their_daemons),
         case!(mistakes_are_named),
         case!(somebody_else_sees_what_they_may),
+        case!(what_strangers_write_stays_in_its_place),
         case!(a_demo_that_cannot_end_well_leaves_nothing_behind),
     ]
 }

@@ -1,11 +1,13 @@
-//! `kubectl lockstep` on a real node: its demo shows a restart, and leaves nothing behind; what is well is said to be well.
+//! Commands on a real node: the demo of `kubectl lockstep` shows a restart, and leaves nothing behind; what is well is said to be well; the testbed's
+//! own are found.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use lockstep_integration::harness::eventually;
+use anyhow::{Context, Result, ensure};
+use lockstep_integration::harness::manifest::IDLE;
+use lockstep_integration::harness::{Manifest, eventually};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -19,7 +21,29 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(the_plugin_shows_a_restart_and_removes_what_it_made),
         case!(a_healthy_installation_is_said_to_be_well alone),
+        case!(programs_of_the_cluster_are_found_on_a_node),
     ]
+}
+
+/// As CONTRIBUTING.md calls it.
+async fn programs_of_the_cluster_are_found_on_a_node(scene: Scene) -> Result<()> {
+    let group = scene.apply(&Manifest::new(1, IDLE)).await?;
+    let workers = group.running(1).await?;
+    let place = &workers.first().context("no worker")?.place;
+    let name = scene.product.instance().await?;
+    let output = Command::new(env!("CARGO_BIN_EXE_lockstep-testbed"))
+        .args(["exec-node", "1", "--name", &name, "--"])
+        .args(["ctr", "-n", "k8s.io", "containers", "ls"])
+        .stdin(Stdio::null())
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success() && said.contains(&place.container),
+        "no {place:?}: {said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
 }
 
 /// The plugin, built as this test was.

@@ -121,6 +121,12 @@ impl Product {
         &self.access
     }
 
+    /// The name of the cluster in the testbed.
+    pub(crate) async fn instance(&self) -> Result<String> {
+        self.with_cluster(async |cluster| Ok(cluster.name().to_owned()))
+            .await
+    }
+
     /// How many nodes there are from the beginning.
     pub(crate) fn nodes(&self) -> u8 {
         self.nodes

@@ -74,6 +74,8 @@ impl Epochs for EpochFile {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -113,5 +115,23 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_is_an_error() {
         assert!(EpochFile::new(Path::new("/nonexistent")).keep(1).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_error_or_the_number_that_they_say(
+            bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..40), "[0-9 \n+-]{0,24}".prop_map(String::into_bytes)],
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(NAME), &bytes).unwrap();
+            let file = EpochFile::new(dir.path());
+            if let Ok(epoch) = file.read() {
+                let text = String::from_utf8(bytes).unwrap();
+                prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == 0);
+            }
+            // It is written again, whatever was there.
+            file.keep(3).unwrap();
+            prop_assert_eq!(file.read().unwrap(), 3);
+        }
     }
 }

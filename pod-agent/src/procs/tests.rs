@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn stat(pid: i32, parent: i32, group: i32) -> Stat {
@@ -229,4 +231,20 @@ fn without_a_cgroup_that_can_be_read_nobody_is_a_stranger() {
     fake.run(WORKER, AGENT, "/pod7/worker");
     fake.run(LEFT, AGENT, "/pod7/debugger");
     assert_eq!(pids(&members(&fake.procs().look(), AGENT)), [WORKER, LEFT]);
+}
+
+proptest! {
+    /// A process calls itself what it likes.
+    #[test]
+    fn no_name_makes_another_process_of_one(
+        numbers in any::<(i32, i32, i32)>(),
+        name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",
+        state in prop::sample::select(vec!['R', 'S', 'D', 'Z', 'X']),
+        garbage in ".{0,60}",
+    ) {
+        let (pid, parent, group) = numbers;
+        let line = format!("{pid} ({name}) {state} {parent} {group} 4 0 -1 4194560 0 0\n");
+        prop_assert_eq!(Stat::parse(&line), Some(Stat { pid, name, state, parent, group }));
+        let _ = Stat::parse(&garbage);
+    }
 }

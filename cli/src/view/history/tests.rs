@@ -128,3 +128,30 @@ fn a_suspension_is_not_told_as_a_restart() {
         assert_eq!(of_last(&jobset, &events), None, "{jobset:?}");
     }
 }
+
+#[test]
+fn who_says_so_is_told() {
+    let by = |reporter: &str, component: &str| {
+        let mut event = event("1", "RestartBlocked", "so it says", None);
+        event.reporting_controller = Some(reporter.to_owned());
+        event.deprecated_source = object(json!({"component": component}));
+        event
+    };
+    let cause = json!({"generation": 7, "cause": {"message": "too late"}});
+    let told = |event: Event| history(&jobset(cause.clone()), &[event]).entries;
+    for (reporter, component, marked) in [
+        ("lockstep.dev/control-plane", "", None),
+        ("jobset", "", None),
+        ("", "jobset", None),
+        ("mallory", "jobset", Some("mallory")),
+        ("", "mallory", Some("mallory")),
+        ("", "", Some("somebody")),
+    ] {
+        let entries = told(by(reporter, component));
+        let seen: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.source, entry.reporter.as_deref()))
+            .collect();
+        assert_eq!(seen, [("event", marked), ("status", None)]);
+    }
+}

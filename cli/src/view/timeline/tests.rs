@@ -12,6 +12,8 @@ fn entry(generation: u64, phases: Option<Phases>) -> Entry {
         replaced_pods: Some(0),
         cause: "worker a[1]/worker exited with code 3".into(),
         phases,
+        source: "event",
+        reporter: None,
     }
 }
 

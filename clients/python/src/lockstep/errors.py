@@ -44,11 +44,16 @@ class Details:
     retry_after: float | None = None
 
 
+def _visible(message: str) -> str:
+    """What others wrote, for a terminal: what it would act upon is named in its place. `message` has it as it came."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+
+
 class LockstepError(Exception):
     """A call failed. Codes that have no class of their own come as this one."""
 
     def __init__(self, code: grpc.StatusCode, message: str, details: Details | None = None) -> None:
-        super().__init__(f"{code.name}: {message}")
+        super().__init__(f"{code.name}: {_visible(message)}")
         self.code = code
         self.message = message
         self.details = details or Details()

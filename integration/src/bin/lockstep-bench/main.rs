@@ -52,6 +52,18 @@ async fn main() -> Result<()> {
     }
 }
 
+/// What was measured, by its name.
+type Results = serde_json::Map<String, Value>;
+
+/// What was written before; nothing where there is none.
+fn read(name: &str) -> Result<Results> {
+    match fs::read(target().join("bench").join(format!("{name}.json"))) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Results::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn write(name: &str, results: &Value) -> Result<()> {
     let dir = target().join("bench");
     fs::create_dir_all(&dir)?;

@@ -5,16 +5,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
-use lockstep_integration::cluster::{Cluster, node_name};
+use lockstep_integration::cluster::{Cluster, default_name, node_name};
 use lockstep_integration::harness::group::START;
 use lockstep_integration::harness::manifest::IDLE;
 use lockstep_integration::harness::process::{self, Process};
 use lockstep_integration::harness::{Access, Group, Manifest, Namespace, eventually, stopwatch};
-use lockstep_integration::image;
 use lockstep_integration::progress::Progress;
 use serde_json::{Value, json};
 
-use crate::{pods, write};
+use crate::{Results, pods, read, write};
 
 /// Workers of each JobSet on one node.
 const WORKERS: usize = 4;
@@ -29,38 +28,34 @@ pub(crate) struct Args {
     /// Recreations, and restarts by kubelet alone
     #[arg(long, default_value_t = 3)]
     slow_rounds: u64,
-    /// Nodes that workers are spread over in the end, added where the cluster has fewer; 1 leaves that out
-    #[arg(long, default_value_t = 3)]
+    /// Nodes that workers are spread over; where that is more than one, restarts in place alone are measured
+    #[arg(long, default_value_t = 1)]
     nodes: u8,
-    /// Leaves out what comes before that: one node, recreation, kubelet alone, lost pods
-    #[arg(long)]
-    only_nodes: bool,
     /// Leaves out lost pods, which take 4 minutes
     #[arg(long)]
     no_pods: bool,
 }
 
-/// Measures restarts in the shared cluster, where the product is installed.
+/// Measures restarts in the shared cluster, where the product is installed. What was measured of several nodes is added to the rest.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let mut results = serde_json::Map::new();
     println!("etcd runs without fsync here, and everything shares one machine.");
-    if !args.only_nodes {
-        let namespace = namespace(&Cluster::shared(1).await?).await?;
-        let measured = on_one_node(&namespace, &args, &mut results).await;
-        namespace.delete().await?;
-        measured?;
-    }
-    if args.nodes > 1 {
-        let cluster = Cluster::shared(args.nodes).await?;
-        cluster
-            .load_image(&image::node_daemon(&image::Programs::chosen()?)?)
-            .await?;
-        let namespace = namespace(&cluster).await?;
-        daemons(&namespace, args.nodes).await?;
-        let measured = on_several(&namespace, &args, &mut results).await;
-        namespace.delete().await?;
-        measured?;
-    }
+    let cluster = Cluster::attach(&default_name()).await?;
+    let there = cluster.nodes();
+    ensure!(
+        there >= args.nodes,
+        "the cluster has {there} of {} nodes",
+        args.nodes
+    );
+    let namespace = namespace(&cluster).await?;
+    let mut results = Results::new();
+    let measured = if args.nodes > 1 {
+        results = read("restart")?;
+        on_several(&namespace, &args, &mut results).await
+    } else {
+        on_one_node(&namespace, &args, &mut results).await
+    };
+    namespace.delete().await?;
+    measured?;
     write("restart", &Value::Object(results))
 }
 
@@ -84,8 +79,6 @@ async fn daemons(namespace: &Namespace, nodes: u8) -> Result<()> {
     })
     .await
 }
-
-type Results = serde_json::Map<String, Value>;
 
 async fn on_one_node(namespace: &Namespace, args: &Args, results: &mut Results) -> Result<()> {
     let progress = Progress::new();
@@ -142,6 +135,7 @@ async fn on_one_node(namespace: &Namespace, args: &Args, results: &mut Results) 
 }
 
 async fn on_several(namespace: &Namespace, args: &Args, results: &mut Results) -> Result<()> {
+    daemons(namespace, args.nodes).await?;
     let count = ON_EACH * u32::from(args.nodes);
     let evenly = json!({
         "maxSkew": 1,

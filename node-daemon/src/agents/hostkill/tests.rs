@@ -1,5 +1,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const ID: &str = "0f6c1c8b8a4c4f6fb8f05f6f1c8b8a4c";
@@ -237,4 +239,22 @@ async fn who_asks_without_end_is_looked_for_once_in_a_second_and_others_at_once(
     tokio::time::advance(LOOKS.1 * LOOKS.0).await;
     assert!(killer.may_look(&"third".into()));
     assert_eq!(killer.looks.lock().unwrap().len(), 1);
+}
+
+proptest! {
+    /// A process calls itself what it likes.
+    #[test]
+    fn no_name_hides_a_process_or_makes_another_of_it(
+        name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",
+        state in prop::sample::select(vec!['R', 'S', 'D', 'Z', 'X']),
+        parent in any::<i32>(),
+        started in any::<Ticks>(),
+        garbage in ".{0,60}",
+    ) {
+        let line = stat(12, state, parent, started).replacen("(x)", &format!("({name})"), 1);
+        let read = live(&line).map(|process| (process.parent, process.started));
+        prop_assert_eq!(read, (!matches!(state, 'Z' | 'X')).then_some((parent, started)));
+        let _ = live(&garbage);
+        let _ = live(&format!("1 (x) {garbage}"));
+    }
 }

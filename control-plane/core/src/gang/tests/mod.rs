@@ -1,3 +1,4 @@
+mod amounts;
 mod complaints;
 mod fit;
 mod histories;

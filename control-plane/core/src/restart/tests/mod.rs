@@ -11,6 +11,7 @@ mod escalation;
 mod extras;
 mod gather;
 mod histories;
+mod indexes;
 mod late;
 mod nodes;
 mod pods;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use lockstep_integration::cluster::node_name;
 use lockstep_integration::harness::group::container_id;
 use lockstep_integration::harness::manifest::CONTAINER;
 use lockstep_integration::harness::process;
@@ -49,6 +50,8 @@ pub(super) struct Restart {
 impl Training {
     /// Applies the example in `folder`, with a volume of the node for its claim.
     pub(super) async fn start(namespace: &Namespace, folder: &Path, name: &str) -> Result<Self> {
+        // The folder is one node's: so is whoever claims it, however many nodes there are.
+        let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node_name(1)]});
         let volume = json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -58,6 +61,7 @@ impl Training {
                 "accessModes": ["ReadWriteMany"],
                 "claimRef": {"namespace": namespace.name, "name": format!("checkpoints-{name}")},
                 "hostPath": {"path": format!("{VOLUMES}/{}/{name}", namespace.name), "type": "DirectoryOrCreate"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
             },
         });
         namespace

@@ -1,5 +1,7 @@
 //! Where the definition of RayJobs is KubeRay's, and drops what is ours of the status.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// What KubeRay's definition keeps of a status.
@@ -207,4 +209,63 @@ fn a_definition_that_keeps_the_status_has_no_annotation() {
     stage.says("FAILED").session("s1").says("SUCCEEDED");
     assert_eq!(stage.phase(), Phase::Complete);
     assert!(stage.job.metadata.annotations.is_none());
+}
+
+/// Values that are out of place, or out of bounds.
+fn odd() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<i64>().prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+        prop::sample::select(vec![
+            Value::Null,
+            json!(true),
+            json!(i32::MAX),
+            json!(i32::MIN),
+            json!(1e300),
+            json!("9999-12-31T23:59:59Z"),
+            json!("-9999-01-01T00:00:00Z"),
+            json!("x".repeat(10_000)),
+            json!([]),
+            json!({}),
+            json!("Running"),
+            json!("Retrying"),
+        ]),
+    ]
+}
+
+proptest! {
+    /// Who may write annotations may write this one, and knows the UID.
+    #[test]
+    fn whatever_somebody_writes_in_its_place_something_is_decided(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), odd()), 1..4),
+        garbage in "\\PC{0,60}",
+        damage in (any::<prop::sample::Index>(), any::<char>()),
+    ) {
+        let mut stage = runs(json!({"backoffLimit": 3, "activeDeadlineSeconds": 60}));
+        let written = stage.job.annotation(keys::JOB_STATUS).unwrap().to_owned();
+        let mut changed: Value = serde_json::from_str(&written).unwrap();
+        let fields: Vec<String> = changed["status"].as_object().unwrap().keys().cloned().collect();
+        for (field, value) in changes {
+            changed["status"][&fields[field.index(fields.len())]] = value;
+        }
+        let damaged: String = written
+            .chars()
+            .enumerate()
+            .map(|(at, char)| if at == damage.0.index(written.chars().count()) { damage.1 } else { char })
+            .collect();
+        for text in [changed.to_string(), damaged, garbage] {
+            let annotations = stage.job.metadata.annotations.get_or_insert_default();
+            annotations.insert(keys::JOB_STATUS.to_owned(), text);
+            for says in ["RUNNING", "FAILED"] {
+                stage.ray = Ray::Reached {
+                    session: "s0".to_owned(),
+                    job: Some(RayInfo { status: says.to_owned(), ..RayInfo::default() }),
+                };
+                let plan = stage.plan();
+                // What is written of it next is bounded.
+                let status = plan.status.map(|status| status.message.len());
+                prop_assert!(status.is_none_or(|length| length < 64 << 10));
+            }
+        }
+    }
 }

@@ -1,0 +1,197 @@
+//! Whatever strangers write, it stays in its place: each view, with each of its texts forged.
+
+use super::*;
+use crate::print::visible::is_plain;
+use crate::view::dry_run::{self as tried, DryRun, Effect};
+
+/// Clears the screen, takes the title, paints, turns text around, hides it, and begins a line that looks like one of ours.
+const FORGED: &str = "\x1b[2J\x1b]0;owned\x07\u{9b}32m\x1b[32m\u{202e}\u{2066}\u{200b}x\r\nteam/other  InSync  generation 0\x7f\u{8}";
+/// As it is shown.
+const SHOWN: &str = r"\x1b[2J\x1b]0;owned\x07\x9b32m\x1b[32m\u{202e}\u{2066}\u{200b}x\r\nteam/other  InSync  generation 0\x7f\x08";
+
+/// The text has so many lines, nothing in it but lines is acted upon, and it shows what was forged.
+fn holds(text: &str, lines: usize) {
+    assert!(is_plain(text), "{text:?}");
+    assert_eq!(text.lines().count(), lines, "{text}");
+    assert!(text.contains(SHOWN), "{text}");
+}
+
+fn forged() -> String {
+    FORGED.to_owned()
+}
+
+#[test]
+fn in_a_status() {
+    let view = |text: &dyn Fn(&str) -> String| {
+        let mut view = ring();
+        (view.namespace, view.name) = (text("team"), text("ring"));
+        (view.phase, view.kind) = (text("InSync"), text("Plain"));
+        view.messages = vec![text("Failed: no")];
+        if let Some(last) = &mut view.last_restart {
+            (last.message, last.rung) = (text("it failed"), Some(text("Process")));
+        }
+        let job = &mut view.replicated_jobs[0];
+        job.name = text("a");
+        (job.jobs[0].name, job.jobs[0].state) = (text("ring-a-0"), text("Active"));
+        for worker in &mut job.jobs[0].workers {
+            (worker.container, worker.state) = (Some(text("c")), text("Running"));
+            (worker.pod, worker.node) = (Some(text("p")), Some(text("n")));
+        }
+        view
+    };
+    let detail = Detail {
+        every_worker: true,
+        wide: true,
+    };
+    let shown = |view: View| status(&[view], detail, now(), Paint::new(false));
+    let honest = shown(view(&str::to_owned));
+    let text = shown(view(&|_| forged()));
+    holds(&text, honest.lines().count());
+    // Where colours are wanted, they are ours.
+    let painted = status(&[view(&|_| forged())], detail, now(), Paint::new(true));
+    assert_eq!(visible::laid_out(&painted), painted);
+    assert!(!painted.contains(FORGED), "{painted:?}");
+}
+
+#[test]
+fn in_a_history_and_a_timeline() {
+    let told = History {
+        namespace: forged(),
+        name: forged(),
+        restarts: 0,
+        max_restarts: 1,
+        generation: 1,
+        entries: vec![Entry {
+            at: None,
+            what: forged(),
+            generation: Some(u64::MAX),
+            rung: Some(forged()),
+            took_ms: Some(9.2e12),
+            workers: Some(u32::MAX),
+            replaced_pods: Some(1),
+            cause: forged(),
+            phases: None,
+            source: "event",
+            reporter: Some(forged()),
+        }],
+    };
+    for wide in [false, true] {
+        holds(&history(&told, wide, now(), Paint::new(false)), 3);
+    }
+    let told = Timeline {
+        namespace: forged(),
+        name: forged(),
+        generation: None,
+        rung: Some(forged()),
+        failed_at: None,
+        took_ms: 1.0,
+        workers: None,
+        replaced_pods: None,
+        cause: forged(),
+        phases: Vec::new(),
+    };
+    holds(&timeline(&told, Paint::new(false)), 3);
+    let honest = Timeline {
+        cause: String::new(),
+        ..told.clone()
+    };
+    holds(&page(&told), page(&honest).lines().count());
+}
+
+#[test]
+fn in_nodes_and_verdicts() {
+    let way = Way {
+        state: State::Away,
+        since: None,
+        detail: forged(),
+    };
+    let row = Row {
+        node: forged(),
+        node_ready: false,
+        unschedulable: true,
+        pod: Some(forged()),
+        state: Some(forged()),
+        ready: false,
+        restarts: 0,
+        since: None,
+        image: Some(forged()),
+        runtime: forged(),
+        nri: Nri::Unknown,
+        connected: None,
+        daemon_version: Some(forged()),
+        protocol: None,
+        rung: None,
+        cri_health: Some(way.clone()),
+        nri_health: Some(way),
+        workers: None,
+        workers_linked: None,
+    };
+    for wide in [false, true] {
+        holds(
+            &nodes(std::slice::from_ref(&row), wide, now(), Paint::new(false)),
+            2,
+        );
+    }
+    let verdict = Verdict {
+        section: "webhooks",
+        level: Level::Error,
+        text: forged(),
+        hint: Some(forged()),
+    };
+    holds(&check(&[verdict], Paint::new(false)), 5);
+}
+
+#[test]
+fn in_what_a_restart_would_do() {
+    let row = tried::Row {
+        worker: forged(),
+        pod: forged(),
+        node: forged(),
+        stopped: true,
+        because: "",
+    };
+    for (effect, lines) in [
+        (Effect::Nothing, 1),
+        (Effect::Unknown, 3),
+        (Effect::InPlace, 3),
+        (Effect::Recreate, 3),
+    ] {
+        let view = DryRun {
+            namespace: forged(),
+            name: forged(),
+            effect,
+            reason: forged(),
+            message: forged(),
+            generation: None,
+            rung: forged(),
+            workers: vec![row.clone()],
+        };
+        holds(&dry_run(&view, Paint::new(false)), lines);
+    }
+}
+
+#[test]
+fn a_column_is_not_wider_than_names_are() {
+    let long = vec![vec![
+        ("x".repeat(100_000), None),
+        ("y".repeat(100_000), Some(Tone::Bad)),
+    ]];
+    let text = table::table(Paint::new(false), &["A", "B"], &long);
+    let widest = text.lines().map(str::len).max();
+    assert!(widest <= Some(visible::CELL + 2 + visible::MESSAGE), "{widest:?}");
+}
+
+#[test]
+fn programs_are_told_all_of_it_in_a_form_that_no_terminal_acts_upon() {
+    for form in [Form::Json, Form::Yaml] {
+        let printer = Printer {
+            form: Some(form),
+            paint: Paint::new(false),
+        };
+        let answer = json!([{"cause": FORGED, "name": "ring"}]);
+        let text = printer.render(&answer, |_| String::new()).unwrap();
+        assert!(is_plain(&text), "{text:?}");
+        let same: serde_json::Value = serde_yaml_ng::from_str(&text).unwrap();
+        assert_eq!(same, answer);
+    }
+}

@@ -1,0 +1,55 @@
+//! Whatever stands where an amount should, it is read as one or left out.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use proptest::prelude::*;
+
+use crate::gang::quantity::billionths;
+use crate::gang::{Resources, quantity};
+
+/// Close to a quantity, and far from one.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[ +-]?[0-9.]{0,26}(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{0,12})?",
+        "\\PC{0,40}",
+        ".{0,20}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_amount_or_none(one in text(), other in text(), times in any::<i128>()) {
+        let amount = quantity(&one);
+        // A billionth is finer than a thousandth: whatever fits there fits here.
+        prop_assert!(amount.is_some() || billionths(&one).is_none(), "{}", one);
+        let of = |text: &str| {
+            Resources::of(&BTreeMap::from([("cpu".to_owned(), Quantity(text.to_owned()))]))
+        };
+        // What is computed with them ends within what there is.
+        let (mut sum, asked) = (of(&one), of(&other));
+        prop_assert_eq!(sum.get("cpu"), amount.unwrap_or(0));
+        let _ = (sum.holds(&asked), sum.displaces(&asked));
+        sum.add(&asked);
+        sum.take(&asked, times);
+        sum.raise(&asked);
+    }
+
+    #[test]
+    fn an_amount_is_what_it_was_written_as(whole in any::<u32>(), thousandths in 0..1000_u32) {
+        let amount = i128::from(whole) * 1000 + i128::from(thousandths);
+        for (written, scale) in [
+            (format!("{whole}.{thousandths:03}"), 1),
+            (format!("+{whole}.{thousandths:03}0"), 1),
+            (format!("{amount}m"), 1),
+            (format!("{whole}.{thousandths:03}k"), 1000),
+            (format!("{whole}.{thousandths:03}e3"), 1000),
+            (format!("{whole}.{thousandths:03}Ki"), 1024),
+            (format!("{whole}.{thousandths:03}Gi"), 1 << 30),
+        ] {
+            prop_assert_eq!(quantity(&written), Some(amount * scale), "{}", written);
+            prop_assert_eq!(billionths(&written), Some(amount * scale * 1_000_000), "{}", written);
+        }
+        prop_assert_eq!(quantity(&format!("-{whole}")), Some(i128::from(whole) * -1000));
+    }
+}
