@@ -15,10 +15,11 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::backwards::Backwards;
 use crate::gang;
 use crate::group::{self, Announcer, Manager, Means};
 use crate::hub::{Refusals, Registry, Role};
-use crate::lease::{Identity, Leadership};
+use crate::lease::{Identity, Leadership, LeaseError};
 use crate::metrics::Metrics;
 use crate::namespace;
 use crate::placement::{Controller, Placement};
@@ -77,10 +78,19 @@ impl Leader {
         metrics.leads(true, lease);
         registry.count_in(&metrics);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
-        self.start(&registry, &mut parts, &end);
+        let backwards = Backwards::default();
+        self.start(&registry, &backwards, &mut parts, &end);
+        let mut went_back = false;
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
-            lost = leadership.lost() => Err(lost.into()),
+            lost = leadership.lost() => {
+                went_back = matches!(lost, LeaseError::WentBack { .. });
+                Err(lost.into())
+            }
+            what = backwards.told() => {
+                went_back = true;
+                Err(anyhow!("the API server went back to an older state: {what}; starting again from what it holds"))
+            }
             epoch = registry.outbid() => {
                 Err(anyhow!("epoch {epoch} was used before, this is {}: starting again above it", leadership.epoch))
             }
@@ -92,7 +102,9 @@ impl Leader {
             result = result.and(ended.map_err(Into::into).flatten());
         }
         // What a few nodes have said was no reason to go. It costs nothing that the next leader is above it, so that those obey if it was true.
-        if let Some(epoch) = registry.rival() {
+        // After the store has gone back nodes have seen this one's epoch, and the next may be below it.
+        let outlived = registry.rival().max(went_back.then_some(leadership.epoch));
+        if let Some(epoch) = outlived {
             let outlive = tokio::time::timeout(OUTLIVE, leadership.outlive(epoch)).await;
             if let Err(error) = outlive.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
                 tracing::warn!(%error, "the epoch was not written down");
@@ -123,6 +135,7 @@ impl Leader {
     fn start(
         self,
         registry: &Arc<Registry>,
+        backwards: &Backwards,
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) {
@@ -159,6 +172,7 @@ impl Leader {
                 Means {
                     agents: self.settings.agents.clone(),
                     replaces_pods: self.settings.replace_lost_pods,
+                    backwards: backwards.clone(),
                 },
                 Arc::clone(&self.board),
                 end.clone(),

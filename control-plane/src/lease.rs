@@ -64,6 +64,16 @@ pub enum LeaseError {
     /// Another replica holds it now, or it could not be renewed in time.
     #[error("the lease was lost")]
     Lost,
+    /// The API server shows an older Lease than it did: its store was restored from a backup, and all that is known may be of what is no more.
+    #[error(
+        "the API server went back to an older state: the lease was at resourceVersion {before}, and is at {now}; starting again from what it holds"
+    )]
+    WentBack {
+        /// The highest version that was read.
+        before: u64,
+        /// The version that was read after that.
+        now: u64,
+    },
     /// The API server was silent, or slow, while it was to be given up.
     #[error("the lease could not be given up in time")]
     Kept,
@@ -295,7 +305,7 @@ impl Held {
         tokio::select! {
             // An ended sender means that the renewing task is gone: as good as lost.
             _ = self.held.wait_for(|held| !*held) => {}
-            () = unseen(&self.leases, &self.election, (&self.identity, &self.process)) => {}
+            why = unseen(&self.leases, &self.election, (&self.identity, &self.process)) => return why,
             () = unrenewed(self.renewed.clone(), time_to_renew(&self.election)) => {
                 tracing::error!("the lease was not renewed in time");
             }

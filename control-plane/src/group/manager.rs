@@ -19,6 +19,7 @@ use super::budget::Budget;
 use super::clock::Clock;
 use super::replace;
 use super::task::{Context, End, Task};
+use crate::backwards::Backwards;
 use crate::hub::Registry;
 use crate::platform::Board;
 use crate::watch::Stores;
@@ -65,6 +66,8 @@ pub struct Means {
     pub agents: Agents,
     /// Whether lost pods are not left to the Job controller.
     pub replaces_pods: bool,
+    /// Told where the API server has gone back.
+    pub backwards: Backwards,
 }
 
 struct Group {
@@ -97,6 +100,7 @@ impl Manager {
                 .replaces_pods
                 .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
             board,
+            backwards: means.backwards,
         };
         Self {
             context,

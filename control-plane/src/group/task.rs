@@ -23,6 +23,7 @@ use super::observe;
 use super::replace::{News, Replacer};
 use super::sight::Sight;
 use super::write::{self, Change, WriteError};
+use crate::backwards::Backwards;
 use crate::hub::GroupLink;
 use crate::platform::{Board, Snapshot};
 use crate::watch::recent::version;
@@ -49,6 +50,8 @@ pub(super) struct Context {
     /// To create pods in the place of lost ones; `None`: that is left to the Job controller.
     pub(super) replacements: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
+    /// Told where the API server has gone back.
+    pub(super) backwards: Backwards,
 }
 
 /// One group.
@@ -78,6 +81,17 @@ enum Writing {
     Retry { at: Instant },
 }
 
+impl Writing {
+    fn after(pause: Duration) -> Self {
+        if pause.is_zero() {
+            return Self::Idle;
+        }
+        Self::Retry {
+            at: Instant::now() + pause,
+        }
+    }
+}
+
 /// What is to be looked at before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
@@ -104,6 +118,7 @@ impl Task {
         let mut replacer = replacements.map(|permits| Replacer::new(self.context.client.clone(), permits));
         let mut executor = Executor::new(self.context.client.clone());
         let mut pause = RETRY.0;
+        let mut conflicts: u32 = 0;
         let mut state = "";
         let mut pushed = (durable.generation, UnixNanos::default());
         let mut post = self
@@ -209,12 +224,19 @@ impl Task {
                         Some(Ok(jobset)) => {
                             self.context.stores.wrote_jobset(&jobset);
                             pause = RETRY.0;
+                            conflicts = 0;
                             writing = Writing::Idle;
                             known = Arc::new(jobset);
                         }
                         Some(Err(WriteError::Conflict(jobset))) => {
                             known = Arc::from(jobset);
-                            writing = Writing::Idle;
+                            conflicts = conflicts.saturating_add(1);
+                            writing = Writing::after(write::pause_after(conflicts));
+                        }
+                        // What is known of this one and of all others may be of what is no more.
+                        Some(Err(error @ WriteError::WentBack { .. })) => {
+                            self.context.backwards.tell(format!("JobSet {}/{}: {error}", known.ns(), known.name()));
+                            writing = retry(&error, &mut pause);
                         }
                         Some(Err(WriteError::Gone)) => {
                             self.link.forget();

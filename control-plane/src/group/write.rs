@@ -1,6 +1,7 @@
 //! Writes `status.inPlaceRestart`, fenced by resourceVersion.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
@@ -11,6 +12,10 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::convert;
+use crate::watch::recent::version;
+
+/// The wait after the second conflict in a row, and the longest one.
+const CONFLICT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 /// Why a write did not happen.
 #[derive(Debug, Error)]
@@ -31,6 +36,14 @@ pub(super) enum WriteError {
     /// The status cannot hold what was to be written: it is as it was before.
     #[error("the status is as it was before")]
     Unchanged,
+    /// The API server shows an older version than the one that was to be written on: all that is known may be of what is no more.
+    #[error("it was at resourceVersion {before}, and is at {now}")]
+    WentBack {
+        /// What was to be written on, which the API server has shown.
+        before: u64,
+        /// What it shows in the place of that.
+        now: u64,
+    },
     /// The JobSet is gone.
     #[error("the JobSet is gone")]
     Gone,
@@ -90,6 +103,11 @@ pub(super) async fn write(
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {
             Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => {
+                // It is read from etcd, after `known` was: only a store that has gone back holds an older one.
+                let (before, now) = (version(&known.metadata), version(&jobset.metadata));
+                if (1..before).contains(&now) {
+                    return Err(WriteError::WentBack { before, now });
+                }
                 Err(WriteError::Conflict(Box::new(jobset)))
             }
             Ok(_) => Err(WriteError::Gone),
@@ -97,6 +115,15 @@ pub(super) async fn write(
         },
         Err(error) => Err(WriteError::Api(Box::new(error))),
     }
+}
+
+/// How long to wait after so many conflicts in a row: not at all after the first, which a reconciler beside this makes; then ever longer.
+pub(super) fn pause_after(conflicts: u32) -> Duration {
+    let Some(doublings) = conflicts.checked_sub(2) else {
+        return Duration::ZERO;
+    };
+    let pause = CONFLICT.0.saturating_mul(2_u32.saturating_pow(doublings));
+    pause.min(CONFLICT.1)
 }
 
 /// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
@@ -175,10 +202,59 @@ fn whole(status: &InPlaceRestartStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use http::{Method, Request, Response};
+    use kube::client::Body;
     use lockstep_core::restart::{Cause, Generation, Reason};
     use serde_json::from_value;
 
     use super::*;
+
+    fn at(version: &str) -> JobSet {
+        let mut jobset = JobSet::default();
+        jobset.metadata.name = Some("js".to_owned());
+        jobset.metadata.uid = Some("u".to_owned());
+        jobset.metadata.resource_version = Some(version.to_owned());
+        jobset
+    }
+
+    /// What comes of a write on version 20 that is refused, where the JobSet is at this version.
+    async fn refused(shown: &'static str) -> WriteError {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (code, answer) = if request.method() == Method::GET {
+                (200, json!(at(shown)))
+            } else {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409, "message": "m"});
+                (409, status)
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer?)
+        });
+        let client = kube::Client::new(service, "default");
+        let change = Change {
+            durable: Some(Durable::default()),
+            ..Change::default()
+        };
+        write(client, Arc::new(at("20")), change).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn an_older_version_than_the_one_that_was_known_is_no_conflict() {
+        for shown in ["20", "21", "opaque", "0"] {
+            let refused = refused(shown).await;
+            assert!(matches!(refused, WriteError::Conflict(_)), "{shown}: {refused}");
+        }
+        let refused = refused("9").await;
+        assert_eq!(refused.to_string(), "it was at resourceVersion 20, and is at 9");
+    }
+
+    #[test]
+    fn conflicts_in_a_row_are_spaced() {
+        let millis = |conflicts| pause_after(conflicts).as_millis();
+        assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 10, 20, 40]);
+        assert_eq!([20, u32::MAX].map(millis), [5000, 5000]);
+    }
 
     #[test]
     fn the_kind_is_decided_anew_for_jobs_that_are_made_anew_alone() {

@@ -1,7 +1,7 @@
 //! Whether a leader still leads.
 //!
 //! Promises: it stops before another replica may take the lease, also where the API server is away, the lease is another's or gone, or nothing is
-//! renewed any more: by its own monotonic clock.
+//! renewed any more: by its own monotonic clock. It ends as well where the API server goes back to an older state.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use kube::api::Api;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{holder, leader_process};
+use super::{LeaseError, holder, leader_process};
 use crate::settings::LeaderElection;
+use crate::watch::recent::version;
 
 /// For how long a leader acts that does not renew the lease: the time that it has for it, but at least until halfway between a renewal that is due
 /// and the lease's end.
@@ -35,36 +36,48 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
 
 /// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
 /// renews it, but says nothing while the API server is away.
+///
+/// Resolves too once its resourceVersion has fallen. Each look is answered from etcd, by a read that sees what was written before it, and is begun after
+/// the answer to the one before: no cache, and none of several API servers, can show an older one unless the store has gone back.
 pub(super) async fn unseen(
     leases: &Api<Lease>,
     election: &LeaderElection,
     (identity, process): (&str, &str),
-) {
+) -> LeaseError {
     let deadline = election.renew_deadline;
     // One look that fails, or takes its time, leaves time for others.
     let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
+    let mut highest = 0;
     loop {
         let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
         if left(seen).is_zero() {
-            return;
+            return LeaseError::Lost;
         }
         tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
         match tokio::time::timeout(patience.min(left(seen)), leases.get_opt(&election.lease)).await {
+            // 0: it is no number.
+            Ok(Ok(Some(lease))) if (1..highest).contains(&version(&lease.metadata)) => {
+                return LeaseError::WentBack {
+                    before: highest,
+                    now: version(&lease.metadata),
+                };
+            }
             Ok(Ok(Some(lease)))
                 if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) =>
             {
                 seen = asked;
+                highest = version(&lease.metadata);
             }
             // It cannot be renewed, and whoever comes makes another.
             Ok(Ok(None)) => {
                 tracing::error!("the lease is gone");
-                return;
+                return LeaseError::Lost;
             }
             Ok(Ok(Some(lease))) => {
                 tracing::error!(holder = holder(&lease), "another replica holds the lease");
-                return;
+                return LeaseError::Lost;
             }
             Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
             Err(_) => tracing::warn!("the lease cannot be read in time"),

@@ -170,3 +170,50 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
         assert_eq!(began.elapsed().as_secs(), deadline, "{election:?}");
     }
 }
+
+/// The Lease of a leader, at these versions from one reading to the next, and then at the last of them.
+fn at_versions(versions: &[&str]) -> Api<Lease> {
+    let mut readings: VecDeque<String> = versions.iter().map(|version| (*version).to_owned()).collect();
+    let last = readings.pop_back();
+    let readings = Arc::new(Mutex::new(readings));
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let version = readings.lock().unwrap().pop_front().or(last.clone());
+        async move {
+            let lease = json!({
+                "metadata": {
+                    "name": "lease", "resourceVersion": version, "annotations": {LEADER_PROCESS: "process"},
+                },
+                "spec": {"holderIdentity": "own"},
+            });
+            let answer = Response::new(Body::from(lease.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer)
+        }
+    });
+    Api::namespaced(Client::new(service, "default"), "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_of_it_does() {
+    let election = election(10, 2);
+    let began = Instant::now();
+    let leases = at_versions(&["100", "101", "99"]);
+    let why = unseen(&leases, &election, ("own", "process")).await;
+    assert_eq!(
+        why.to_string(),
+        "the API server went back to an older state: the lease was at resourceVersion 101, and is at 99; \
+         starting again from what it holds"
+    );
+    assert_eq!(began.elapsed(), 3 * election.retry);
+    // The same for long, leaps, and what is no number.
+    for versions in [
+        &["7"][..],
+        &["7", "7", "100000", "100001"],
+        &["opaque", "b", "a"],
+        &["", "0"],
+    ] {
+        let leases = at_versions(versions);
+        let watch = unseen(&leases, &election, ("own", "process"));
+        let given_up = tokio::time::timeout(election.duration * 20, watch).await;
+        assert!(given_up.is_err(), "{versions:?}: {given_up:?}");
+    }
+}
