@@ -73,7 +73,7 @@ pub struct CompletedJobs {
     pub name: String,
 
     /// Value of `status.restarts` when they completed. They count as long as it is the same.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero_i32")]
     pub restart_attempt: i32,
 
     /// Their indexes, such as `0,2-4`.
