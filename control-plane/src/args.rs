@@ -102,7 +102,7 @@ pub struct Args {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ray: bool,
 
-    /// Host and port of an HTTP proxy by which the dashboards of RayJobs' clusters are reached, where their Services are not: outside of the
+    /// Host and port of an HTTP proxy by which the dashboards of RayJobs' clusters are reached, where their pods are not: outside of the
     /// cluster.
     #[arg(long, env = "LOCKSTEP_RAY_DASHBOARD_PROXY", value_name = "ADDRESS")]
     pub ray_dashboard_proxy: Option<String>,

@@ -38,6 +38,8 @@ pub(crate) struct Leader {
     pub(crate) own: Identity,
     pub(crate) settings: Settings,
     pub(crate) client: Client,
+    /// Host of the API server.
+    pub(crate) api_server: Option<String>,
     pub(crate) stores: Stores,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Traces,
@@ -230,6 +232,7 @@ impl Leader {
                 client: self.client.clone(),
                 stores: self.stores.clone(),
                 manage_crds: self.settings.manage_crds,
+                api_server: self.api_server.clone(),
                 dashboard_proxy: self.settings.ray.clone().and_then(|ray| ray.dashboard_proxy),
             };
             let ray = ray.run(changes, end.clone());

@@ -43,6 +43,7 @@ use crate::webhook;
 /// What failed.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let config = client::config(settings.kubeconfig.as_deref()).await?;
+    let api_server = config.cluster_url.host().map(str::to_owned);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api_server = %config.cluster_url, "control plane starts");
     let metrics = Arc::new(Metrics::default());
     let traces = Traces::to(settings.traces.as_ref())?;
@@ -177,6 +178,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         own,
         settings,
         client,
+        api_server,
         stores,
         metrics,
         traces: traces.clone(),

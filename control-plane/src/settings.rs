@@ -111,7 +111,7 @@ pub struct Settings {
 /// How Ray's resources are looked after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ray {
-    /// Host and port of an HTTP proxy that reaches the dashboards; they are reached by their own addresses without.
+    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own addresses without.
     pub dashboard_proxy: Option<String>,
 }
 

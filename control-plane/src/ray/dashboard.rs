@@ -1,8 +1,10 @@
 //! Ray's dashboard over HTTP: its Jobs REST API, and which run of Ray it belongs to.
 //!
 //! Promises: a question is answered within [`TIME_OUT`], however many requests it takes; whatever goes wrong counts as "not reached",
-//! or "denied" where that is the answer; an answer is not read beyond 1 MiB, and what is kept of it is not longer than a status bears.
+//! or "denied" where that is the answer; an answer is not read beyond 1 MiB, and what is kept of it is not longer than a status bears. No redirect is
+//! followed, and no proxy of the environment asked: requests go to the address that is given, or by the proxy of the command line.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri, header};
@@ -37,6 +39,8 @@ const PASSING: [StatusCode; 3] = [
 pub(super) enum DashboardError {
     #[error("no answer within {} s", TIME_OUT.as_secs())]
     Late,
+    #[error("the head has no pod that can be asked")]
+    Nowhere,
     #[error("cannot connect: {0}")]
     Connect(std::io::Error),
     #[error(transparent)]
@@ -68,9 +72,18 @@ impl DashboardError {
     }
 }
 
+/// Where a dashboard is, and what it is called.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The address of the head's pod. `None`: there is none to ask.
+    pub(super) at: Option<SocketAddr>,
+    /// Its host and port, as users know them.
+    pub(super) name: &'a str,
+}
+
 /// Asks dashboards.
 pub(super) struct Dashboards {
-    /// Host and port of an HTTP proxy that reaches them; they are reached by their own addresses without.
+    /// Host and port of an HTTP proxy that reaches their pods; they are reached by their own addresses without.
     pub(super) proxy: Option<String>,
 }
 
@@ -90,13 +103,13 @@ struct Info {
 }
 
 impl Dashboards {
-    /// What the dashboard at `address` says of a job.
-    pub(super) async fn ask(&self, address: &str, id: &str) -> Ray {
-        let looked = tokio::time::timeout(TIME_OUT, self.look(address, id)).await;
+    /// What the dashboard at `place` says of a job.
+    pub(super) async fn ask(&self, place: Place<'_>, id: &str) -> Ray {
+        let looked = tokio::time::timeout(TIME_OUT, self.look(place, id)).await;
         match looked.unwrap_or(Err(DashboardError::Late)) {
             Ok(ray) => ray,
             Err(error) => {
-                tracing::debug!(address, id, %error, "the dashboard is out of reach");
+                tracing::debug!(address = place.name, id, %error, "the dashboard is out of reach");
                 match error {
                     DashboardError::Refused { status, .. } => Ray::Denied(status.to_string()),
                     _ => Ray::Unreachable,
@@ -105,13 +118,13 @@ impl Dashboards {
         }
     }
 
-    async fn look(&self, address: &str, id: &str) -> Result<Ray, DashboardError> {
-        let job = match self.get(address, &format!("/api/jobs/{id}")).await? {
+    async fn look(&self, place: Place<'_>, id: &str) -> Result<Ray, DashboardError> {
+        let job = match self.get(place, &format!("/api/jobs/{id}")).await? {
             Some(text) => Some(read(&text)?),
             None => None,
         };
         // After the job: a head that is started anew in between is noticed, and its ignorance of the job is not taken for the former's.
-        let session = match self.get(address, "/api/version").await? {
+        let session = match self.get(place, "/api/version").await? {
             Some(version) => cut(
                 serde_json::from_slice::<Version>(&version)?.session_name,
                 LONGEST_WORD,
@@ -123,23 +136,19 @@ impl Dashboards {
     }
 
     /// Submits a job. Ray refuses an id that it knows.
-    pub(super) async fn submit(&self, address: &str, body: &Value) -> Result<(), DashboardError> {
+    pub(super) async fn submit(&self, place: Place<'_>, body: &Value) -> Result<(), DashboardError> {
         let body = serde_json::to_vec(body)?;
-        self.send(address, Method::POST, "/api/jobs/", body)
-            .await
-            .map(drop)
+        self.send(place, Method::POST, "/api/jobs/", body).await.map(drop)
     }
 
     /// Has a job stopped.
-    pub(super) async fn stop(&self, address: &str, id: &str) -> Result<(), DashboardError> {
+    pub(super) async fn stop(&self, place: Place<'_>, id: &str) -> Result<(), DashboardError> {
         let path = format!("/api/jobs/{id}/stop");
-        self.send(address, Method::POST, &path, Vec::new())
-            .await
-            .map(drop)
+        self.send(place, Method::POST, &path, Vec::new()).await.map(drop)
     }
 
-    async fn get(&self, address: &str, path: &str) -> Result<Option<Bytes>, DashboardError> {
-        match self.send(address, Method::GET, path, Vec::new()).await {
+    async fn get(&self, place: Place<'_>, path: &str) -> Result<Option<Bytes>, DashboardError> {
+        match self.send(place, Method::GET, path, Vec::new()).await {
             Ok(text) => Ok(Some(text)),
             Err(DashboardError::Refused { status, .. }) if status == StatusCode::NOT_FOUND => Ok(None),
             Err(error) => Err(error),
@@ -148,24 +157,29 @@ impl Dashboards {
 
     async fn send(
         &self,
-        address: &str,
+        place: Place<'_>,
         method: Method,
         path: &str,
         body: Vec<u8>,
     ) -> Result<Bytes, DashboardError> {
+        let at = place.at.ok_or(DashboardError::Nowhere)?;
         let answer = async {
-            let (uri, to) = match &self.proxy {
+            let uri = match &self.proxy {
                 // The whole address goes to the proxy (RFC 9112, 3.2.2).
-                Some(proxy) => (format!("http://{address}{path}"), proxy.as_str()),
-                None => (path.to_owned(), address),
+                Some(_) => format!("http://{at}{path}"),
+                None => path.to_owned(),
             };
             let request = Request::builder()
                 .method(method)
                 .uri(Uri::try_from(uri).map_err(http::Error::from)?)
-                .header(header::HOST, address)
+                .header(header::HOST, place.name)
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(Full::new(Bytes::from(body)))?;
-            let stream = TcpStream::connect(to).await.map_err(DashboardError::Connect)?;
+            let stream = match &self.proxy {
+                Some(proxy) => TcpStream::connect(proxy.as_str()).await,
+                None => TcpStream::connect(at).await,
+            };
+            let stream = stream.map_err(DashboardError::Connect)?;
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let exchange = async {
                 let response = sender.send_request(request).await?;

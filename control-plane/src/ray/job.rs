@@ -1,5 +1,6 @@
 //! The loop that brings every RayJob closer to what it asks for.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError};
 use super::cluster::jobset_of;
-use super::dashboard::Dashboards;
+use super::dashboard::{Dashboards, Place};
 use super::guarded::Guarded;
+use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use crate::apply::said;
@@ -34,6 +36,7 @@ pub(super) struct Reconciler {
     pub(super) clusters: Store<RayCluster>,
     pub(super) submitters: Store<Job>,
     pub(super) dashboards: Dashboards,
+    pub(super) heads: Heads,
     pub(super) kuberay: Arc<KubeRay>,
     /// Since when it has looked.
     pub(super) since: Timestamp,
@@ -47,7 +50,8 @@ impl Reconciler {
         work::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
-    async fn observe(&self, recalled: Recalled) -> Result<ObservedJob, RayError> {
+    /// What there is, and where the dashboard is.
+    async fn observe(&self, recalled: Recalled) -> Result<(ObservedJob, Option<SocketAddr>), RayError> {
         let Recalled {
             job,
             is_behind,
@@ -82,15 +86,32 @@ impl Reconciler {
             }
             _ => 0,
         };
+        let has_dashboard = job
+            .status
+            .as_ref()
+            .is_some_and(|status| !status.dashboard_url.is_empty());
+        let at = match (&cluster, &jobset) {
+            (Some(cluster), Some(jobset)) if has_dashboard => {
+                self.heads.dashboard(&self.stores, job, cluster, jobset).await?
+            }
+            _ => None,
+        };
         let ray = match question(job) {
-            Some((address, id)) if cluster.is_some() => self.dashboards.ask(address, &id).await,
-            Some(_) => Ray::Unreachable,
+            Some((name, id)) => {
+                let ray = self.dashboards.ask(Place { at, name }, &id).await;
+                // Its sandbox may have been made anew, with another address, and this one be another pod's.
+                let session = job.status.as_ref().map_or("", |status| status.session.as_str());
+                if !matches!(&ray, Ray::Reached { session: found, .. } if found == session) {
+                    self.heads.forget(&ObjectRef::from_obj(&**job));
+                }
+                ray
+            }
             None => Ray::Unasked,
         };
         // Asked only while it matters.
         let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
         let has_left_pods = cluster.is_none() && is_between(job) && self.has_pods(job, name);
-        Ok(ObservedJob {
+        let observed = ObservedJob {
             submitter,
             job: Arc::clone(job),
             is_behind,
@@ -103,7 +124,8 @@ impl Reconciler {
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             watched_since: self.since,
             now: Timestamp::now(),
-        })
+        };
+        Ok((observed, at))
     }
 
     /// Whether there are pods of the job's cluster of this name that have not ended.
@@ -115,17 +137,18 @@ impl Reconciler {
         })
     }
 
-    async fn apply(&self, job: &RayJob, plan: JobPlan) -> Result<(), RayError> {
+    async fn apply(&self, job: &RayJob, at: Option<SocketAddr>, plan: JobPlan) -> Result<(), RayError> {
         let (client, namespace) = (&self.client, job.ns());
         if plan.add_finalizer {
             return apply::set_finalizer(client, job, true).await;
         }
-        let address = job
+        let name = job
             .status
             .as_ref()
             .map_or("", |status| status.dashboard_url.as_str());
+        let dashboard = Place { at, name };
         if let Some(id) = &plan.stop {
-            match self.dashboards.stop(address, id).await {
+            match self.dashboards.stop(dashboard, id).await {
                 Ok(()) => tracing::info!(id, "told Ray to stop the job"),
                 Err(error) => tracing::warn!(id, %error, "the job could not be stopped"),
             }
@@ -143,7 +166,7 @@ impl Reconciler {
             apply::request_restart(client, namespace, jobset, word).await?;
         }
         if let Some(body) = &plan.submit {
-            let submitted = self.dashboards.submit(address, body).await;
+            let submitted = self.dashboards.submit(dashboard, body).await;
             submitted.map_err(|error| match error.refusal() {
                 Some(why) => RayError::Refused(why.to_owned()),
                 None => RayError::Dashboard(error.to_string()),
@@ -195,15 +218,15 @@ impl Reconcile for Reconciler {
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
     async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
         self.ledger.begins(job);
-        let mut observed = self.observe(recall(job)).await?;
+        let (mut observed, at) = self.observe(recall(job)).await?;
         let job = &Arc::clone(&observed.job);
         let mut decided = plan(&observed);
         self.ledger.decided(job, decided.deadline);
-        let answered = match self.apply(job, decided.clone()).await {
+        let answered = match self.apply(job, at, decided.clone()).await {
             // Users look at the status for what it waits for.
             Err(RayError::Create { kind, what, error }) => {
                 let shown = refused(&observed, &what, &said(&error));
-                if let Err(error) = self.apply(job, shown).await {
+                if let Err(error) = self.apply(job, at, shown).await {
                     // What was refused is the news; it is shown at the next try.
                     tracing::warn!(%error, what, "that it cannot be created could not be shown");
                 }
@@ -221,7 +244,7 @@ impl Reconcile for Reconciler {
             observed.ray = ray;
             decided = plan(&observed);
             self.ledger.decided(job, decided.deadline);
-            self.apply(job, decided.clone()).await?;
+            self.apply(job, at, decided.clone()).await?;
         }
         Ok(self
             .ledger
@@ -234,6 +257,7 @@ impl Reconcile for Reconciler {
 
     fn gone(&self, namespace: &str, name: &str) {
         self.ledger.gone(namespace, name);
+        self.heads.forget(&ObjectRef::new(name).within(namespace));
     }
 }
 

@@ -21,6 +21,7 @@ mod cluster;
 mod cron;
 mod dashboard;
 mod guarded;
+mod head;
 mod job;
 pub(crate) mod kuberay;
 mod ledger;
@@ -43,6 +44,7 @@ use crate::crd::{Crd, RAY_DEFINITIONS};
 use crate::watch::Stores;
 use crate::watch::notify::{self, Notified};
 use dashboard::Dashboards;
+use head::Heads;
 use kuberay::KubeRay;
 use ledger::Ledger;
 
@@ -60,6 +62,8 @@ pub(crate) struct Controller {
     pub(crate) manage_crds: bool,
     /// See [`crate::settings::Ray::dashboard_proxy`].
     pub(crate) dashboard_proxy: Option<String>,
+    /// Host of the API server, at which no dashboard is.
+    pub(crate) api_server: Option<String>,
 }
 
 impl Controller {
@@ -148,6 +152,7 @@ impl Controller {
             dashboards: Dashboards {
                 proxy: self.dashboard_proxy,
             },
+            heads: Heads::new(client.clone(), self.api_server.as_deref()),
             kuberay: Arc::clone(&kuberay),
             since: jiff::Timestamp::now(),
             ledger: Ledger::new(news.clone()),

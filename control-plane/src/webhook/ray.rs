@@ -45,12 +45,15 @@ where
     {
         return Ok(Vec::new());
     }
+    let stated = new;
     let new: R = read(new)?;
     // One that cannot be read is put right by whatever can be.
     let old = old.and_then(|old| read::<R>(old).ok());
     let violations = admission::validate(old.as_ref(), &new, kuberay);
     if violations.is_empty() {
-        return Ok(new.warnings(old.as_ref()));
+        let mut warnings = new.warnings(old.as_ref());
+        warnings.extend(stated.get("spec").into_iter().flat_map(admission::unknown_fields));
+        return Ok(warnings);
     }
     let name = new
         .meta()

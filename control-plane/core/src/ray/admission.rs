@@ -7,6 +7,8 @@
 
 use lockstep_api::ray::{CONTROLLER_NAME, RayCluster, RayCronJob, RayJob};
 
+use serde_json::Value;
+
 use super::validation::{self, protection};
 use super::warnings;
 use crate::validation::Violation;
@@ -19,6 +21,12 @@ pub trait RayResource {
     fn violations(&self) -> Vec<Violation>;
     /// What its user should know who creates it, or changes the `old` one.
     fn warnings(&self, old: Option<&Self>) -> Vec<String>;
+}
+
+/// What the user should know of a spec as it was stated, with what no type of ours knows.
+#[must_use]
+pub fn unknown_fields(spec: &Value) -> Vec<String> {
+    warnings::templates(spec)
 }
 
 /// Whether what states this of its controller is looked after here. `kuberay`: KubeRay's controller runs in this Kubernetes cluster.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lockstep_api::naming::hex_digest;
-use lockstep_api::ray::RayClusterSpec;
+use lockstep_api::ray::{RayCluster, RayClusterSpec};
 
 /// Name of the head's replicatedJob.
 pub const HEAD: &str = "head";
@@ -20,6 +20,12 @@ const DIGITS: usize = 8;
 #[must_use]
 pub fn head_service(cluster: &str) -> String {
     format!("{cluster}-head-svc")
+}
+
+/// Port of the head's dashboard, as its spec says.
+#[must_use]
+pub fn dashboard_port(cluster: &RayCluster) -> u16 {
+    super::service::dashboard_port(cluster)
 }
 
 /// Name of the replicatedJob of a worker group: the group's own where it can be.

@@ -93,6 +93,15 @@ pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
     }
 }
 
+/// Port of the dashboard: that of the Service, whose name stands for the pod's own address.
+pub(crate) fn dashboard_port(cluster: &RayCluster) -> u16 {
+    let ports = ports(cluster);
+    let named = ports
+        .iter()
+        .find(|port| port.name.as_deref() == Some("dashboard"));
+    named.and_then(|port| port.port.try_into().ok()).unwrap_or(8265)
+}
+
 /// The ports that the head's container names, and those that every head has.
 fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
     let template = cluster.spec.head_group_spec.template.spec.as_ref();

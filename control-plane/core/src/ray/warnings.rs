@@ -1,24 +1,37 @@
 //! What users of Ray's resources are told when these are created or changed, and nothing is refused.
 
+mod unknown;
+
 use lockstep_api::ray::{
     RayCluster, RayClusterSpec, RayCronJob, RayJob, RayJobDeploymentStatus as Phase, RayJobSpec,
     WorkerGroupSpec,
 };
+use serde_json::Value;
 
 const NEXT_CLUSTER: &str = "takes effect with the next cluster that is made for the job";
 const NEXT_ATTEMPT: &str = "takes effect with the next attempt";
 const NEVER: &str = "changes nothing, as the job has ended";
 
 pub(super) fn cluster(new: &RayCluster) -> Vec<String> {
-    of_groups("spec", &new.spec)
+    let mut all = of_groups("spec", &new.spec);
+    all.extend(unknown::ignored(new.spec.unsupported("spec")));
+    all
+}
+
+/// What is said of the pod templates in a spec, as it was stated.
+pub(super) fn templates(spec: &Value) -> Vec<String> {
+    unknown::of_templates("spec", spec)
 }
 
 pub(super) fn cron(new: &RayCronJob) -> Vec<String> {
-    of_cluster("spec.jobTemplate", &new.spec.job_template)
+    let mut all = of_cluster("spec.jobTemplate", &new.spec.job_template);
+    all.extend(unknown::ignored(new.spec.unsupported("spec")));
+    all
 }
 
 pub(super) fn job(old: Option<&RayJob>, new: &RayJob) -> Vec<String> {
     let mut all = of_cluster("spec", &new.spec);
+    all.extend(unknown::ignored(new.spec.unsupported("spec")));
     all.extend(old.into_iter().flat_map(|old| without_effect(old, new)));
     all
 }

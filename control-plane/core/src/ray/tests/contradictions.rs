@@ -288,3 +288,62 @@ fn retries_need_a_cluster_and_a_submission_of_their_own() {
         assert_eq!(job_is_wrong(spec).len(), 1);
     }
 }
+
+#[test]
+fn what_asks_for_protection_is_refused_when_it_is_applied_and_named_where_it_is_stored() {
+    use crate::ray::admission;
+    let refused = |spec: &Value| -> Vec<String> {
+        let of_cluster = admission::validate(None, &cluster(spec.clone()), false);
+        let of_job = admission::validate(None, &jobs::rayjob(json!({"rayClusterSpec": spec})), false);
+        assert_eq!(of_cluster.len(), of_job.len());
+        let fields = of_cluster.into_iter().map(|found| found.field).collect();
+        for found in of_job {
+            assert!(found.field.starts_with("spec.rayClusterSpec."), "{found}");
+        }
+        fields
+    };
+    for (field, value, asks) in [
+        ("authOptions", json!({"mode": "token"}), true),
+        ("authOptions", json!({}), true),
+        ("authOptions", json!({"mode": "disabled"}), false),
+        ("networkPolicy", json!({"mode": "DenyAll"}), true),
+        ("networkPolicy", json!({}), true),
+        ("tlsOptions", json!({"enabled": true}), true),
+        ("tlsOptions", json!({"enabled": false}), false),
+        ("tlsOptions", Value::Null, false),
+    ] {
+        let mut spec = json!({"rayVersion": "2.55.0"});
+        spec[field] = value.clone();
+        let expected: Vec<String> = asks.then(|| format!("spec.{field}")).into_iter().collect();
+        assert_eq!(refused(&spec), expected, "{field} {value}");
+        if asks {
+            assert!(validation::cluster(&cluster(spec.clone())).is_empty());
+            assert!(
+                cluster(spec)
+                    .spec
+                    .unsupported("spec")
+                    .contains(&format!("spec.{field}"))
+            );
+        }
+    }
+    // What was stored before can be labelled, suspended and changed otherwise.
+    let old = cluster(json!({"networkPolicy": {}}));
+    let new = cluster(json!({"networkPolicy": {}, "suspend": true}));
+    assert!(admission::validate(Some(&old), &new, false).is_empty());
+}
+
+#[test]
+fn quantities_that_are_none_are_refused_by_their_path() {
+    let bad = json!({"spec": {"containers": [{"name": "ray", "image": "i", "resources": {"limits": {"cpu": "lots"}}}]}});
+    let found = job_is_wrong(json!({
+        "rayClusterSpec": {"headGroupSpec": {"template": bad}},
+        "submitterPodTemplate": bad,
+    }));
+    for path in ["rayClusterSpec.headGroupSpec.template", "submitterPodTemplate"] {
+        let path = format!("spec.{path}.spec.containers[0].resources.limits.cpu");
+        assert!(
+            found.iter().any(|message| message.starts_with(&path)),
+            "{found:?}"
+        );
+    }
+}

@@ -7,6 +7,7 @@ mod gone;
 mod last_words;
 mod memory;
 mod refused;
+mod shown;
 mod submission;
 
 use jiff::SignedDuration;

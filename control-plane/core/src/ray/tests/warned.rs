@@ -65,3 +65,31 @@ fn changes_of_a_job_that_has_begun_are_named_where_they_take_effect_later_or_nev
         assert!(new.warnings(None).is_empty());
     }
 }
+
+#[test]
+fn a_misspelled_field_is_named_wherever_it_stands() {
+    use crate::ray::admission::unknown_fields;
+    let found = unknown_fields(&json!({
+        "backofLimit": 3,
+        "submitterPodTemplate": {"spec": {"containers": [{"name": "s", "imge": "i"}]}},
+        "rayClusterSpec": {"headGroupSpec": {"template": {
+            "metadata": {"labels": {"anything": "goes"}},
+            "spec": {
+                "nodeSelecter": {"disktype": "ssd"},
+                "nodeSelector": {"any": "label"},
+                "restartPolicy": null,
+                "containers": [{"name": "ray", "imagePullPolice": "Never", "resources": {"limits": {"gpus": "1"}}}],
+            },
+        }}},
+    }));
+    assert_eq!(
+        found,
+        [
+            "unknown field \"spec.rayClusterSpec.headGroupSpec.template.spec.containers[0].imagePullPolice\": ignored",
+            "unknown field \"spec.rayClusterSpec.headGroupSpec.template.spec.nodeSelecter\": ignored",
+            "unknown field \"spec.submitterPodTemplate.spec.containers[0].imge\": ignored",
+        ]
+    );
+    let warned = RayResource::warnings(&rayjob(json!({"backofLimit": 3})), None);
+    assert_eq!(warned, ["spec.backofLimit: not supported, and ignored"]);
+}

@@ -416,3 +416,52 @@ fn a_submitter_that_was_refused_while_the_job_runs_is_not_waited_for_once_it_is_
         );
     }
 }
+
+#[test]
+fn variables_that_ray_never_takes_are_refused_by_name() {
+    for (variables, expected) in [
+        (
+            "{A: 1}",
+            "env_vars.A: must be a string, as Ray takes no other: quote it: write \"1\" and not 1",
+        ),
+        (
+            "{B: b, A: true}",
+            "env_vars.A: must be a string, as Ray takes no other: quote it: write \"true\" and not true",
+        ),
+        (
+            "{A: 1.5}",
+            "env_vars.A: must be a string, as Ray takes no other: quote it: write \"1.5\" and not 1.5",
+        ),
+        (
+            "{A: }",
+            "env_vars.A: must be a string, as Ray takes no other: it has no value: write \"\", or leave it out",
+        ),
+        (
+            "{A: [a]}",
+            "env_vars.A: must be a string, as Ray takes no other: a list or a map is none",
+        ),
+        ("{<<: {A: b}}", "merge keys"),
+    ] {
+        let mut stage = Stage::new(json!({"runtimeEnvYAML": format!("env_vars: {variables}\n")}));
+        stage.settle();
+        let status = stage.status();
+        assert_eq!(stage.phase(), Phase::ValidationFailed);
+        assert!(
+            status.message.contains("spec.runtimeEnvYAML: ") && status.message.contains(expected),
+            "{}",
+            status.message
+        );
+    }
+    // One that was begun before keeps what it states, for Ray to say.
+    let mut stage = Stage::new(json!({"submissionMode": "HTTPMode"}));
+    stage.settle().head_is_ready().settle();
+    stage.job.spec.runtime_env_yaml = "env_vars: {A: 1}\npip: [x]\n".to_owned();
+    stage.ray = Ray::Reached {
+        session: "s0".to_owned(),
+        job: None,
+    };
+    stage.step();
+    let body = stage.plan().submit.unwrap();
+    assert_eq!(body["runtime_env"]["pip"], json!(["x"]));
+    assert_eq!(body["runtime_env"]["env_vars"]["A"], json!(1));
+}

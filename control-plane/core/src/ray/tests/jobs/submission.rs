@@ -329,3 +329,43 @@ fn the_cluster_has_the_jobs_labels() {
     });
     assert_eq!(json!(labels), expected);
 }
+
+/// A text as kubelet hands it on as the value of a variable.
+fn expanded(text: &str) -> String {
+    let mut expanded = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        rest = match after.strip_prefix('$') {
+            Some(rest) => rest,
+            None if after.starts_with('(') => panic!("a variable is put in: {text}"),
+            None => after,
+        };
+        expanded.push('$');
+    }
+    expanded + rest
+}
+
+#[test]
+fn dollars_arrive_as_they_are_stated() {
+    let entrypoint = "echo 'a$$b $(RAYJOB_ATTEMPT)' $HOME $";
+    let stage = submitted(json!({
+        "entrypoint": entrypoint,
+        "runtimeEnvYAML": "env_vars: {PASSWORD: \"pa$$w0rd\", $(A): $(B)}",
+        "metadata": {"$$": "$(C)"},
+        "entrypointResources": "{\"$$\": 1}",
+    }));
+    let job = stage.submitter.unwrap().spec.unwrap();
+    let container = &job.template.spec.unwrap().containers[0];
+    let mut env = container.env.iter().flatten();
+    let submit = env.find(|variable| variable.name == "RAYJOB_SUBMIT").unwrap();
+    let words: Vec<String> = serde_json::from_str(&expanded(submit.value.as_ref().unwrap())).unwrap();
+    let environment: Value = serde_json::from_str(&words[1]).unwrap();
+    assert_eq!(
+        environment["env_vars"],
+        json!({"PASSWORD": "pa$$w0rd", "$(A)": "$(B)", "RAYJOB_ATTEMPT": "0"})
+    );
+    assert_eq!(words[3], "{\"$$\":\"$(C)\"}");
+    assert_eq!(words[5], "{\"$$\": 1}");
+    assert_eq!(words.last().unwrap(), entrypoint);
+}
