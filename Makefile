@@ -251,11 +251,11 @@ bench-restart: install ## Measure restarts: in place on one node and on three, r
 	$(TARGET)/debug/lockstep-bench restart
 	$(MAKE) bench-nodes
 
-# On three nodes, in a cluster of their own: what is up stays as it is, whatever becomes of this.
+# On three nodes, in a cluster of their own: what is up stays as it is, whatever becomes of this. A line that names MAKE would be run by `make -n` too.
 .PHONY: bench-nodes
 bench-nodes: export LOCKSTEP_TESTBED := $(LOCKSTEP_TESTBED)-nodes
 bench-nodes: binaries testbed
-	trap '$(TESTBED) down' EXIT; $(MAKE) install NODES=3; $(TARGET)/debug/lockstep-bench restart --nodes 3
+	trap '$(TESTBED) down' EXIT; make install NODES=3; $(TARGET)/debug/lockstep-bench restart --nodes 3
 
 .PHONY: bench-controller
 bench-controller: binaries testbed ## Measure 1,000 JobSets at once, and 10,000 pods watched; writes target/bench/controller.json

@@ -8,6 +8,9 @@ use uuid::Uuid;
 use super::board::{Filter, Key};
 use super::refused::Refused;
 
+#[cfg(test)]
+mod tests;
+
 /// Groups of a page where the request does not say, and at most.
 const PAGE: (usize, usize) = (100, 500);
 const MAX_TOKEN: usize = 128;

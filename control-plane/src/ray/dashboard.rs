@@ -19,6 +19,9 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
+#[cfg(test)]
+mod tests;
+
 /// How long one question may take.
 const TIME_OUT: Duration = Duration::from_secs(5);
 /// The most characters that are kept of a message: Ray's own have 20,000 of the driver's last words.

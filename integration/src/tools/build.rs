@@ -117,6 +117,8 @@ async fn go_build(
             "-v",
             "-tags",
             module.tags,
+            // What a debugger wants is left out at last: not making it at all saves a tenth of the time.
+            "-gcflags=all=-dwarf=false",
             "-ldflags",
             module.ldflags,
             "-o",

@@ -6,6 +6,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::get_current_timestamp;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -343,4 +345,54 @@ async fn tokens_are_forgotten_when_their_streams_are_gone() {
     );
     tokio::time::sleep(Duration::from_secs(1200)).await;
     assert_eq!(checker.authenticator.reviews.len(), 0);
+}
+
+#[test]
+fn any_text_is_a_token_of_the_cluster_or_refused_in_few_words() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let checker = {
+        let _entered = runtime.enter();
+        Checker::new()
+    };
+    let claims = checker.cluster.claims("n1");
+    let good = checker.cluster.sign(&claims);
+    let value = prop_oneof![
+        any::<i64>().prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+        prop::sample::select(vec![
+            Value::Null,
+            json!(1e300),
+            json!([]),
+            json!({}),
+            json!("x".repeat(2000))
+        ]),
+    ];
+    let claim = prop::sample::select(vec!["iss", "aud", "sub", "nbf", "exp", "kubernetes.io"]);
+    let damage = (any::<prop::sample::Index>(), "[A-Za-z0-9_.-]|\\PC");
+    let garbage = "[A-Za-z0-9_-]{0,40}([.][A-Za-z0-9_-]{0,40}){0,4}|\\PC{0,60}";
+    let said = |token: &str| runtime.block_on(checker.authenticator.check(token));
+    TestRunner::default()
+        .run(
+            &(claim, value, damage, garbage),
+            |(claim, value, damage, garbage)| {
+                let mut other = claims.clone();
+                other[claim] = value;
+                let at = damage.0.index(good.len());
+                let damaged = format!("{}{}{}", &good[..at], damage.1, &good[at + 1..]);
+                for token in [checker.cluster.sign(&other), damaged, garbage, good.repeat(20)] {
+                    match said(&token) {
+                        Ok(credentials) => prop_assert_eq!(credentials.node, "n1"),
+                        Err(error) => {
+                            prop_assert!(error.to_string().len() < 3000 && !error.reason().is_empty())
+                        }
+                    }
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    assert_eq!(said(&good).unwrap().node, "n1");
 }

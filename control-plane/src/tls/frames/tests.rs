@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
@@ -67,4 +69,33 @@ fn the_preface_may_come_in_parts_and_anything_else_is_noticed_once() {
     assert!(preface.read(b"PRI * HT").is_none());
     assert!(matches!(preface.read(b"XP/2.0"), Some(TurnedAway::NotHttp2)));
     assert!(preface.read(b"GET /").is_none());
+}
+
+proptest! {
+    #[test]
+    fn however_a_client_begins_it_is_told_once_and_the_same_in_any_pieces(
+        right in 0..=PREFACE.len(),
+        rest in prop::collection::vec(any::<u8>(), 0..40),
+        at_once in 1..30_usize,
+    ) {
+        let bytes = [&PREFACE[..right], &rest].concat();
+        let told = |size: usize| {
+            let mut preface = Preface::default();
+            let wrong = bytes.chunks(size).filter_map(|part| preface.read(part)).count();
+            (wrong, preface.is_whole())
+        };
+        let is_wrong = bytes.iter().zip(PREFACE).any(|(byte, expected)| byte != expected);
+        let is_whole = is_wrong || bytes.len() >= PREFACE.len();
+        prop_assert_eq!(told(at_once), (usize::from(is_wrong), is_whole));
+    }
+
+    #[test]
+    fn whatever_is_written_little_of_it_is_kept(bytes in prop::collection::vec(any::<u8>(), 0..400), at_once in 1..50_usize) {
+        let mut answers = Answers::default();
+        for part in bytes.chunks(at_once) {
+            answers.wrote(part);
+            prop_assert!(answers.head.len() <= HEADER + 8 && answers.rest < 1 << 24);
+        }
+        prop_assert_eq!(found(&bytes, at_once), found(&bytes, 1));
+    }
 }

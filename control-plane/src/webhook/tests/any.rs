@@ -133,8 +133,8 @@ fn check(sent: &[u8], code: StatusCode, body: &[u8]) -> Result<(), TestCaseError
     Ok(())
 }
 
-#[test]
-fn any_body_is_answered_and_what_is_wrong_is_said() {
+/// Objects of this kind are sent, varied and damaged.
+fn vary(operation: &str, object: &Value, paths: &'static [&'static str]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -147,34 +147,80 @@ fn any_body_is_answered_and_what_is_wrong_is_said() {
         let (code, body) = runtime.block_on(post(router.clone(), path, sent.clone()));
         check(&sent, code, &body)
     };
+    let valid = review(operation, object, object);
+    let mut all = Vec::new();
+    pointers(&valid, "", &mut all);
+    let changes = prop::collection::vec((any::<Index>(), odd()), 0..3);
+    let damage = prop::option::of((any::<Index>(), any::<u8>()));
+    let garbage = prop::collection::vec(any::<u8>(), 0..60);
+    TestRunner::default()
+        .run(
+            &(prop::sample::select(paths), changes, damage, garbage),
+            |(path, changes, damage, garbage)| {
+                let mut changed = valid.clone();
+                for (at, value) in changes {
+                    if let Some(place) = changed.pointer_mut(&all[at.index(all.len())]) {
+                        *place = value;
+                    }
+                }
+                let mut sent = changed.to_string().into_bytes();
+                ask(path, sent.clone())?;
+                if let Some((at, byte)) = damage {
+                    let at = at.index(sent.len());
+                    sent[at] = byte;
+                    ask(path, sent)?;
+                }
+                ask(path, garbage)
+            },
+        )
+        .unwrap();
+}
+
+#[test]
+fn any_body_is_answered_and_what_is_wrong_is_said() {
     for operation in ["CREATE", "UPDATE", "DELETE"] {
-        let valid = review(operation, &full(), &full());
-        let mut all = Vec::new();
-        pointers(&valid, "", &mut all);
-        let changes = prop::collection::vec((any::<Index>(), odd()), 0..3);
-        let damage = prop::option::of((any::<Index>(), any::<u8>()));
-        let garbage = prop::collection::vec(any::<u8>(), 0..60);
-        TestRunner::default()
-            .run(
-                &(prop::sample::select(&PATHS[..]), changes, damage, garbage),
-                |(path, changes, damage, garbage)| {
-                    let mut changed = valid.clone();
-                    for (at, value) in changes {
-                        if let Some(place) = changed.pointer_mut(&all[at.index(all.len())]) {
-                            *place = value;
-                        }
-                    }
-                    let mut sent = changed.to_string().into_bytes();
-                    ask(path, sent.clone())?;
-                    if let Some((at, byte)) = damage {
-                        let at = at.index(sent.len());
-                        sent[at] = byte;
-                        ask(path, sent)?;
-                    }
-                    ask(path, garbage)
-                },
-            )
-            .unwrap();
+        vary(operation, &full(), &PATHS);
+    }
+}
+
+/// A RayJob that says something everywhere, and what else goes to a webhook of its own.
+fn others() -> [(Value, &'static [&'static str]); 4] {
+    let group = json!({
+        "groupName": "g", "replicas": 2, "minReplicas": 1, "maxReplicas": 3, "rayStartParams": {"num-gpus": "1"},
+        "template": {"spec": {"containers": [{"name": "ray", "image": "none", "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}]}},
+    });
+    let clustered = json!({"workerGroupSpecs": [group], "rayVersion": "2.46.0"});
+    let job = ray::job(json!({
+        "runtimeEnvYAML": "pip: [a]\nenv_vars:\n  A: '1'\n", "entrypointResources": "{\"a\": 1}", "metadata": {"b": "c"},
+        "submissionMode": "K8sJobMode", "backoffLimit": 1, "activeDeadlineSeconds": 60, "shutdownAfterJobFinishes": true,
+        "ttlSecondsAfterFinished": 5, "suspend": false, "entrypointNumCpus": 1,
+        "submitterPodTemplate": {"spec": {"restartPolicy": "Never", "containers": [{"name": "s", "image": "none"}]}},
+        "rayClusterSpec": ray::spec(clustered.clone()),
+    }));
+    let mut cron = ray::cron("*/5 * * * mon-fri");
+    cron["spec"]["timeZone"] = json!("Europe/Berlin");
+    [
+        (job, &[ray::JOB]),
+        (ray::cluster(clustered), &[ray::CLUSTER]),
+        (cron, &[ray::CRON]),
+        (pods::pod("1"), &["/mutate--v1-pod", "/validate--v1-pod"]),
+    ]
+}
+
+#[test]
+fn so_is_any_body_of_another_kind() {
+    for (object, paths) in others() {
+        for operation in ["CREATE", "UPDATE"] {
+            vary(operation, &object, paths);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_others_that_are_varied_are_accepted() {
+    for (object, paths) in others().into_iter().take(3) {
+        let answer = ask(paths[0], "CREATE", &object, &object).await;
+        assert_eq!(answer["allowed"], true, "{paths:?}: {answer}");
     }
 }
 

@@ -18,7 +18,7 @@ fn kuberay(ago: SignedDuration) -> Client {
     api_server(Ok(BTreeMap::from([("leases", leases(vec![lease]))])))
 }
 
-fn spec(more: Value) -> Value {
+pub(super) fn spec(more: Value) -> Value {
     let template = json!({"spec": {"containers": [{"name": "ray", "image": "none"}]}});
     let mut spec = json!({"headGroupSpec": {"rayStartParams": {}, "template": template}});
     extend(&mut spec, more);
@@ -35,17 +35,17 @@ fn object(kind: &str, spec: Value) -> Value {
     json!({"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": "r", "namespace": "team"}, "spec": spec})
 }
 
-fn cluster(more: Value) -> Value {
+pub(super) fn cluster(more: Value) -> Value {
     object("RayCluster", spec(more))
 }
 
-fn job(more: Value) -> Value {
+pub(super) fn job(more: Value) -> Value {
     let mut job = json!({"entrypoint": "python main.py", "rayClusterSpec": spec(json!({}))});
     extend(&mut job, more);
     object("RayJob", job)
 }
 
-fn cron(schedule: &str) -> Value {
+pub(super) fn cron(schedule: &str) -> Value {
     object(
         "RayCronJob",
         json!({"schedule": schedule, "jobTemplate": job(json!({}))["spec"]}),
