@@ -246,5 +246,6 @@ fn pod(shape: Shape, worker: usize) -> PodSummary {
         deleting: false,
         in_gang: false,
         agent: AgentPod::default(),
+        obstacle: None,
     }
 }
