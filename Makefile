@@ -253,7 +253,7 @@ bench-restart: install ## Measure restarts: in place on one node and on three, r
 
 # On three nodes, in a cluster of their own: what is up stays as it is, whatever becomes of this. A line that names MAKE would be run by `make -n` too.
 .PHONY: bench-nodes
-bench-nodes: export LOCKSTEP_TESTBED := $(LOCKSTEP_TESTBED)-nodes
+bench-nodes: override export LOCKSTEP_TESTBED := $(LOCKSTEP_TESTBED)-nodes
 bench-nodes: binaries testbed
 	trap '$(TESTBED) down' EXIT; make install NODES=3; $(TARGET)/debug/lockstep-bench restart --nodes 3
 

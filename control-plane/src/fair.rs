@@ -15,8 +15,8 @@ mod tests;
 
 /// Events that wait at most. Where there are so many, the latest of the namespace that has most makes room for one of a namespace that has fewer.
 const MOST: usize = 4096;
-/// Events of one namespace that wait at most.
-const MOST_OF_ONE: usize = 1024;
+/// Events of one namespace that wait at most. So there is room for others without dropping any.
+const MOST_OF_ONE: usize = MOST / 4 * 3;
 
 /// There is no room, and what was to be added is dropped: an event is news, not state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,15 +99,14 @@ impl<K: Eq + Hash + Clone, T> State<K, T> {
         true
     }
 
-    /// The next event of the next namespace whose first one is about an object that nobody writes about.
+    /// The first event of the next namespace that is about an object that nobody writes about.
     fn take(&mut self) -> Option<(K, T)> {
         for _ in 0..self.turns.len() {
             let namespace = self.turns.pop_front()?;
             let waiting = self.waiting.get_mut(&namespace)?;
-            let is_free = waiting
-                .front()
-                .is_some_and(|(object, _)| !self.busy.contains(object));
-            let taken = if is_free { waiting.pop_front() } else { None };
+            // Those about one object stay in their order.
+            let free = waiting.iter().position(|(object, _)| !self.busy.contains(object));
+            let taken = free.and_then(|free| waiting.remove(free));
             if waiting.is_empty() {
                 self.waiting.remove(&namespace);
             } else {

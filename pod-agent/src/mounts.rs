@@ -1,10 +1,10 @@
 //! Undoes the mounts that a worker has made: the next attempt finds those of a fresh container.
 //!
-//! It compares what is mounted now with what was when the agent started. Left alone is what was there then, also where the worker has moved it, and what
+//! It compares what is mounted now with what was when the agent started. Left alone is what was there then, also where the worker has moved it beside its own mounts (below one of them it goes with that), and what
 //! the node mounts into a volume while the container runs (`mountPropagation`): a copy that follows a mount of the node, or anything right below a volume
 //! that shares its mounts with the node, where undoing would undo it there.
 //!
-//! Mounts are detached from the tree, not written back or waited for: a file system that hangs does not hang the restart. What is mounted below one
+//! Mounts are detached from the tree, not written back by us. Where the agent is the last user of a file system, the kernel closes it as it is detached: one that hangs then, of a worker with the right to mount it, holds up the agent until it answers. What is mounted below one
 //! goes with it, so no path leads through a mount of the worker's. Nothing is made again that the worker has unmounted.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,28 +8,32 @@
 //! It takes no capability: a process may be looked into by another of the same user. Where that is forbidden (Linux before 5.6, Yama), nothing is
 //! done; nor where there is a seccomp profile: the usual ones have it fail, and some end who tries.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::sys::{self, Tcp};
 
 /// Descriptors looked at, of all processes together.
 const MAX_DESCRIPTORS: usize = 16_384;
-/// How long it may take: a restart does not wait for more.
-const MAX_TIME: Duration = Duration::from_millis(20);
+/// How long it may take. Some thousand connections take tens of milliseconds; the agent may have to wait for its share of a processor meanwhile.
+const MAX_TIME: Duration = Duration::from_millis(500);
 
-/// The worker's TCP sockets that were found in time.
+/// The worker's TCP sockets that were found in time. None of them is held open: the agent may have few descriptors.
 #[derive(Debug, Default)]
 struct Found {
     ports: BTreeSet<u16>,
-    /// Connections of processes that are about to be killed.
-    connections: Vec<(OwnedFd, Tcp)>,
+    /// Connections of processes that are about to be killed, by what `/proc` calls the socket: process and descriptor.
+    connections: BTreeMap<PathBuf, (i32, i32)>,
+    /// Sockets of processes that are not.
+    spared: BTreeSet<PathBuf>,
 }
 
-/// Has the connections of these processes reset at their end. `doomed` of them are about to be killed; the others only say on which ports they listen.
+/// Has the connections of these processes reset at their end. `doomed` of them are about to be killed; the others only say on which ports they listen, and
+/// what they have open is left alone.
 pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bool) {
     let mut found = Found::default();
     let end = Instant::now() + MAX_TIME;
@@ -41,14 +45,11 @@ pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bo
         // Of another user, ended, or not to be looked into: nothing to be done about it.
         let _ = found.look(proc, *pid, doomed(*pid), &mut left, end);
     }
-    for (socket, tcp) in &found.connections {
-        if tcp.is_left || found.ports.contains(&tcp.port) {
-            let _ = sys::reset_at_end(socket.as_fd());
-        }
-    }
+    let _ = found.reset(end);
 }
 
 impl Found {
+    /// Reads what sockets a process has open.
     fn look(
         &mut self,
         proc: &Path,
@@ -56,7 +57,7 @@ impl Found {
         doomed: bool,
         left: &mut usize,
         end: Instant,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let folder = proc.join(format!("{pid}/fd"));
         let mut held = None;
         for entry in fs::read_dir(folder)?.flatten() {
@@ -67,30 +68,63 @@ impl Found {
             let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            let is_socket = fs::read_link(entry.path())
-                .is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"socket:"));
-            if !is_socket {
+            let Some(name) = fs::read_link(entry.path()).ok().filter(|to| is_socket(to)) else {
                 continue;
-            }
+            };
             let process = match &held {
                 Some(process) => process,
                 None => held.insert(sys::hold(pid)?),
             };
-            let socket = match sys::share(process.as_fd(), number) {
-                Ok(socket) => socket,
-                // Closed meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::EBADF) => continue,
-                Err(error) => return Err(error),
-            };
-            match sys::tcp(socket.as_fd()) {
-                Some(tcp) if tcp.listens => {
+            match shared(process, number)? {
+                Some((_, tcp)) if tcp.listens => {
                     self.ports.insert(tcp.port);
                 }
-                Some(tcp) if doomed => self.connections.push((socket, tcp)),
-                _ => {}
+                Some(_) if doomed => {
+                    self.connections.insert(name, (pid, number));
+                }
+                Some(_) => {
+                    self.spared.insert(name);
+                }
+                None => {}
             }
         }
         Ok(())
+    }
+
+    /// Has the connections reset that would keep a port.
+    fn reset(&self, end: Instant) -> io::Result<()> {
+        let mut held: Option<(i32, OwnedFd)> = None;
+        for (name, (pid, number)) in &self.connections {
+            if self.spared.contains(name) || Instant::now() >= end {
+                continue;
+            }
+            let process = match held.take().filter(|(of, _)| of == pid) {
+                Some((_, process)) => process,
+                None => sys::hold(*pid)?,
+            };
+            if let Some((socket, tcp)) = shared(&process, *number)?
+                && !tcp.listens
+                && (tcp.is_left || self.ports.contains(&tcp.port))
+            {
+                let _ = sys::reset_at_end(socket.as_fd());
+            }
+            held = Some((*pid, process));
+        }
+        Ok(())
+    }
+}
+
+fn is_socket(to: &Path) -> bool {
+    to.as_os_str().as_encoded_bytes().starts_with(b"socket:")
+}
+
+/// A TCP socket of a process. None: it is none, or has been closed meanwhile.
+fn shared(process: &OwnedFd, number: i32) -> io::Result<Option<(OwnedFd, Tcp)>> {
+    match sys::share(process.as_fd(), number) {
+        Ok(socket) => Ok(sys::tcp(socket.as_fd()).map(|tcp| (socket, tcp))),
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

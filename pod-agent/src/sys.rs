@@ -228,7 +228,7 @@ pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
 
 /// Takes the topmost mount of a place, and what is mounted below it, out of the tree of mounts. What still uses it keeps it until it ends.
 ///
-/// It follows no link at the end of the path, and waits for no file system behind it.
+/// It follows no link at the end of the path. Where nothing else uses the file system, the kernel closes it meanwhile.
 pub(crate) fn detach(point: &Path) -> io::Result<()> {
     let point = CString::new(point.as_os_str().as_bytes())?;
     // SAFETY: `point` is live during the call, and ends with a zero.

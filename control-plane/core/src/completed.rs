@@ -134,7 +134,8 @@ pub(crate) fn with_pods_gone(children: &Children<'_>, pods: &[AgentPod]) -> Vec<
 
 /// What is to be recorded: what was, and what has succeeded since. `before` is the JobSet's status.
 pub(crate) fn record(jobset: &JobSet, before: &JobSetStatus, children: &Children<'_>) -> Vec<CompletedJobs> {
-    if limits::is_over(jobset) {
+    // A JobSet that has ended stays as it is: nothing of it is made again.
+    if limits::is_over(jobset) || jobset.is_finished() {
         return before.completed_jobs.clone();
     }
     let Recorded(mut all) = Recorded::of(jobset);
@@ -227,8 +228,6 @@ fn stand_in(jobset: &JobSet, replicated_job: &ReplicatedJob, index: u32) -> Job 
             parallelism,
             completions,
             completion_mode: template.and_then(|spec| spec.completion_mode.clone()),
-            // Rules that all Jobs have are told to nodes once.
-            pod_failure_policy: template.and_then(|spec| spec.pod_failure_policy.clone()),
             ..JobSpec::default()
         }),
         status: Some(JobStatus {

@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
-use lockstep_api::events::ACTION;
-use lockstep_core::plan::{self, Severity};
+use lockstep_core::plan;
 
+pub(crate) use super::recorder::{Recorder, short};
 use crate::fair;
 use crate::news::Lines;
 
 /// `reportingController` of the events, as upstream has it.
 const CONTROLLER: &str = "jobset";
-/// Events take 1 KiB of note.
-const LONGEST_NOTE: usize = 1024;
 
 /// Events that are written at the same time.
 const PARALLELISM: usize = 8;
@@ -100,13 +97,12 @@ pub fn recorder(client: Client) -> Recorder {
 
 /// A recorder for the events of this controller.
 pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
-    let host = nix::unistd::gethostname().ok();
-    let reporter = Reporter {
-        controller: controller.to_owned(),
-        // As client-go's recorder has it. In a cluster the host's name is the pod's.
-        instance: host.map(|host| format!("{controller}-{}", host.display())),
-    };
-    Recorder::new(client, reporter)
+    // As client-go's recorder has it. In a cluster the host's name is the pod's.
+    let instance = nix::unistd::gethostname().map_or_else(
+        |_| controller.to_owned(),
+        |host| format!("{controller}-{}", host.display()),
+    );
+    Recorder::new(client, controller, instance)
 }
 
 /// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
@@ -117,26 +113,9 @@ pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
     }
 }
 
-/// As much of a note as an event takes.
-pub(crate) fn short(mut note: String) -> String {
-    note.truncate(note.floor_char_boundary(LONGEST_NOTE));
-    note
-}
-
 /// Publishes an event. Events are news, not state: one that cannot be published is logged, and forgotten.
 pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
-    let note = short(event.message.clone());
-    let published = Event {
-        type_: match event.severity {
-            Severity::Normal => EventType::Normal,
-            Severity::Warning => EventType::Warning,
-        },
-        reason: event.reason.clone(),
-        note: Some(note),
-        action: ACTION.to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = recorder.publish(&published, regarding).await {
+    if let Err(error) = recorder.publish(regarding, event).await {
         tracing::warn!(%error, reason = event.reason, "event not published");
     }
 }

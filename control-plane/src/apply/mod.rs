@@ -7,6 +7,7 @@
 
 mod children;
 pub mod events;
+mod recorder;
 mod told;
 
 use std::sync::Arc;

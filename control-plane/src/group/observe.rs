@@ -67,7 +67,11 @@ pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable
     let policy = GroupPolicy {
         namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
-        terminal: terminal(&gathered.policy.terminal, jobs.len()),
+        // One that has completed and is gone states no rules.
+        terminal: terminal(
+            &gathered.policy.terminal,
+            jobs.iter().filter(|job| job.metadata.uid.is_some()).count(),
+        ),
         heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),
         ready_timeout_ms: restart::ready_timeout_ms(jobset),
     };

@@ -2,7 +2,6 @@
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Service;
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -13,6 +12,7 @@ use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
 use super::guarded::Guarded;
+use crate::apply::events::Recorder;
 use crate::watch::follow::{Health, patient};
 use crate::watch::readable::report;
 

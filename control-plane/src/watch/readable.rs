@@ -3,14 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use futures::{Stream, StreamExt};
-use kube::runtime::events::Recorder;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_core::plan::{self, Severity};
 
 use super::follow::patient;
 use super::packed::{PackedJobSet, Unreadable};
-use crate::apply::events;
+use crate::apply::events::{self, Recorder};
 
 #[cfg(test)]
 mod tests;

@@ -107,12 +107,12 @@ async fn restarts_by_container(scene: &Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/inPlaceRestart/rung", "Container").await?;
     group.status_has("/restarts", 0).await?;
-    let conditions = group.status().await?["conditions"].to_string();
-    ensure!(
-        !conditions.contains("WorkerNotReported"),
-        "it is blocked: {conditions}"
-    );
-    Ok(())
+    eventually("nothing blocks it", RESTART, async || {
+        let conditions = group.status().await?["conditions"].to_string();
+        ensure!(!conditions.contains("WorkerNotReported"), "{conditions}");
+        Ok(())
+    })
+    .await
 }
 
 /// A worker without an agent, which is not number 1 of its namespace.

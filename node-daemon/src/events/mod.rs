@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
-use crate::cri::{self, Listing};
+use crate::cri::{self, Known, Listing};
 use crate::pace::Pace;
 use crate::plain;
 use crate::worker::driver::{Closed, Handle, unix_nanos};
@@ -62,8 +62,10 @@ enum EventsError {
 /// When the daemon is going down.
 pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
     let mut away = false;
+    // What a sandbox shares does not change while it is there: it is known across connections, where containerd may have trouble with it later.
+    let known = Mutex::default();
     loop {
-        match follow(socket, workers, &mut away).await {
+        match follow(socket, workers, &known, &mut away).await {
             Ok(()) => {
                 workers
                     .health()
@@ -88,14 +90,18 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
 }
 
 /// One connection: drain events and list, side by side.
-async fn follow(socket: &Path, workers: &Handle, away: &mut bool) -> Result<(), EventsError> {
+async fn follow(
+    socket: &Path,
+    workers: &Handle,
+    known: &Mutex<Known>,
+    away: &mut bool,
+) -> Result<(), EventsError> {
     let channel = connect(socket.to_owned()).await?;
     *away = false;
     let news = Notify::new();
-    let known = Mutex::default();
     tokio::select! {
         ended = drain(&channel, workers, &news) => ended,
-        ended = relist(workers, &news, || cri::list(&channel, &known, !workers.health().has_nri())) => ended,
+        ended = relist(workers, &news, || cri::list(&channel, known, !workers.health().has_nri())) => ended,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whatever strangers write, it stays in its place: each view, with each of its texts forged.
 
 use super::*;
-use crate::print::visible::is_plain;
+use crate::print::visible::{CELL, MESSAGE, is_plain};
 use crate::view::dry_run::{self as tried, DryRun, Effect};
 
 /// Clears the screen, takes the title, paints, turns text around, hides it, and begins a line that looks like one of ours.
@@ -178,7 +178,7 @@ fn a_column_is_not_wider_than_names_are() {
     ]];
     let text = table::table(Paint::new(false), &["A", "B"], &long);
     let widest = text.lines().map(str::len).max();
-    assert!(widest <= Some(visible::CELL + 2 + visible::MESSAGE), "{widest:?}");
+    assert!(widest <= Some(CELL + 2 + MESSAGE), "{widest:?}");
 }
 
 #[test]

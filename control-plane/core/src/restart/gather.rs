@@ -309,7 +309,7 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
     {
         worker.completed |= pod.agent.succeeded && is_present;
         // A policy or a webhook has changed the pod since its template was judged: it is restarted as one whose template says so.
-        if pod.obstacle.is_some() {
+        if live && pod.obstacle.is_some() {
             worker.rung = worker.rung.max(Rung::Container);
             worker.scope = Scope::Group;
         }

@@ -184,7 +184,7 @@ fn any_body_is_answered_and_what_is_wrong_is_said() {
 }
 
 /// A RayJob that says something everywhere, and what else goes to a webhook of its own.
-fn others() -> [(Value, &'static [&'static str]); 4] {
+fn others() -> [(Value, &'static [&'static str]); 3] {
     let group = json!({
         "groupName": "g", "replicas": 2, "minReplicas": 1, "maxReplicas": 3, "rayStartParams": {"num-gpus": "1"},
         "template": {"spec": {"containers": [{"name": "ray", "image": "none", "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}]}},
@@ -203,7 +203,6 @@ fn others() -> [(Value, &'static [&'static str]); 4] {
         (job, &[ray::JOB]),
         (ray::cluster(clustered), &[ray::CLUSTER]),
         (cron, &[ray::CRON]),
-        (pods::pod("1"), &["/mutate--v1-pod", "/validate--v1-pod"]),
     ]
 }
 
@@ -218,7 +217,7 @@ fn so_is_any_body_of_another_kind() {
 
 #[tokio::test]
 async fn the_others_that_are_varied_are_accepted() {
-    for (object, paths) in others().into_iter().take(3) {
+    for (object, paths) in others() {
         let answer = ask(paths[0], "CREATE", &object, &object).await;
         assert_eq!(answer["allowed"], true, "{paths:?}: {answer}");
     }

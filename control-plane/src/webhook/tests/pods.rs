@@ -22,7 +22,7 @@ fn with_leader(node: Option<&str>) -> Client {
 }
 
 /// A pod of a JobSet with exclusive placement, as it comes to the webhook: its namespace is that of the request.
-pub(super) fn pod(index: &str) -> Value {
+fn pod(index: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

@@ -90,6 +90,13 @@ fn a_misspelled_field_is_named_wherever_it_stands() {
             "unknown field \"spec.submitterPodTemplate.spec.containers[0].imge\": ignored",
         ]
     );
+    // Long names, and many below them: few are named, and cut.
+    let many: serde_json::Map<String, Value> =
+        (0..50_000).map(|field| (format!("a{field}"), json!(1))).collect();
+    let long = "k".repeat(700_000);
+    let found = unknown_fields(&json!({long: {"template": many}}));
+    assert_eq!(found.len(), 20);
+    assert!(found.iter().all(|said| said.len() < 2048), "{}", found[0].len());
     let warned = RayResource::warnings(&rayjob(json!({"backofLimit": 3})), None);
     assert_eq!(warned, ["spec.backofLimit: not supported, and ignored"]);
 }

@@ -13,7 +13,14 @@ const MAPS: [&str; 3] = ["limits", "requests", "overhead"];
 /// Fields that are a quantity.
 const SINGLE: [&str; 2] = ["sizeLimit", "divisor"];
 /// Fields in which names are the user's own, and so say nothing.
-const FREE: [&str; 4] = ["labels", "annotations", "nodeSelector", "matchLabels"];
+const FREE: [&str; 6] = [
+    "labels",
+    "annotations",
+    "nodeSelector",
+    "matchLabels",
+    "volumeAttributes",
+    "options",
+];
 /// What may stand behind a number.
 const SUFFIXES: [&str; 16] = [
     "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
