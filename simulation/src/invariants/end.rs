@@ -15,6 +15,8 @@ use crate::world::World;
 
 /// After the last fault, so long until everything must be well: back-off of the Job controller and of kubelet included.
 const DEADLINE: Time = 1800 * SEC;
+/// The same where the time of Jobs is limited: each of up to 20 restarts lasts until it is over, and the pods have outlived their grace.
+const LIMITED_DEADLINE: Time = 2 * DEADLINE;
 /// Time between two looks at whether all is well.
 const CHECK_EVERY: Time = 5 * SEC;
 /// How long a fault may last after the last one has begun.
@@ -60,7 +62,12 @@ impl World {
             }
             Err(why) => {
                 self.truth.calm = 0;
-                if self.now > since + DEADLINE {
+                let deadline = if self.scenario.time_limited {
+                    LIMITED_DEADLINE
+                } else {
+                    DEADLINE
+                };
+                if self.now > since + deadline {
                     self.violate(format!("still not well: {why}"));
                     return;
                 }

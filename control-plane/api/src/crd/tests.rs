@@ -12,7 +12,7 @@ const CHART_FILE: &str = include_str!("../../../../charts/lockstep/crds/jobset.x
 const UPSTREAM_FILE: &str = include_str!("../../vendor/jobset.x-k8s.io_jobsets.yaml");
 
 /// All that may differ from upstream's definition, documentation apart.
-const DIFFERENCES: [&str; 9] = [
+const DIFFERENCES: [&str; 10] = [
     // Upstream's generator leaves its version.
     "- metadata.annotations",
     // Execution policy (KEP-672), with its rules.
@@ -23,6 +23,8 @@ const DIFFERENCES: [&str; 9] = [
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: Value is immutable",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: field is immutable unless the JobSet is suspended",
+    // Jobs that have completed stay so where they are removed.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.completedJobs",
     // The state of the gangs.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.gangs",
     // Restarts in place: the state of the restart coordinator.
