@@ -29,7 +29,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::IgnoreReportedGeneration, 244),
     (Mutant::StartedUnseen, 3678),
     (Mutant::ForgetDeletedJobs, 1596),
-    (Mutant::ResumeWithoutBarrier, 1695),
+    (Mutant::ResumeWithoutBarrier, 3584),
     (Mutant::IgnoreUnseenPods, 318),
     (Mutant::StopPeersToo, 6),
     (Mutant::WidenRequest, 118),
