@@ -130,7 +130,7 @@ impl Group {
         );
         let mut writing: Option<(Instant, Durable)> = None;
         let mut in_sync = false;
-        let view = view_of(&jobset, &jobs, &pods, &durable);
+        let view = view_of(&jobset, jobs.to_vec(), &pods, &durable);
         let mut sight = Sight::new(view, &jobset, &self.link, durable.clone(), false);
         loop {
             let began = Instant::now();

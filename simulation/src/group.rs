@@ -174,7 +174,7 @@ impl World {
             group.writing = Writing::Idle;
         }
         let durable = durable_of(&group.known);
-        let view = real::view_of(&group.known, &jobs, &pods, &durable);
+        let view = real::view_of(&group.known, jobs, &pods, &durable);
         // Only what nodes have said is news where nothing else has changed.
         let kept = group.sight.take();
         let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &group.known));

@@ -48,13 +48,13 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
         .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
         .collect();
     let pods: Vec<&PodSummary> = pods.iter().map(|pod| &pod.summary).collect();
-    let jobs = completed::with_gone(jobset, jobs);
-    view_of(jobset, &jobs, &pods, durable)
+    view_of(jobset, jobs, &pods, durable)
 }
 
-/// The same of Jobs and pods that are known to be the JobSet's.
+/// The same of Jobs and pods that are known to be the JobSet's. Jobs that its status names as completed are part of it where they are gone.
 #[must_use]
-pub fn view_of(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[&PodSummary], durable: &Durable) -> View {
+pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durable: &Durable) -> View {
+    let jobs = &completed::with_gone(jobset, jobs)[..];
     let recreations = jobset.restarts();
     let pods = || pods.iter().copied();
     let gathered = restart::gather(jobset, jobs, pods(), recreations);

@@ -1,12 +1,15 @@
 //! How it has to end: once there are no more faults, all becomes well within the deadline, and stays so.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::batch::v1::Job;
+use lockstep_core::completed;
 use lockstep_core::restart::{self, Durable, DurablePhase};
 use lockstep_pod_agent::target::Heartbeat;
 
 use super::latest;
 use crate::agent::{Container, Identity};
-use crate::controllers::{completed, has_condition};
+use crate::controllers::{self, has_condition};
 use crate::event::Event;
 use crate::gangs::stage_and_index;
 use crate::group::durable_of;
@@ -117,7 +120,7 @@ impl World {
             let container = self.containers.get(id)?;
             let identity = &container.identity;
             let is_wanted = self.api.jobs.get(&identity.0).is_some_and(|job| {
-                !completed(job).contains(&identity.1)
+                !controllers::completed(job).contains(&identity.1)
                     && !has_condition(job, "Failed")
                     && !has_condition(job, "Complete")
             });
@@ -197,10 +200,16 @@ impl World {
         {
             return Err("no leader finds the group in sync".to_owned());
         }
+        // Those that have completed and are gone are not made again.
+        let jobs = completed::with_gone(jobset, self.api.jobs.values().cloned().collect());
+        let there: BTreeSet<&str> = jobs
+            .iter()
+            .filter_map(|job| job.metadata.name.as_deref())
+            .collect();
         for replicated_job in &jobset.spec.replicated_jobs {
             let created = (0..i64::from(replicated_job.replicas()))
                 .map(|index| jobset.job_name(&replicated_job.name, index))
-                .filter(|name| self.api.jobs.contains_key(name))
+                .filter(|name| there.contains(name.as_str()))
                 .count();
             if i64::try_from(created) != Ok(i64::from(replicated_job.replicas())) {
                 return Err(format!("Jobs of {} are missing", replicated_job.name));
@@ -210,8 +219,8 @@ impl World {
             return Err(format!("{job}[{index}] has failed, and its peers run on"));
         }
         for (name, job) in &self.api.jobs {
-            let width = crate::controllers::width(job);
-            let done = completed(job);
+            let width = controllers::width(job);
+            let done = controllers::completed(job);
             for index in (0..width).filter(|index| !done.contains(index)) {
                 let identity = (name.clone(), index);
                 let runs = self

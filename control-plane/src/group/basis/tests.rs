@@ -35,7 +35,7 @@ fn basis(version: (u64, u64), jobset: &Arc<JobSet>) -> Basis {
 }
 
 fn view(jobset: &JobSet) -> View {
-    view_of(jobset, &[], &[], &durable_of(jobset.status.as_ref()))
+    view_of(jobset, Vec::new(), &[], &durable_of(jobset.status.as_ref()))
 }
 
 #[test]

@@ -128,7 +128,10 @@ impl Climb {
     /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
     fn may_outlive(&self, below: Step, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
-        self.step < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
+        // That one worker's pod was made anew took nothing away from another.
+        let of_another = self.step == Step::Pod && self.worker.is_some() && !self.is_of(cause);
+        let step = if of_another { Step::InPlace } else { self.step };
+        step < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
     }
 }
 
