@@ -23,12 +23,12 @@ impl Coordinator {
     pub(super) fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
         let durable = &observed.durable;
         let recreates = durable.phase == DurablePhase::Recreating;
-        // The reconciler was faster, with the very generation that this group was about to write.
+        // The reconciler was faster, with the very generation that this group was about to write, or that a new leader has heard of from workers first.
         let contested = durable.generation == self.generation
             && recreates
             && matches!(
                 self.state,
-                State::Stopping { .. } | State::Parked { .. } | State::Suspended
+                State::Stopping { .. } | State::Parked { .. } | State::Suspended | State::Recovering { .. }
             );
         if durable.generation <= self.generation && !contested {
             if durable.generation == self.generation {
