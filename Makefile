@@ -163,7 +163,7 @@ unit: deps ## Run the tests that need no cluster (random cases are the same each
 	$(CARGO) test --locked $(TESTED) $(UNIT) --quiet
 
 .PHONY: simulation
-simulation: deps ## Run 12,000 histories of the restart protocol, and find each broken variant of it
+simulation: deps ## Run 20,000 histories of the restart protocol, and find each broken variant of it
 	$(CARGO) test --locked $(TESTED) --test histories --quiet
 
 .PHONY: page

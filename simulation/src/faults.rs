@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     NodeCut,
     /// A worker fails, and the leader with it.
     WorkerFailsLeaderCrashes,
+    /// A container ends, and the daemon of its node with it: where containerd does without, kubelet starts it again without its agent.
+    ContainerKilledDaemonDies,
     // People.
     Request,
     RequestAlone,
@@ -150,6 +152,8 @@ impl World {
             self.fault(Fault::Scale);
         } else if self.scenario.gang.is_some() && self.rng.percent(20) {
             self.fault(Fault::Crowd);
+        } else if self.scenario.agents_may_miss() && self.rng.percent(20) {
+            self.fault(Fault::ContainerKilledDaemonDies);
         } else if let Some(fault) = self.rng.pick(among).copied() {
             self.fault(fault);
         }
@@ -260,6 +264,14 @@ impl World {
                             },
                         );
                     }
+                }
+            }
+            Fault::ContainerKilledDaemonDies => {
+                if let Some(id) = self.some_container(true) {
+                    let node = self.containers.get(&id).map_or(node, |container| container.node);
+                    self.note_loss(&id);
+                    self.daemon_dies_for(node, long);
+                    self.container_kill(&id, 137);
                 }
             }
             Fault::AllWorkersFail => {

@@ -306,6 +306,11 @@ impl Scenario {
         }
     }
 
+    /// Whether a container may be made without its agent by what happens to workers and daemons, and not because these come late.
+    pub(crate) fn agents_may_miss(&self) -> bool {
+        self.profile == Profile::Wild && !self.plugin_required && !self.daemons_late
+    }
+
     /// How long a worker that was started may take until it gives its first heartbeat.
     pub(crate) fn ready_timeout(&self) -> Option<Time> {
         let timeout = self.jobset.ready_timeout().ok().flatten()?;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::nodes::{CRASHED, Nodes};
-use super::world::World;
+use super::world::{World, id};
 use crate::restart::{
     Announcement, DurablePhase, EscalateAfter, Exit, Generation, Heartbeat, Phase, Reason, Rung, Scope,
 };
@@ -226,6 +226,22 @@ fn who_is_restarted_alone_has_its_own_pod_made_anew_and_touches_nobody_else() {
     assert_eq!(world.recreations, 0);
     exits(&mut world, 1);
     assert_eq!(world.coordinator.state_name(), "Failed");
+}
+
+#[test]
+fn its_last_resort_is_not_lost_because_the_pod_of_another_was_made_anew() {
+    let mut world = World::running(3, 1);
+    world.observed.workers.get_mut(&id(2)).unwrap().scope = Scope::Worker;
+    exits(&mut world, 0);
+    exits(&mut world, 0);
+    assert_eq!((counted(&world), climbs(&world)), (1, 1));
+    let before = pods(&world);
+    exits(&mut world, 2);
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!((counted(&world), climbs(&world)), (1, 2));
+    let after = pods(&world);
+    assert_eq!(before[..2], after[..2]);
+    assert_ne!(before[2], after[2]);
 }
 
 #[test]

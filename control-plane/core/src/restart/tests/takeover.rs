@@ -306,6 +306,28 @@ fn jobs_that_are_made_anew_at_the_number_of_a_suspension_are_counted() {
 }
 
 #[test]
+fn a_recreation_is_followed_whose_number_it_has_heard_of_from_workers_first() {
+    let mut world = World::running(2, 9);
+    world.observed.heard_nodes.remove("node-1");
+    let (incarnation, report) = world.current(0);
+    world.report(&incarnation, 1, Phase::Parked, Generation(1));
+    assert_eq!(report.counter, 0);
+    world.new_leader(2);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Recovering");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    world.observed.durable = Durable {
+        generation: Generation(1),
+        counter: 1,
+        phase: DurablePhase::Recreating,
+        ..world.observed.durable.clone()
+    };
+    world.settle();
+    let durable = &world.observed.durable;
+    assert_eq!((durable.generation, durable.counter), (Generation(1), 1));
+}
+
+#[test]
 fn whatever_generation_is_reported_can_become_durable_and_counts_no_more_restarts_than_it_is_ahead() {
     let mut world = World::running(2, 3);
     let (incarnation, mut report) = world.current(0);
