@@ -199,17 +199,16 @@ fn workers_in<'t>(
 /// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container, or as a sidecar whose exit restarts all containers.
 ///
 /// The agent cannot do without the names of its JobSet and its pod, and says what it is there for: by the command that it runs, by its probe, by its exit code,
-/// or by the rule that restarts all containers. A rule alone is the user's own, and tells of no agent.
+/// or by its own rule that restarts all containers. Such a rule alone, or of another container, is the user's own, and tells of no agent.
 fn brings_upstream_agent(pod: &PodSpec) -> bool {
     let containers = || pod.init_containers.iter().flatten().chain(&pod.containers);
-    let restarts_all = containers().any(restarts_all_containers);
     containers().any(|container| {
         let has_env = |name: &str| {
             let mut variables = container.env.iter().flatten();
             variables.any(|variable| variable.name == name)
         };
         let is_told = || UPSTREAM_PURPOSE.into_iter().any(has_env);
-        UPSTREAM_IDENTITY.into_iter().all(has_env) && (restarts_all || is_told())
+        UPSTREAM_IDENTITY.into_iter().all(has_env) && (restarts_all_containers(container) || is_told())
     })
 }
 

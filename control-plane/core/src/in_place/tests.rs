@@ -199,6 +199,12 @@ fn a_rule_of_the_users_own_is_nobodys_agent() {
     assert_eq!(kind(&with_sidecar(&["POD_NAME", "WORKER_COMMAND"])), SUPERVISED);
     let worker = in_place(|pod| pod.containers[0].restart_policy_rules = restarting_all());
     assert_eq!(kind(&worker), SUPERVISED);
+    let names_of_worker = with_sidecar(&[]).with(|js| {
+        let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        let pod = job.template.spec.as_mut().unwrap();
+        pod.containers[0].env = env(&["JOBSET_NAME", "POD_NAME"]);
+    });
+    assert_eq!(kind(&names_of_worker), SUPERVISED);
     // Kubelet starts all containers of such a pod again, and so the worker.
     let refused = with_sidecar(&[]).annotated(annotations::SUPERVISE, "none");
     assert_eq!(
