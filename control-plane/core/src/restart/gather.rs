@@ -5,12 +5,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::{Job, PodFailurePolicyRule};
+use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{
-    EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalAction, TerminalRule, UnixNanos, Worker,
+    EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalRule, UnixNanos, Worker, terminal,
 };
 use crate::elastic;
 use crate::gang;
@@ -166,6 +166,7 @@ fn stage(
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
     let rung = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
+    let keeps_pod = terminal::keeps_pods(spec);
     // Their number changes: who is new has not been lost.
     let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
     for (job_index, name) in (0_i64..).zip(&names) {
@@ -204,6 +205,7 @@ fn stage(
                     failed,
                     ending,
                     ends_early: spec.success_policy.is_some(),
+                    keeps_pod,
                     ends_at,
                     back_off_ms,
                     extra: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
@@ -381,7 +383,7 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
             rules
                 .iter()
                 .flat_map(|policy| &policy.rules)
-                .filter_map(|rule| terminal_rule(name, rule)),
+                .filter_map(|rule| terminal::rule(name, rule)),
         );
     }
     Policy {
@@ -395,20 +397,4 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
         }),
         ..Policy::default()
     }
-}
-
-fn terminal_rule(job: &str, rule: &PodFailurePolicyRule) -> Option<TerminalRule> {
-    let codes = rule.on_exit_codes.as_ref()?;
-    let action = match rule.action.as_str() {
-        "FailJob" => TerminalAction::FailJob,
-        "FailIndex" => TerminalAction::FailIndex,
-        _ => TerminalAction::Replace,
-    };
-    Some(TerminalRule {
-        job: job.to_owned(),
-        container: codes.container_name.clone(),
-        negated: codes.operator == "NotIn",
-        codes: codes.values.clone(),
-        action,
-    })
 }

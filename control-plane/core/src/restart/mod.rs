@@ -35,6 +35,7 @@ mod observed;
 mod output;
 mod replace;
 mod rung;
+mod terminal;
 mod view;
 
 pub use awaited::Awaited;

@@ -53,6 +53,9 @@ pub struct Worker {
     pub ending: bool,
     /// Whether the Job may succeed before all of its workers have: its pods are then ended.
     pub ends_early: bool,
+    /// Whether its Job takes the deletion of its pod for a failure: by `backoffLimitPerIndex`, or a rule of the podFailurePolicy that fits how agents
+    /// and workers end then. Nobody deletes it for a restart.
+    pub keeps_pod: bool,
     /// When the Job controller fails the Job because its time is over, and ends its pods.
     pub ends_at: Option<UnixNanos>,
     /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.

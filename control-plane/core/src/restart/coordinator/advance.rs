@@ -35,6 +35,7 @@ impl Coordinator {
                 {
                     return self.restart(cause, observed, view, now, out);
                 }
+                self.climb.ended_too(view, self.generation);
                 if view.ran_since(self.generation) {
                     // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
                     self.raise();

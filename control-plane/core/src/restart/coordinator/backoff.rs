@@ -1,6 +1,6 @@
 //! Keeps a group that fails as soon as it is released from doing nothing else.
 
-use super::super::{Cause, Identity, UnixNanos};
+use super::super::{Cause, Exit, Identity, UnixNanos};
 
 /// A failure within this time of the release counts as quick, nanoseconds.
 const QUICK: i64 = 5_000_000_000;
@@ -75,16 +75,19 @@ impl Backoff {
 }
 
 /// Whether it was neither killed nor asked to end.
-pub(super) fn has_ended_by_itself(cause: &Cause) -> bool {
+fn has_ended_by_itself(cause: &Cause) -> bool {
+    cause.exit.is_some_and(was_not_ended)
+}
+
+/// The same of what is known of its end.
+pub(super) fn was_not_ended(exit: Exit) -> bool {
     const FROM_OUTSIDE: [i32; 2] = [9, 15];
-    cause
-        .exit
-        .is_some_and(|exit| !FROM_OUTSIDE.contains(&exit.signal))
+    !FROM_OUTSIDE.contains(&exit.signal)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Exit, Reason};
+    use super::super::super::Reason;
     use super::*;
 
     /// What a worker's end with a code, or by a signal, is to a group.

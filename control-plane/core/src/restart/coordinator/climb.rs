@@ -12,10 +12,15 @@
 //! What the restart before was, and for whom, is known to the leader that has begun it. The next one takes failures for what they are otherwise: counted. From
 //! the status it knows by which rung the latest restart was done.
 
+use std::collections::BTreeSet;
+
 use super::super::view::View;
-use super::super::{Announcement, Cause, Durable, Identity, Observed, Output, Reason, Rung, UnixNanos};
+use super::super::{
+    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Output, Phase, Reason, Rung,
+    UnixNanos,
+};
 use super::Coordinator;
-use super::backoff::has_ended_by_itself;
+use super::backoff::was_not_ended;
 use lockstep_mutants::{self as mutants, Mutant};
 
 /// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
@@ -39,6 +44,8 @@ pub(super) struct Climb {
     step: Step,
     /// Whose failure it answers, where that worker may climb from there.
     worker: Option<Identity>,
+    /// Who else had ended by itself before all had stopped: these may have failed for the same.
+    others: BTreeSet<Identity>,
     /// Since when all run again; none: they do not yet.
     since: Option<UnixNanos>,
 }
@@ -66,8 +73,8 @@ impl Climb {
         };
         Self {
             step,
-            worker: None,
             since: Some(now),
+            ..Self::default()
         }
     }
 
@@ -75,8 +82,7 @@ impl Climb {
     pub(super) fn in_place() -> Self {
         Self {
             step: Step::InPlace,
-            worker: None,
-            since: None,
+            ..Self::default()
         }
     }
 
@@ -86,7 +92,7 @@ impl Climb {
         Self {
             step: if anew { Step::Pod } else { Step::InPlace },
             worker: cause.identity.clone().filter(|_| !lost),
-            since: None,
+            ..Self::default()
         }
     }
 
@@ -113,9 +119,31 @@ impl Climb {
         self.worker.is_some() && self.worker == cause.identity
     }
 
+    /// While all stop for the failure of one: who had ended by itself at an earlier generation than this.
+    pub(super) fn ended_too(&mut self, view: &View<'_>, generation: Generation) {
+        if self.worker.is_none() {
+            return;
+        }
+        for (identity, slot) in view.slots.iter() {
+            let ended = slot.current.is_some_and(|(_, report)| {
+                matches!(report.phase, Phase::Exited(exit) if ends_by_itself(exit))
+                    && report.generation < generation
+            });
+            if ended && !self.others.contains(identity) {
+                self.others.insert(identity.clone());
+            }
+        }
+    }
+
+    /// Whether the worker of this failure may climb from the latest restart.
+    fn concerns(&self, cause: &Cause) -> bool {
+        let mut identity = cause.identity.iter();
+        self.is_of(cause) || identity.any(|identity| self.others.contains(identity))
+    }
+
     /// What is to be made anew for this failure, where its worker climbs.
     fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Step> {
-        if !self.is_of(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
+        if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
         }
         match self.step {
@@ -137,9 +165,12 @@ impl Climb {
 
 /// Whether a worker has ended by itself. A shell that says that its child was killed has not, nor a container whose end nobody saw.
 fn fails_by_itself(cause: &Cause) -> bool {
+    cause.reason == Reason::WorkerExited && cause.exit.is_some_and(ends_by_itself)
+}
+
+fn ends_by_itself(exit: Exit) -> bool {
     const OF_KILLED: [i32; 2] = [128 + 9, 128 + 15];
-    let by_code = cause.exit.is_some_and(|exit| !OF_KILLED.contains(&exit.code));
-    cause.reason == Reason::WorkerExited && by_code && has_ended_by_itself(cause)
+    !OF_KILLED.contains(&exit.code) && was_not_ended(exit)
 }
 
 impl Coordinator {
@@ -155,13 +186,12 @@ impl Coordinator {
         view: &View<'_>,
         now: UnixNanos,
     ) -> Answer {
-        // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`. And where there is no barrier, workers fail because their peers
-        // go: only one that fails again may be hit by what is left behind.
+        // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
         let has_agents = view.rung() == Rung::Process;
         let climb = &self.climb;
         if has_agents && !mutants::is(Mutant::NeverClimb) {
             match climb.next(cause, now) {
-                Some(Step::Pod) if has_pod(cause, view) => return Answer::Pod,
+                Some(Step::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
                 Some(Step::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
                 _ => {}
             }
@@ -169,8 +199,7 @@ impl Coordinator {
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
-        let is_told = has_agents || climb.is_of(cause);
-        if is_told && climb.may_outlive(Step::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
+        if climb.may_outlive(Step::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
             return Answer::Jobs(Reason::LastResort);
         }
         Answer::Fail
@@ -189,14 +218,14 @@ impl Coordinator {
             .as_ref()
             .and_then(|identity| self.apart.climb(identity));
         let next = own.and_then(|own| own.next(cause, now));
-        if next == Some(Step::Pod) && has_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
+        if next == Some(Step::Pod) && may_lose_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
             return Answer::Pod;
         }
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
         let outlives = own.unwrap_or(&self.climb).may_outlive(Step::Pod, cause, now);
-        if outlives && has_pod(cause, view) && !mutants::is(Mutant::FailInPlace) {
+        if outlives && may_lose_pod(cause, view) && !mutants::is(Mutant::FailInPlace) {
             return Answer::Pod;
         }
         Answer::Fail
@@ -227,10 +256,10 @@ impl Coordinator {
     }
 }
 
-fn has_pod(cause: &Cause, view: &View<'_>) -> bool {
+fn may_lose_pod(cause: &Cause, view: &View<'_>) -> bool {
     let slot = cause
         .identity
         .as_ref()
         .and_then(|identity| view.slots.get(identity));
-    slot.is_some_and(|slot| slot.pod.is_some())
+    slot.is_some_and(|slot| slot.pod.is_some() && !slot.worker.keeps_pod)
 }

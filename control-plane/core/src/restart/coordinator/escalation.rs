@@ -42,9 +42,9 @@ impl Escalation {
         self.condemn(identity, slot)
     }
 
-    /// Has the pod of this worker deleted, where it has one.
+    /// Has the pod of this worker deleted, where it has one, and may lose it.
     pub(super) fn condemn(&mut self, identity: &Identity, slot: &Slot<'_>) -> Option<Condemned> {
-        let pod = slot.pod?;
+        let pod = slot.pod.filter(|_| !slot.worker.keeps_pod)?;
         self.failures.remove(identity);
         let condemned = Condemned {
             identity: identity.clone(),

@@ -109,6 +109,31 @@ fn the_first_such_failure_of_another_worker_counts() {
 }
 
 #[test]
+fn who_ended_by_itself_together_with_another_climbs_from_its_restart() {
+    let mut world = World::running(3, 2);
+    let before = pods(&world);
+    for index in 0..2 {
+        world.set_phase(index, Phase::Exited(Exit { code: 1, signal: 0 }));
+    }
+    wait(&mut world);
+    assert_eq!((counted(&world), climbs(&world)), (1, 0));
+    // One of them, whichever: then the other, in whose pod nothing was made anew.
+    exits(&mut world, 1);
+    assert_eq!((counted(&world), climbs(&world)), (1, 1));
+    assert_eq!((&before[0], &before[2]), (&pods(&world)[0], &pods(&world)[2]));
+    assert_ne!(before[1], pods(&world)[1]);
+
+    let mut world = World::running(3, 2);
+    exits(&mut world, 0);
+    exits(&mut world, 1);
+    assert_eq!(
+        (counted(&world), climbs(&world)),
+        (2, 0),
+        "it ran well until it was stopped"
+    );
+}
+
+#[test]
 fn a_worker_that_ran_for_a_minute_or_is_killed_does_not_climb() {
     let mut world = World::running(2, 9);
     for _ in 0..3 {
@@ -204,6 +229,22 @@ fn a_pod_that_went_anyway_is_not_made_anew_again() {
 }
 
 #[test]
+fn a_pod_whose_deletion_its_job_would_count_stays_and_the_last_resort_is_all_jobs() {
+    let mut world = World::running(2, 2);
+    for worker in world.observed.workers.values_mut() {
+        worker.keeps_pod = true;
+    }
+    let before = pods(&world);
+    exits(&mut world, 0);
+    exits(&mut world, 0);
+    assert_eq!((counted(&world), climbs(&world)), (2, 0));
+    assert_eq!(pods(&world), before);
+    exits(&mut world, 0);
+    assert_eq!((counted(&world), world.recreations), (2, 1));
+    assert_eq!(why(&world), Reason::LastResort);
+}
+
+#[test]
 fn who_is_restarted_alone_has_its_own_pod_made_anew_and_touches_nobody_else() {
     let mut world = World::running(3, 2);
     for worker in world.observed.workers.values_mut() {
@@ -266,6 +307,17 @@ fn without_agents_all_jobs_are_the_last_resort_of_a_worker_that_fails_again() {
     nodes.end(0, CRASHED);
     nodes.settle();
     assert_eq!(nodes.coordinator.state_name(), "Failed");
+}
+
+#[test]
+fn without_agents_the_last_resort_is_there_for_another_worker_too() {
+    let mut nodes = Nodes::running(2, 1);
+    nodes.end(1, CRASHED);
+    nodes.settle();
+    nodes.end(0, CRASHED);
+    nodes.settle();
+    assert_eq!((counted(&nodes), nodes.recreations), (1, 1));
+    assert_eq!(why(&nodes), Reason::LastResort);
 }
 
 #[test]

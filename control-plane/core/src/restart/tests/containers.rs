@@ -182,6 +182,7 @@ fn the_group_fails_once_its_restarts_are_used_up() {
     let mut nodes = Nodes::running(2, 1);
     nodes.end(0, CRASHED);
     nodes.settle();
+    nodes.tick(60_001);
     nodes.end(1, CRASHED);
     nodes.settle();
     assert_eq!(nodes.coordinator.state_name(), "Failed");

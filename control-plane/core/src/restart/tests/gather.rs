@@ -154,9 +154,41 @@ fn an_index_that_has_failed_for_good_is_waited_for_no_more() {
     let said = json!({"completedIndexes": "0", "failedIndexes": "2,3"});
     job.status = Some(serde_json::from_value(said).unwrap());
     let workers = gather(&js, &[Arc::new(job)], [], 0).workers;
+    assert!(workers.values().all(|worker| !worker.keeps_pod));
     let over = workers.values().map(|worker| (worker.completed, worker.failed));
     let expected = [(true, false), (false, false), (false, true), (false, true)];
     assert_eq!(over.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_job_that_takes_the_deletion_of_a_pod_for_a_failure_keeps_its_pods() {
+    let keeps = |spec: serde_json::Value| {
+        let js = jobset([replicated_job("a", 1)])
+            .restarting(RestartStrategy::InPlaceRestart, 3)
+            .with(|js| {
+                let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+                let stated: k8s_openapi::api::batch::v1::JobSpec =
+                    serde_json::from_value(spec.clone()).unwrap();
+                job.backoff_limit_per_index = stated.backoff_limit_per_index;
+                job.pod_failure_policy = stated.pod_failure_policy;
+            });
+        let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+        let job = jobs.make(&js.spec.replicated_jobs[0], 0);
+        let workers = gather(&js, &[Arc::new(job)], [], 0).workers;
+        workers.into_values().next().unwrap().keeps_pod
+    };
+    let rule = |action: &str, operator: &str, code: i32| {
+        let codes = json!({"operator": operator, "values": [code]});
+        let rule = json!({"action": action, "onExitCodes": codes});
+        json!({"template": {}, "podFailurePolicy": {"rules": [rule]}})
+    };
+    assert!(!keeps(json!({"template": {}})));
+    assert!(keeps(json!({"template": {}, "backoffLimitPerIndex": 0})));
+    assert!(keeps(rule("FailJob", "NotIn", 42)));
+    assert!(keeps(rule("FailIndex", "In", 143)));
+    assert!(keeps(rule("FailJob", "In", 137)));
+    assert!(!keeps(rule("FailJob", "In", 42)));
+    assert!(!keeps(rule("Ignore", "NotIn", 42)));
 }
 
 #[test]
