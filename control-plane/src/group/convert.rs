@@ -138,6 +138,8 @@ fn cause_to(cause: &Cause) -> RestartCause {
 /// which is why it is a question. The worker's log names the program.
 fn hint(code: i32) -> &'static str {
     match code {
+        // What kubelet says of a container whose program could not be started, where there is no agent.
+        128 => " (could not be started: executable not found?)",
         126 => " (not executable, or permission denied?)",
         127 => " (executable not found?)",
         _ => "",
