@@ -53,10 +53,20 @@ pub(crate) fn missing_service(observed: &Observed) -> Option<Service> {
     })
 }
 
-/// What is to be told of a Service that has the name of the JobSet's and was not made for its pods: their host names cannot be resolved. One without a
-/// selector is left to whoever made it, and so is one that selects them.
+/// The event of a Service that is [in the way](in_the_way).
 #[must_use]
-pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<Event> {
+pub fn in_the_way_event(jobset: &JobSet, service: &Service) -> Option<Event> {
+    in_the_way(jobset, service).map(|message| Event {
+        severity: Severity::Warning,
+        reason: events::HEADLESS_SERVICE_CREATION_FAILED.to_owned(),
+        message,
+    })
+}
+
+/// What is to be told of a Service that has the name of the JobSet's and was not made for its pods: their host names cannot be resolved. A headless one
+/// without a selector is left to its owner, and so is one that may select some of them.
+#[must_use]
+pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<String> {
     let name = jobset.subdomain();
     let owner = controller_of(&service.metadata);
     // Its own, or one of its name's that is about to go.
@@ -66,9 +76,10 @@ pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<Event> {
         return None;
     }
     let spec = service.spec.as_ref()?;
-    let selector = spec.selector.as_ref().filter(|selector| !selector.is_empty())?;
-    let selects = selector.iter().all(|label| has_label(jobset, label));
-    let is_headless = spec.cluster_ip.as_deref().is_none_or(|ip| ip == "None");
+    let mut selector = spec.selector.iter().flatten();
+    let selects = selector.all(|label| may_have_label(jobset, label));
+    let is_alias = spec.type_.as_deref() == Some("ExternalName");
+    let is_headless = !is_alias && spec.cluster_ip.as_deref().is_none_or(|ip| ip == "None");
     if selects && is_headless {
         return None;
     }
@@ -81,23 +92,23 @@ pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<Event> {
     } else {
         "does not select this JobSet's pods"
     };
-    Some(Event {
-        severity: Severity::Warning,
-        reason: events::HEADLESS_SERVICE_CREATION_FAILED.to_owned(),
-        message: format!(
-            "services {name:?} already exists: it {whose} and {why}, so their host names cannot be resolved; state another spec.network.subdomain"
-        ),
-    })
+    Some(format!(
+        "services {name:?} already exists: it {whose} and {why}, so their host names cannot be resolved; state another spec.network.subdomain"
+    ))
 }
 
-/// Whether all pods of the JobSet have this label.
-fn has_label(jobset: &JobSet, (key, value): (&String, &String)) -> bool {
+/// Whether some pod of the JobSet may have this label. What controllers and platforms add to single pods is not known here.
+fn may_have_label(jobset: &JobSet, (key, value): (&String, &String)) -> bool {
     if key == labels::JOBSET_NAME {
         return value == jobset.name();
+    }
+    let is_added = |domain: &str| domain.ends_with("k8s.io") || domain.ends_with("kubernetes.io");
+    if key.split_once('/').is_some_and(|(domain, _)| is_added(domain)) {
+        return true;
     }
     let mut templates = jobset.spec.replicated_jobs.iter().map(|job| {
         let template = job.template.spec.as_ref().map(|spec| &spec.template);
         template.and_then(|template| template.metadata.as_ref()?.labels.as_ref())
     });
-    templates.all(|labels| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+    templates.any(|labels| labels.is_some_and(|labels| labels.get(key) == Some(value)))
 }

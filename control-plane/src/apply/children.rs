@@ -20,6 +20,9 @@ use super::{Applier, ApplyError, PARALLELISM, is_status, said};
 #[cfg(test)]
 mod tests;
 
+/// How many failures of Jobs are told at once: there may be 500, each as long as an event may be.
+const TOLD_AT_ONCE: usize = 3;
+
 type Key = ObjectRef<JobSet>;
 
 fn namespace(key: &Key) -> &str {
@@ -99,7 +102,7 @@ impl Applier {
                     return Err(ApplyError::CreateService { name, error });
                 }
                 self.stores.wrote_service(key, service);
-                there.and_then(|there| network::in_the_way(jobset, &there))
+                there.and_then(|there| network::in_the_way_event(jobset, &there))
             }
             Err(error) => return Err(ApplyError::CreateService { name, error }),
         };
@@ -156,6 +159,11 @@ impl Applier {
         let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         // The same failures read the same, whichever came first.
         errors.sort();
+        let others = errors.len().saturating_sub(TOLD_AT_ONCE);
+        errors.truncate(TOLD_AT_ONCE);
+        if others > 0 {
+            errors.push(format!("and {others} more"));
+        }
         Err(ApplyError::CreateJobs(errors.join("\n")))
     }
 

@@ -55,7 +55,8 @@ pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
 }
 
 impl Queue {
-    pub(crate) fn add(&self, regarding: ObjectReference, event: plan::Event) {
+    pub(crate) fn add(&self, regarding: ObjectReference, mut event: plan::Event) {
+        event.message = short(event.message);
         let namespace = regarding.namespace.clone().unwrap_or_default();
         let about = (
             regarding.kind.clone(),
@@ -105,7 +106,7 @@ pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
     Recorder::new(client, controller, instance)
 }
 
-/// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
+/// What an event is about, with the version that it was told of first.
 pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
         resource_version: object.meta().resource_version.clone(),

@@ -87,12 +87,12 @@ impl ApplyError {
     }
 }
 
-/// An error in words for people: of an answer of the API server its message alone.
+/// An error in words for people: of an answer of the API server its message alone, as long as an event may be. It may name each line of a large object.
 pub(crate) fn said(error: &kube::Error) -> String {
-    match error {
+    recorder::short(match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         error => error.to_string(),
-    }
+    })
 }
 
 /// Whether the API server has answered with this HTTP status.

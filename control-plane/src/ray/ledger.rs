@@ -12,7 +12,7 @@ use lockstep_core::plan;
 
 use super::apply::RayError;
 use crate::apply::Told;
-use crate::apply::events::{self, Queue};
+use crate::apply::events::{self, Queue, short};
 use crate::retry::{Failures, delay};
 
 #[cfg(test)]
@@ -46,7 +46,8 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     }
 
     /// Publishes an event.
-    pub(super) fn tell(&self, object: &K, event: plan::Event) {
+    pub(super) fn tell(&self, object: &K, mut event: plan::Event) {
+        event.message = short(event.message);
         let kind = K::kind(&());
         tracing::info!(%kind, reason = event.reason, note = event.message, "changed");
         self.news.add(events::regarding(object), event);

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::future::ready;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::{Api, Client};
 use lockstep_api::{GROUP, JobSet, KIND, VERSION};
 use lockstep_core::admission::{self, Existing};
 use lockstep_core::features::Features;
+use lockstep_core::network;
 use lockstep_core::patterns::Patterns;
 use lockstep_core::validation::Violation;
 use serde_json::Value;
@@ -92,7 +93,10 @@ pub(super) async fn validate(
             if violations.is_empty() {
                 violations = claims(&jobset, &request.namespace, client).await;
             }
-            let warnings = admission::create_warnings(&jobset, &features);
+            let mut warnings = admission::create_warnings(&jobset, &features);
+            if violations.is_empty() {
+                warnings.extend(service_in_the_way(&jobset, &request.namespace, client).await);
+            }
             (jobset, violations, warnings)
         }
         Operation::Update => {
@@ -144,6 +148,16 @@ async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violat
         .collect()
         .await;
     admission::validate_claims(jobset, &claims)
+}
+
+/// A warning where the name of the JobSet's Service is taken. The event of its controller says the same; of one that cannot be looked up it says all.
+async fn service_in_the_way(jobset: &JobSet, namespace: &str, client: &Client) -> Option<String> {
+    if !jobset.dns_hostnames() {
+        return None;
+    }
+    let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let there = api.get_opt(jobset.subdomain()).await.ok()??;
+    network::in_the_way(jobset, &there).map(|fault| format!("spec.network.subdomain: {fault}"))
 }
 
 fn read(object: &Value) -> Result<JobSet, Refusal> {

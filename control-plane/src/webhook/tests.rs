@@ -2,6 +2,7 @@ mod any;
 mod claims;
 mod pods;
 mod ray;
+mod services;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -93,7 +93,7 @@ fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
         let meta = spec.template.metadata.get_or_insert_default();
         meta.labels = Some(BTreeMap::from([("app".to_owned(), "train".to_owned())]));
     })]);
-    let told = |service: &Service| in_the_way(&js, service).map(|event| event.message);
+    let told = |service: &Service| in_the_way(&js, service);
     let of_js = [(labels::JOBSET_NAME, "js")];
     let another = Some(("JobSet", "first", "uid-first"));
     for fine in [
@@ -101,12 +101,20 @@ fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
         service(Some(("JobSet", "js", "uid-of-before")), &of_js, "None"),
         service(None, &of_js, "None"),
         service(None, &[("app", "train")], "None"),
+        service(
+            None,
+            &[(labels::JOBSET_NAME, "js"), (labels::REPLICATED_JOB_NAME, "a")],
+            "None",
+        ),
         service(another, &of_js, "None"),
         service(None, &[], "None"),
         Service::default(),
     ] {
         assert_eq!(told(&fine), None);
     }
+    let mut alias = service(None, &[], "None");
+    let of_alias = alias.spec.as_mut().unwrap();
+    (of_alias.type_, of_alias.cluster_ip) = (Some("ExternalName".to_owned()), None);
     let rest = "so their host names cannot be resolved; state another spec.network.subdomain";
     for (wrong, what) in [
         (
@@ -121,6 +129,11 @@ fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
             service(None, &of_js, "10.0.0.1"),
             "is not this JobSet's and is not headless",
         ),
+        (
+            service(None, &[], "10.0.0.1"),
+            "is not this JobSet's and is not headless",
+        ),
+        (alias, "is not this JobSet's and is not headless"),
     ] {
         let message = format!("services \"js\" already exists: it {what}, {rest}");
         assert_eq!(told(&wrong), Some(message));
