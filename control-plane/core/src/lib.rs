@@ -8,6 +8,7 @@ pub mod completed;
 mod depends_on;
 mod elastic;
 mod execution_policy;
+pub mod extent;
 mod failure_policy;
 pub mod features;
 pub mod gang;

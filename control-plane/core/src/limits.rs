@@ -9,6 +9,7 @@
 
 use lockstep_api::{JobSet, ReplicatedJob};
 
+use crate::extent::Extent;
 use crate::in_place;
 use crate::validation::{Violation, path};
 
@@ -40,6 +41,12 @@ pub const JOBS_AT_ONCE: usize = 500;
 /// alone is longer: a template may take a megabyte, and 32 JobSets are looked at at the same time.
 /// So many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
 pub const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// The same of what they consist of: as much as [`JOBS_AT_ONCE`] Jobs of 16 objects have.
+pub const EXTENT_AT_ONCE: Extent = Extent {
+    objects: 8_000,
+    elements: 64_000,
+};
 
 /// What a JobSet asks for. A number that is more than can be counted is the highest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

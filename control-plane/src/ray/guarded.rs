@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use lockstep_core::extent::Extent;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -32,9 +33,14 @@ impl<K> Guarded<K> {
 impl<'de, K: Resource<DynamicType = ()> + DeserializeOwned + Default> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
-        let error = match serde_path_to_error::deserialize(&value) {
-            Ok(object) => return Ok(Self(Ok(object))),
-            Err(error) => unfit::sentence(&error),
+        let extent = Extent::of(&value["spec"]);
+        let error = if extent.exceeds(Extent::MOST) {
+            format!("spec: {}", extent.sentence(Extent::MOST))
+        } else {
+            match serde_path_to_error::deserialize(&value) {
+                Ok(object) => return Ok(Self(Ok(object))),
+                Err(error) => unfit::sentence(&error),
+            }
         };
         let spec = json!({"managedBy": value["spec"]["managedBy"].as_str()});
         if let Some(fields) = value.as_object_mut() {

@@ -8,6 +8,7 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::annotations::IN_PLACE_TIMEOUT;
 use lockstep_api::{JobSet, JobSetSpec, JobSetStatus};
+use lockstep_core::extent::Extent;
 use memchr::memmem;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,6 +27,8 @@ pub struct PackedJobSet {
     metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`
     text: Box<[u8]>,
+    /// What it consists of.
+    extent: Extent,
 }
 
 /// The JobSet does not have the form that its kind prescribes.
@@ -63,6 +66,7 @@ impl PackedJobSet {
         })?;
         Ok(Self {
             metadata,
+            extent: Extent::of_text(&text),
             text: text.into(),
         })
     }
@@ -75,9 +79,9 @@ impl PackedJobSet {
         key.within(meta.namespace.as_deref().unwrap_or_default())
     }
 
-    /// Bytes of what it says, which reading it takes time in proportion to.
+    /// Bytes that reading it takes time in proportion to.
     pub(super) fn size(&self) -> usize {
-        self.text.len()
+        self.text.len().max(self.extent.as_bytes_of_text())
     }
 
     /// False: it has no gangs. Most have none, and to tell costs less than to read them.
@@ -96,8 +100,14 @@ impl PackedJobSet {
     /// Reads it.
     ///
     /// # Errors
-    /// [`Unreadable`], with the field that is wrong.
+    /// [`Unreadable`], with the field that is wrong, or where it is too large.
     pub fn unpack(&self) -> Result<JobSet, Unreadable> {
+        if self.extent.exceeds(Extent::MOST) {
+            let sentence = self.extent.sentence(Extent::MOST);
+            return Err(Unreadable(format!(
+                "what spec and status say is too much: it {sentence}"
+            )));
+        }
         // Nearly all can be read. To keep track of where it stands costs a parser half its time again, so only what cannot be read is read so.
         let Body { spec, status } = serde_json::from_slice(&self.text).or_else(|_| self.read_by_path())?;
         Ok(JobSet {
@@ -152,6 +162,7 @@ impl<'de> Visitor<'de> for Packer {
         text.push(b'}');
         Ok(PackedJobSet {
             metadata: metadata.into(),
+            extent: Extent::of_text(&text),
             text: text.into(),
         })
     }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use lockstep_core::extent::Extent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -12,6 +13,9 @@ use super::refusal::Refusal;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+
+/// The most of a body: two objects of the most that may be read, and twice as much that says who has written which field.
+const MOST_IN_REVIEW: Extent = Extent::MOST.times(6);
 
 /// Why a body is no question that can be answered.
 #[derive(Debug, Error)]
@@ -22,6 +26,8 @@ pub(super) enum ReviewError {
     Kind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request")]
     Empty,
+    #[error("the object, with what it was before and who has written which field, {0}")]
+    Large(String),
 }
 
 #[derive(Deserialize)]
@@ -61,8 +67,34 @@ pub(super) enum Operation {
 }
 
 impl Request {
+    /// Whether it is about an object that was too large before, and that nobody looks at.
+    ///
+    /// # Errors
+    /// It makes one too large.
+    pub(super) fn is_left_alone(&self) -> Result<bool, Refusal> {
+        let of_spec = |object: &Value| object.get("spec").map(Extent::of).unwrap_or_default();
+        let extent = of_spec(&self.object);
+        if of_spec(&self.old_object).exceeds(Extent::MOST) {
+            return Ok(true);
+        }
+        if extent.exceeds(Extent::MOST) {
+            let kind = self
+                .object
+                .get("kind")
+                .and_then(Value::as_str)
+                .unwrap_or("object");
+            let sentence = extent.sentence(Extent::MOST);
+            return Err(Refusal::Unreadable(format!("{kind:.32}: spec: {sentence}")));
+        }
+        Ok(false)
+    }
+
     /// Reads the body of a request.
     pub(super) fn read(body: &[u8]) -> Result<Self, ReviewError> {
+        let extent = Extent::of_text(body);
+        if extent.exceeds(MOST_IN_REVIEW) {
+            return Err(ReviewError::Large(extent.sentence(MOST_IN_REVIEW)));
+        }
         let question: Question =
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body))?;
         if question.api_version != API_VERSION || question.kind != KIND {

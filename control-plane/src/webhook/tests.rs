@@ -1,5 +1,6 @@
 mod any;
 mod claims;
+mod large;
 mod pods;
 mod ray;
 mod services;

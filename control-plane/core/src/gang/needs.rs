@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{self as k8s, Container, NodeSelectorTerm, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{
+    self as k8s, Container, NodeSelector, NodeSelectorTerm, PodSpec, Toleration,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{annotations, labels};
 
@@ -45,18 +47,45 @@ impl Needs {
             .and_then(|affinity| affinity.node_affinity.as_ref())
             .and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
         let exclusive = exclusive(meta);
+        let tolerates_much = spec.tolerations.as_ref().is_some_and(|all| all.len() > MOST);
         Self {
             requests: requests(spec),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
-            affinity: node_affinity.map(|required| required.node_selector_terms.clone()),
-            tolerations: spec.tolerations.clone().unwrap_or_default(),
+            affinity: node_affinity
+                .filter(|required| !is_long(required))
+                .map(|required| required.node_selector_terms.clone()),
+            tolerations: spec
+                .tolerations
+                .clone()
+                .filter(|all| all.len() <= MOST)
+                .unwrap_or_else(|| {
+                    let any = Toleration {
+                        operator: Some("Exists".to_owned()),
+                        ..Toleration::default()
+                    };
+                    tolerates_much.then_some(any).into_iter().collect()
+                }),
             unknown: unknown(spec, exclusive.is_some())
                 .into_iter()
+                .chain(node_affinity.is_some_and(is_long).then_some("nodeAffinity"))
+                .chain(tolerates_much.then_some("tolerations"))
                 .chain((in_group(meta, spec) == Some(false)).then_some("schedulingGroup"))
                 .collect(),
             exclusive,
         }
     }
+}
+
+/// The most tolerations, and requirements and values of node affinity, that are reckoned with: each is looked at for each node, at each decision. A pod with more
+/// may go anywhere, as far as is known here.
+const MOST: usize = 256;
+
+fn is_long(required: &NodeSelector) -> bool {
+    let terms = required.node_selector_terms.iter();
+    let requirements =
+        terms.flat_map(|term| term.match_expressions.iter().chain(&term.match_fields).flatten());
+    let parts = requirements.map(|requirement| 1 + requirement.values.as_ref().map_or(0, Vec::len));
+    required.node_selector_terms.len() > MOST || parts.sum::<usize>() > MOST
 }
 
 /// Whether the group that the pod is in is its gang's; `None`: it is in none. One of the Job controller's (`WorkloadWithJob`) waits for the extras too.

@@ -13,9 +13,10 @@ use lockstep_api::{GangPhase, ReplicatedJobStatus, RestartStrategy};
 use super::pod_groups;
 use crate::{
     children::Children,
+    extent::Extent,
     gang,
     jobset::Jobs,
-    limits::{BYTES_AT_ONCE, JOBS_AT_ONCE},
+    limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
     observed::Observed,
     plan::Plan,
     startup::Graph,
@@ -67,7 +68,7 @@ pub(super) fn jobs(
                 job.spec.get_or_insert_default().suspend = Some(true);
             }
             // Those of a replicatedJob differ in nothing but numbers.
-            batch.add(*size.get_or_insert_with(|| length(&job)));
+            batch.add(*size.get_or_insert_with(|| Size::of(&job)));
             plan.create_jobs.push(job);
         }
     }
@@ -77,24 +78,48 @@ pub(super) fn jobs(
 #[derive(Default)]
 struct Batch {
     jobs: usize,
+    size: Size,
+}
+
+/// What one Job, or several, take.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// As they are sent.
     bytes: usize,
+    extent: Extent,
 }
 
 impl Batch {
     /// Whether there is no room for another Job of that size, or, where that is not known yet, for
     /// any.
-    fn is_full(&self, size: Option<usize>) -> bool {
-        let bytes = self.bytes.saturating_add(size.unwrap_or(0));
-        self.jobs >= JOBS_AT_ONCE || self.jobs > 0 && bytes > BYTES_AT_ONCE
+    fn is_full(&self, one: Option<Size>) -> bool {
+        let all = self.size.plus(one.unwrap_or_default());
+        let is_large = all.bytes > BYTES_AT_ONCE || all.extent.exceeds(EXTENT_AT_ONCE);
+        self.jobs >= JOBS_AT_ONCE || self.jobs > 0 && is_large
     }
 
-    fn add(&mut self, size: usize) {
+    fn add(&mut self, one: Size) {
         self.jobs += 1;
-        self.bytes = self.bytes.saturating_add(size);
+        self.size = self.size.plus(one);
     }
 }
 
-/// How many bytes a Job has as it is sent.
-fn length(job: &Job) -> usize {
-    serde_json::to_vec(job).map_or(BYTES_AT_ONCE, |text| text.len())
+impl Size {
+    fn of(job: &Job) -> Self {
+        let all = Self {
+            bytes: BYTES_AT_ONCE,
+            extent: EXTENT_AT_ONCE,
+        };
+        serde_json::to_vec(job).map_or(all, |text| Self {
+            bytes: text.len(),
+            extent: Extent::of_text(&text),
+        })
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            extent: self.extent.plus(other.extent),
+        }
+    }
 }

@@ -45,6 +45,23 @@ fn a_jobset_loses_nothing_but_bookkeeping() {
 }
 
 #[test]
+fn one_of_too_many_objects_is_kept_as_text_and_not_read() {
+    let with = |volumes: usize| {
+        let volumes = vec![json!({"name": "a"}); volumes];
+        let spec = json!({"template": {"spec": {"containers": [], "volumes": volumes}}});
+        read(&json!({"replicatedJobs": [{"name": "a", "template": {"spec": spec}}]}))
+    };
+    let most = with(Extent::MOST.objects - 20);
+    assert!(most.unpack().is_ok());
+    assert!(most.size() > 1 << 20);
+    let error = with(Extent::MOST.objects).unpack().unwrap_err().to_string();
+    assert!(
+        error.starts_with("what spec and status say is too much: it has 163"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_is_written_here_reads_as_what_the_watch_brings() {
     let seen = read(&json!({"replicatedJobs": [{"name": "a", "template": {}}]}))
         .unpack()

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::model::Chance;
 use crate::gang::eligible::is_eligible;
@@ -84,6 +85,33 @@ fn host_ports_of_sidecars_are_not_understood() {
     };
     assert_eq!(unknown(Some("Always")), ["hostPort"]);
     assert!(unknown(None).is_empty());
+}
+
+/// Each is looked at for each node, at each decision.
+#[test]
+fn more_terms_and_tolerations_than_are_reckoned_with_are_left_to_the_scheduler() {
+    let needs = |terms: usize, tolerations: usize| {
+        let requirement = json!({"key": "a", "operator": "Exists"});
+        let term = json!({"matchExpressions": [requirement]});
+        let required = json!({"nodeSelectorTerms": vec![term; terms]});
+        let spec = json!({
+            "containers": [],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+            "tolerations": vec![json!({"key": "a"}); tolerations],
+        });
+        Needs::of(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap())
+    };
+    assert!(needs(256, 256).unknown.is_empty());
+    let mut tainted = node(4);
+    tainted.taints = vec![Taint {
+        key: "other".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }];
+    assert!(!is_eligible(&needs(256, 256), &tainted));
+    let hostile = needs(257, 257);
+    assert_eq!(hostile.unknown, ["nodeAffinity", "tolerations"]);
+    assert!(is_eligible(&hostile, &tainted));
 }
 
 #[test]

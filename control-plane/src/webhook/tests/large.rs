@@ -1,0 +1,66 @@
+//! Objects of which little text makes much.
+
+use lockstep_core::extent::Extent;
+
+use super::*;
+
+fn with_volumes(volumes: usize) -> Value {
+    let mut worker = worker();
+    worker["template"]["spec"]["template"]["spec"]["volumes"] = vec![json!({}); volumes].into();
+    jobset(json!({"replicatedJobs": [worker]}))
+}
+
+fn message(answer: &Value) -> &str {
+    answer["status"]["message"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn one_of_more_objects_than_are_read_is_refused_with_the_field() {
+    for path in [MUTATE, VALIDATE] {
+        let review = review("CREATE", &with_volumes(Extent::MOST.objects), &Value::Null);
+        let answer = ask_with(api_server(Ok(BTreeMap::new())), path, &review).await;
+        assert_eq!(answer["allowed"], false);
+        let sentence = message(&answer);
+        assert!(sentence.starts_with("JobSet: spec: has 16"), "{sentence}");
+        assert!(
+            sentence.ends_with("list items and fields, and may have no more than 16384 and 131072"),
+            "{sentence}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_that_was_so_before_is_left_alone() {
+    let (small, large) = (with_volumes(0), with_volumes(Extent::MOST.objects));
+    let none = || api_server(Ok(BTreeMap::new()));
+    for path in [MUTATE, VALIDATE] {
+        for after in [&small, &large] {
+            let answer = ask_with(none(), path, &review("UPDATE", after, &large)).await;
+            assert_eq!(
+                (&answer["allowed"], &answer["patch"]),
+                (&json!(true), &Value::Null)
+            );
+        }
+        let grown = ask_with(none(), path, &review("UPDATE", &large, &small)).await;
+        assert_eq!(grown["allowed"], false, "{grown}");
+    }
+}
+
+#[tokio::test]
+async fn what_would_take_gigabytes_is_not_read_at_all() {
+    let text = review("CREATE", &with_volumes(1), &Value::Null).to_string();
+    let body = text.replacen(
+        "\"volumes\":[{}]",
+        &format!("\"volumes\":[{}{{}}]", "{},".repeat(1 << 20)),
+        1,
+    );
+    assert!(body.len() > 3 << 20);
+    let router = router_with(api_server(Ok(BTreeMap::new())));
+    let (code, said) = post(router, MUTATE, body).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.starts_with("the object, with what it was before and who has written which field, has 1048"),
+        "{said}"
+    );
+}
