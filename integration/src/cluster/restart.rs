@@ -1,4 +1,4 @@
-//! Daemons of a node that die and come back, as under a service manager.
+//! Daemons that die and come back, as under a service manager.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use super::process::{Enter, ProcessId};
 use super::state::{Lock, State};
-use super::{Cluster, ClusterError, lock};
+use super::{Cluster, ClusterError, Mode, lock};
 use crate::wait::until;
 
 /// How long a daemon may take to end, or to be started again.
@@ -20,22 +20,34 @@ impl Cluster {
     /// Kills a daemon of a node, such as `kubelet-1`, with SIGKILL and starts it again with the same arguments. Does not wait until it
     /// serves. Gives its command line, for [`Cluster::keep_up`].
     pub async fn restart_daemon(&mut self, name: &str) -> Result<Vec<OsString>, ClusterError> {
+        let args = self.kill_daemon(name).await?;
+        self.start_daemon(name, &args).await?;
+        Ok(args)
+    }
+
+    /// Kills a daemon, of a node or not, with SIGKILL. Gives its command line, for [`Cluster::start_daemon`].
+    pub async fn kill_daemon(&mut self, name: &str) -> Result<Vec<OsString>, ClusterError> {
         let _lock = self.locked().await?;
-        let old = self.of_node(name)?;
+        let old = self.recorded(name)?;
         let args = command_line(old)?;
         old.signal(Signal::SIGKILL);
         until(format!("{name} has ended"), PATIENCE, async || {
             (!old.is_alive()).then_some(())
         })
         .await?;
-        self.start_again(name, &args).await?;
         Ok(args)
+    }
+
+    /// Starts a daemon that was killed. Does not wait until it serves.
+    pub async fn start_daemon(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
+        let _lock = self.locked().await?;
+        self.start_again(name, args).await
     }
 
     /// Starts a daemon of a node again if it has ended by itself, as kubelet does where containerd does not answer.
     pub async fn keep_up(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
         let _lock = self.locked().await?;
-        if self.of_node(name)?.is_alive() {
+        if self.recorded(name)?.is_alive() {
             return Ok(());
         }
         self.start_again(name, args).await
@@ -48,14 +60,24 @@ impl Cluster {
         Ok(lock)
     }
 
-    fn of_node(&self, name: &str) -> Result<ProcessId, ClusterError> {
-        self.daemon(name).ok_or(ClusterError::NoNode(index_of(name)?))
+    fn recorded(&self, name: &str) -> Result<ProcessId, ClusterError> {
+        let none = || ClusterError::Invalid(format!("there is no daemon {name}"));
+        self.daemon(name).ok_or_else(none)
+    }
+
+    /// Where the daemon runs.
+    fn place(&self, name: &str) -> Result<Enter, ClusterError> {
+        Ok(match (index_of(name), self.mode()) {
+            (Some(index), _) => Enter::Node(self.holder(index)?),
+            (None, Mode::Nodes) => Enter::Network(self.control_plane()?),
+            (None, Mode::ApiServer { .. }) => Enter::Nothing,
+        })
     }
 
     async fn start_again(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
         let mut words = args.iter();
-        let holder = self.holder(index_of(name)?)?;
-        let mut command = Enter::Node(holder).command(words.next().cloned().unwrap_or_default());
+        let program = words.next().cloned().unwrap_or_default();
+        let mut command = self.place(name)?.command(program);
         command.args(words);
         let new = self.launcher().start(name, &command)?;
         for daemon in &mut self.state.daemons {
@@ -75,9 +97,9 @@ impl Cluster {
     }
 }
 
-fn index_of(name: &str) -> Result<u8, ClusterError> {
-    let index = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
-    index.ok_or_else(|| ClusterError::Invalid(format!("{name} is no daemon of a node")))
+/// The number of the node that the daemon is on, if it is on one.
+fn index_of(name: &str) -> Option<u8> {
+    name.rsplit_once('-').and_then(|(_, index)| index.parse().ok())
 }
 
 /// The command line of a process.

@@ -30,6 +30,7 @@ mod pods;
 mod policies;
 mod proxy;
 mod restarts;
+mod restored;
 mod scene;
 mod takeover;
 mod told;
@@ -65,6 +66,7 @@ fn main() -> std::process::ExitCode {
         platform::cases(),
         policies::cases(),
         restarts::cases(),
+        restored::cases(),
         invalid::cases(),
         in_place::cases(),
         takeover::cases(),
