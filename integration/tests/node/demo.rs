@@ -51,6 +51,14 @@ async fn plugin() -> Result<PathBuf> {
     control_plane::build("lockstep-cli", "kubectl-lockstep").await
 }
 
+/// What the plugin prints.
+pub(crate) async fn kubectl_lockstep(scene: &Scene, args: &[&str]) -> Result<String> {
+    let mut command = Command::new(plugin().await?);
+    command.arg("--kubeconfig").arg(&scene.access().kubeconfig);
+    let output = command.args(args).stdin(Stdio::null()).output().await?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 async fn a_healthy_installation_is_said_to_be_well(scene: Scene) -> Result<()> {
     let plugin = plugin().await?;
     let run = async |args: &[&str]| {

@@ -19,6 +19,7 @@ mod heartbeat;
 mod identity;
 mod input;
 mod intruder;
+mod large_environments;
 mod leftovers;
 mod lost;
 mod memory;
@@ -70,6 +71,7 @@ fn main() -> std::process::ExitCode {
         upgrade::cases(),
         upstream::cases(),
         without_nri::cases(),
+        large_environments::cases(),
     ];
     let three_nodes = [
         nodes::cases(),
