@@ -199,6 +199,8 @@ impl<'a> Entry<'a> {
             return;
         }
         match self.progress.phase() {
+            // Where its Jobs are suspended it starts once they are resumed, which they are when it waits. All of its work may be done already.
+            GangPhase::Waiting if self.gang.is_stopped => {}
             // Whoever let them go, they hold nodes now.
             GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
             GangPhase::Waiting | GangPhase::Scheduling if bound >= minimum => {
@@ -260,7 +262,7 @@ impl<'a> Entry<'a> {
         // Who has room, and waits for something else, is not passed by those that would take it: not by younger ones, or by none.
         let mut goes_before = place;
         let message = match &fit {
-            Ok(_) if uncreated > 0 => {
+            Ok(_) if uncreated > 0 || gang.is_stopped => {
                 goes_before.priority = i32::MAX;
                 None
             }

@@ -167,3 +167,29 @@ fn a_gang_with_a_pod_group_is_not_looked_at_when_its_pods_are_late() {
     let decided = decide(&backed_off(Some("group")), at(101));
     assert_eq!(decided.wake_at, None);
 }
+
+/// Its work was done when it was suspended, and its Jobs do not say so yet. The reconciler takes back what is let go while they are suspended.
+#[test]
+fn a_gang_whose_work_is_done_starts_once_its_jobs_are_resumed() {
+    for pod_group in [Some("w-1"), None] {
+        let mut world = backed_off(pod_group);
+        let gang = &mut world.jobsets[0].gangs[0];
+        gang.parts[0].done = [0, 1].into();
+        gang.is_stopped = true;
+        world.jobsets[0].status.clear();
+        let phase = |world: &World| {
+            let decision = decide(world, at(200)).jobsets.pop();
+            decision.and_then(|decision| Some(decision.write?.gangs))
+        };
+        let waiting = phase(&world).unwrap();
+        assert_eq!(waiting[0].phase, GangPhase::Waiting);
+        world.jobsets[0].status = waiting;
+        assert_eq!(
+            phase(&world),
+            None,
+            "{pod_group:?}: it goes on while its Jobs are suspended"
+        );
+        world.jobsets[0].gangs[0].is_stopped = false;
+        assert_eq!(phase(&world).unwrap()[0].phase, GangPhase::Scheduled);
+    }
+}
