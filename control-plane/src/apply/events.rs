@@ -106,7 +106,7 @@ pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
     Recorder::new(client, controller, instance)
 }
 
-/// What an event is about, with the version that it was told of first.
+/// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
 pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
         resource_version: object.meta().resource_version.clone(),

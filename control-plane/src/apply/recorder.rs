@@ -35,8 +35,8 @@ pub struct Recorder {
 /// All that a reader sees of an event but when it was.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Kind, namespace, name and UID. Not its version: what is told again while its status moves on is told again.
-    regarding: [Option<String>; 4],
+    /// Kind, namespace, name, UID and resourceVersion: what is told of one version of an object is no repetition of what was told of another.
+    regarding: [Option<String>; 5],
     warning: bool,
     reason: String,
     note: String,
@@ -73,6 +73,7 @@ impl Recorder {
                 regarding.namespace.clone(),
                 regarding.name.clone(),
                 regarding.uid.clone(),
+                regarding.resource_version.clone(),
             ],
             warning: event.severity == Severity::Warning,
             reason: event.reason.clone(),
