@@ -29,7 +29,7 @@ use crate::reconcile;
 use crate::settings::Settings;
 use crate::traces::Traces;
 use crate::watch::Stores;
-use crate::watch::members::JobUid;
+use crate::watch::members::JobRef;
 use crate::watch::notify::Notified;
 
 /// What a leader works with.
@@ -48,7 +48,7 @@ pub(crate) struct Leader {
     pub(crate) board: Arc<Board>,
     pub(crate) reconciler_changes: Notified<ObjectRef<JobSet>>,
     pub(crate) group_changes: Notified<ObjectRef<JobSet>>,
-    pub(crate) placement_changes: Notified<JobUid>,
+    pub(crate) placement_changes: Notified<JobRef>,
     pub(crate) gang_changes: Notified<ObjectRef<JobSet>>,
     /// Where Ray's resources are looked after.
     pub(crate) ray_changes: Option<Notified<ObjectRef<JobSet>>>,

@@ -208,6 +208,7 @@ impl World {
         Some(Arc::new(Pod {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
+            namespace: self.scenario.jobset.ns().to_owned(),
             jobset_uid: pod.jobset_uid.clone()?,
             restart_attempt: pod.recreation?,
             replicated_job: stage.to_owned(),

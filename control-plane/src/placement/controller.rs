@@ -17,7 +17,7 @@ use super::domains::DomainError;
 use super::{Placement, evict};
 use crate::metrics::Metrics;
 use crate::retry::delay;
-use crate::watch::members::{JobUid, Members};
+use crate::watch::members::{JobRef, Members};
 use crate::watch::notify::Notified;
 
 /// Jobs that are looked at at the same time.
@@ -54,10 +54,10 @@ impl Controller {
     }
 
     /// Looks at the Jobs that `changes` names until `shutdown` is cancelled, then finishes what is under way.
-    pub async fn run(self, mut changes: Notified<JobUid>, shutdown: CancellationToken) {
+    pub async fn run(self, mut changes: Notified<JobRef>, shutdown: CancellationToken) {
         let (mut looks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
         let (mut busy, mut again) = (HashSet::new(), HashSet::new());
-        let mut failures: HashMap<JobUid, Failures> = HashMap::new();
+        let mut failures: HashMap<JobRef, Failures> = HashMap::new();
         loop {
             let job = tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -100,14 +100,14 @@ impl Controller {
         while looks.next().await.is_some() {}
     }
 
-    async fn look(&self, job: JobUid) -> (JobUid, Result<(), EnforceError>) {
+    async fn look(&self, job: JobRef) -> (JobRef, Result<(), EnforceError>) {
         let result = self.enforce(&job).await;
         (job, result)
     }
 
-    async fn enforce(&self, job: &JobUid) -> Result<(), EnforceError> {
+    async fn enforce(&self, job: &JobRef) -> Result<(), EnforceError> {
         let asked = self.placement.members.read(job, |members| {
-            let asked = question(members.pods.values())?;
+            let asked = question(members.values())?;
             Some(Asked {
                 node: asked.node.to_owned(),
                 topology: asked.topology.to_owned(),
@@ -119,22 +119,22 @@ impl Controller {
             return Ok(());
         }
         let domain = self.placement.domains.now(&asked.node, &asked.topology).await?;
-        let Some((namespace, pods)) = self.misplaced(job, &asked, &domain) else {
+        let Some(pods) = self.misplaced(job, &asked, &domain) else {
             return Ok(());
         };
-        let (done, result) = evict::evict(&self.placement.client, &self.metrics, &namespace, pods).await;
+        let (done, result) = evict::evict(&self.placement.client, &self.metrics, job.namespace(), pods).await;
         for pod in done {
             self.placement.members.deleted(job, &pod.name, &pod.uid);
         }
         Ok(result?)
     }
 
-    /// The pods to evict, and their namespace, if there are any.
-    fn misplaced(&self, job: &JobUid, asked: &Asked, domain: &str) -> Option<(String, Vec<Member>)> {
+    /// The pods to evict, if there are any.
+    fn misplaced(&self, job: &JobRef, asked: &Asked, domain: &str) -> Option<Vec<Member>> {
         let read = |members: &Members| {
-            let pods = misplaced(members.pods.values(), asked.as_question(), domain);
+            let pods = misplaced(members.values(), asked.as_question(), domain);
             let pods: Vec<Member> = pods.into_iter().cloned().collect();
-            (!pods.is_empty()).then(|| (members.namespace.clone(), pods))
+            (!pods.is_empty()).then_some(pods)
         };
         self.placement.members.read(job, read)
     }
@@ -155,12 +155,12 @@ impl Asked {
     }
 }
 
-async fn after(delay: Duration, job: JobUid) -> JobUid {
+async fn after(delay: Duration, job: JobRef) -> JobRef {
     tokio::time::sleep(delay).await;
     job
 }
 
-fn told(job: &JobUid, error: &EnforceError, delay: Duration) {
+fn told(job: &JobRef, error: &EnforceError, delay: Duration) {
     match error {
         // Nodes come and go; nothing is done to pods while it is not known where their leader is.
         EnforceError::Domain(error) => {

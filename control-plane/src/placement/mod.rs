@@ -16,7 +16,7 @@ use lockstep_core::placement::{self, LeaderSearch, Member, Refusal};
 use thiserror::Error;
 
 use crate::watch::Stores;
-use crate::watch::members::{JobUid, MembersByJob};
+use crate::watch::members::{JobRef, MembersByJob};
 
 pub use controller::Controller;
 pub use domains::DomainError;
@@ -118,7 +118,7 @@ impl Placement {
     async fn leader(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Member, PlacementError> {
         let mut candidates = search
             .job
-            .map(|job| self.members.leaders(&JobUid::new(job)))
+            .map(|job| self.members.leaders(&JobRef::new(namespace, job)))
             .unwrap_or_default();
         if candidates.is_empty() {
             candidates = self.ask(namespace, search).await?;

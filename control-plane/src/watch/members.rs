@@ -14,33 +14,39 @@ use lockstep_core::placement::{Member, Role};
 #[cfg(test)]
 mod tests;
 
-/// The UID of a Job with exclusive placement.
+/// A Job with exclusive placement. A pod that names another namespace's Job as its owner is no pod of that Job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct JobUid(String);
+pub struct JobRef {
+    namespace: String,
+    uid: String,
+}
 
-impl JobUid {
+impl JobRef {
     /// From what the API server says.
-    pub fn new(uid: impl Into<String>) -> Self {
-        Self(uid.into())
+    pub fn new(namespace: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            uid: uid.into(),
+        }
+    }
+
+    /// Where the Job and its pods are.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 }
 
-impl fmt::Display for JobUid {
+impl fmt::Display for JobRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{}/{}", self.namespace, self.uid)
     }
 }
 
-/// The pods of one Job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
-    /// Where they all are.
-    pub namespace: String,
-    /// By name.
-    pub pods: BTreeMap<String, Member>,
-}
+/// The pods of one Job, by name.
+pub type Members = BTreeMap<String, Member>;
 
-type Jobs = HashMap<JobUid, Members>;
+type Jobs = HashMap<JobRef, Members>;
 
 /// All of them.
 #[derive(Default)]
@@ -52,24 +58,24 @@ pub struct MembersByJob {
 
 impl MembersByJob {
     /// Calls `read` with the pods of a Job, if there are any.
-    pub fn read<T>(&self, job: &JobUid, read: impl FnOnce(&Members) -> Option<T>) -> Option<T> {
+    pub fn read<T>(&self, job: &JobRef, read: impl FnOnce(&Members) -> Option<T>) -> Option<T> {
         shared(&self.jobs).get(job).and_then(read)
     }
 
     /// The live leaders of a Job.
     #[must_use]
-    pub fn leaders(&self, job: &JobUid) -> Vec<Member> {
+    pub fn leaders(&self, job: &JobRef) -> Vec<Member> {
         let is_leader = |pod: &&Member| pod.alive && pod.role == Role::Leader;
         self.read(job, |members| {
-            Some(members.pods.values().filter(is_leader).cloned().collect())
+            Some(members.values().filter(is_leader).cloned().collect())
         })
         .unwrap_or_default()
     }
 
     /// This process has deleted a pod: it is not waited for that the watch shows it.
-    pub fn deleted(&self, job: &JobUid, name: &str, uid: &str) {
+    pub fn deleted(&self, job: &JobRef, name: &str, uid: &str) {
         if let Some(members) = exclusive(&self.jobs).get_mut(job)
-            && let Some(pod) = members.pods.get_mut(name)
+            && let Some(pod) = members.get_mut(name)
             && pod.uid == uid
         {
             pod.alive = false;
@@ -77,7 +83,7 @@ impl MembersByJob {
     }
 
     /// Updates the cache by what the watch of pods says; returns the Jobs to look at again.
-    pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<JobUid> {
+    pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<JobRef> {
         match event {
             Event::Init => {
                 exclusive(&self.listed).clear();
@@ -85,7 +91,7 @@ impl MembersByJob {
             }
             Event::InitApply(pod) => {
                 if let Some((job, member)) = read(pod) {
-                    put(&mut exclusive(&self.listed), &job, pod, member);
+                    put(&mut exclusive(&self.listed), &job, member);
                 }
                 Vec::new()
             }
@@ -98,7 +104,7 @@ impl MembersByJob {
             }
             Event::Apply(pod) => match read(pod) {
                 Some((job, member)) => {
-                    put(&mut exclusive(&self.jobs), &job, pod, member);
+                    put(&mut exclusive(&self.jobs), &job, member);
                     vec![job]
                 }
                 None => self.remove(pod),
@@ -107,37 +113,39 @@ impl MembersByJob {
         }
     }
 
-    fn remove(&self, pod: &Pod) -> Vec<JobUid> {
+    fn remove(&self, pod: &Pod) -> Vec<JobRef> {
         if shared(&self.jobs).is_empty() {
             return Vec::new();
         }
         let (Some(owner), Some(name)) = (controller_of(&pod.metadata), &pod.metadata.name) else {
             return Vec::new();
         };
-        let job = JobUid::new(&owner.uid);
+        let job = job_of(pod, &owner.uid);
         let mut jobs = exclusive(&self.jobs);
         let Some(members) = jobs.get_mut(&job) else {
             return Vec::new();
         };
-        members.pods.remove(name);
-        if members.pods.is_empty() {
+        members.remove(name);
+        if members.is_empty() {
             jobs.remove(&job);
         }
         vec![job]
     }
 }
 
-fn read(pod: &Pod) -> Option<(JobUid, Member)> {
+fn read(pod: &Pod) -> Option<(JobRef, Member)> {
     let member = Member::of(pod)?;
-    Some((JobUid::new(member.job.clone()?), member))
+    let job = job_of(pod, member.job.as_ref()?);
+    Some((job, member))
 }
 
-fn put(jobs: &mut Jobs, job: &JobUid, pod: &Pod, member: Member) {
-    let members = jobs.entry(job.clone()).or_insert_with(|| Members {
-        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-        pods: BTreeMap::new(),
-    });
-    members.pods.insert(member.name.clone(), member);
+fn job_of(pod: &Pod, uid: &str) -> JobRef {
+    JobRef::new(pod.metadata.namespace.clone().unwrap_or_default(), uid)
+}
+
+fn put(jobs: &mut Jobs, job: &JobRef, member: Member) {
+    let members = jobs.entry(job.clone()).or_default();
+    members.insert(member.name.clone(), member);
 }
 
 // Nothing under these locks can leave a map half-changed, so a panic elsewhere does not make it unusable.

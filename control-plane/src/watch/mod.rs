@@ -42,7 +42,7 @@ use departed::Departed;
 use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
-use members::{JobUid, MembersByJob};
+use members::{JobRef, MembersByJob};
 use notify::Notifier;
 
 pub use packed::{PackedJobSet, Unreadable};
@@ -58,7 +58,7 @@ pub struct Watchers {
     /// Told of JobSets, and of their Jobs and pods.
     pub groups: Notifier<ObjectRef<JobSet>>,
     /// Told of Jobs with exclusive placement whose pods have changed.
-    pub placement: Notifier<JobUid>,
+    pub placement: Notifier<JobRef>,
     /// Told of JobSets and of their Jobs.
     pub gangs: Notifier<ObjectRef<JobSet>>,
     /// Told of JobSets, of their Jobs, and of pods of heads, where Ray's resources are looked after.

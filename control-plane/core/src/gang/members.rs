@@ -40,7 +40,8 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         let pods = pods
             .iter()
             .filter(|pod| pod.replicated_job == name)
-            .filter(|pod| pod.restart_attempt == restarts && pod.jobset_uid == jobset.uid_str());
+            .filter(|pod| pod.namespace == jobset.ns() && pod.jobset_uid == jobset.uid_str())
+            .filter(|pod| pod.restart_attempt == restarts);
         let mut part = part(jobset, replicated_job, &jobs, minimum);
         part.pods = pods.cloned().collect();
         (part, jobs)

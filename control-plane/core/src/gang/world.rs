@@ -149,6 +149,8 @@ pub struct Pod {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// Its namespace. Only a JobSet of the same namespace is the one that `jobset_uid` names.
+    pub namespace: String,
     /// UID of its JobSet.
     pub jobset_uid: String,
     /// The restart attempt of the JobSet that it was created for.
@@ -381,6 +383,7 @@ impl Pod {
         Some(Self {
             name: pod.metadata.name.clone()?,
             uid: pod.metadata.uid.clone()?,
+            namespace: pod.metadata.namespace.clone()?,
             jobset_uid: label(labels::JOBSET_UID)?.clone(),
             restart_attempt: label(labels::RESTART_ATTEMPT)?.parse().ok()?,
             replicated_job: label(labels::REPLICATED_JOB_NAME)?.clone(),

@@ -12,7 +12,7 @@ use crate::watch::notify;
 /// Runs the controller until `done` says so, told once of Job `job`.
 async fn enforce(placement: &Placement, done: impl Future<Output = ()>) {
     let (notifier, changes) = notify::channel();
-    notifier.add(JobUid::new("job"));
+    notifier.add(JobRef::new("ns", "job"));
     let shutdown = CancellationToken::new();
     let controller = Controller::new(placement.clone(), Arc::new(Metrics::default()));
     let run = controller.run(changes, shutdown.clone());

@@ -31,8 +31,8 @@ fn plain(name: &str, job: &str) -> Pod {
 
 fn names(members: &MembersByJob, job: &str) -> Vec<String> {
     members
-        .read(&JobUid::new(job), |members| {
-            Some(members.pods.keys().cloned().collect())
+        .read(&JobRef::new("ns", job), |members| {
+            Some(members.keys().cloned().collect())
         })
         .unwrap_or_default()
 }
@@ -60,14 +60,23 @@ fn pods_are_found_by_their_job_and_changes_are_told() {
             Event::Delete(pod("b1", "b", "1")),
         ],
     );
-    assert_eq!(told, ["a", "b", "b", "b"]);
+    assert_eq!(told, ["ns/a", "ns/b", "ns/b", "ns/b"]);
     assert_eq!(names(&members, "a"), ["a0"]);
     assert_eq!(names(&members, "b"), ["b2"]);
     assert_eq!(names(&members, "c"), Vec::<String>::new());
-    assert_eq!(
-        members.read(&JobUid::new("a"), |members| Some(members.namespace.clone())),
-        Some("ns".to_owned())
-    );
+}
+
+#[test]
+fn a_pod_that_names_another_namespaces_job_is_none_of_its_pods() {
+    let members = MembersByJob::default();
+    let mut foreign = pod("f0", "a", "0");
+    foreign.metadata.namespace = Some("another".to_owned());
+    let events = vec![Event::Apply(foreign.clone()), Event::Apply(pod("a1", "a", "1"))];
+    apply(&members, events);
+    assert_eq!(names(&members, "a"), ["a1"]);
+    assert!(members.leaders(&JobRef::new("ns", "a")).is_empty());
+    apply(&members, vec![Event::Delete(foreign)]);
+    assert_eq!(names(&members, "a"), ["a1"]);
 }
 
 #[test]
@@ -110,7 +119,7 @@ fn only_live_leaders_lead_and_own_deletions_show_at_once() {
         Event::Apply(pod("a1", "a", "1")),
     ];
     apply(&members, events);
-    let job = JobUid::new("a");
+    let job = JobRef::new("ns", "a");
     let leaders = || members.leaders(&job).len();
     assert_eq!(leaders(), 1);
     members.deleted(&job, "a0", "another-uid");

@@ -1,10 +1,13 @@
-//! Which seats of a gang have no work any more.
+//! Which seats of a gang have no work any more, and which pods are its own.
 
+use std::sync::Arc;
+
+use lockstep_api::labels;
 use serde_json::json;
 
 use crate::features::Features;
-use crate::gang::members;
 use crate::gang::members::part;
+use crate::gang::{Pod, members};
 use crate::in_place::Agents;
 use crate::jobset::Jobs;
 use crate::testing::{JobSetBuild as _, jobset, replicated_job};
@@ -38,4 +41,30 @@ fn a_gang_that_is_too_large_has_no_seats_nor_has_a_job_beyond_its_replicas() {
 
     js.spec.replicated_jobs[0].replicas = Some(i32::MAX);
     assert_eq!(members(&js, &[], &[]), None);
+}
+
+#[test]
+fn a_pod_of_another_namespace_that_says_it_is_the_gangs_takes_no_seat() {
+    let js = jobset([replicated_job("w", 1)]).with(|js| {
+        js.spec.gang = Some(lockstep_api::Gang::default());
+    });
+    let pod = |namespace: &str| {
+        let said = json!({
+            "metadata": {
+                "name": "p", "namespace": namespace, "uid": namespace,
+                "labels": {
+                    labels::JOBSET_UID: js.uid_str(), labels::RESTART_ATTEMPT: "0",
+                    labels::REPLICATED_JOB_NAME: "w", labels::JOB_INDEX: "0",
+                },
+            },
+            "spec": {"containers": []},
+        });
+        Arc::new(Pod::of(&serde_json::from_value(said).unwrap()).unwrap())
+    };
+    let gangs = members(&js, &[], &[pod(js.ns()), pod("another")]).unwrap();
+    let taken = gangs.gangs[0].parts[0]
+        .pods
+        .iter()
+        .map(|pod| pod.namespace.as_str());
+    assert_eq!(taken.collect::<Vec<_>>(), [js.ns()]);
 }

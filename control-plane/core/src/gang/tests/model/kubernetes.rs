@@ -119,6 +119,7 @@ impl Model {
         let template = &job.spec.as_ref().unwrap().template;
         let mut metadata = template.metadata.clone().unwrap();
         let uid = format!("pod-{}", self.serial);
+        metadata.namespace.clone_from(&job.metadata.namespace);
         metadata.name = Some(format!("{name}-{index}-{}", self.serial));
         metadata.uid = Some(uid.clone());
         let mut set = |key: &str, value: &str| {
