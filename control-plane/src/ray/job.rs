@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -23,10 +24,14 @@ use super::guarded::Guarded;
 use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
+use super::turns::Turns;
 use crate::apply::said;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
+
+/// When to look again at a RayJob of a namespace that waits for as many dashboards as it may.
+const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Looks at RayJobs and acts.
 pub(super) struct Reconciler {
@@ -36,6 +41,7 @@ pub(super) struct Reconciler {
     pub(super) clusters: Store<RayCluster>,
     pub(super) submitters: Store<Job>,
     pub(super) dashboards: Dashboards,
+    pub(super) turns: Turns,
     pub(super) heads: Heads,
     pub(super) kuberay: Arc<KubeRay>,
     /// Since when it has looked.
@@ -217,8 +223,15 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
     async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
+        let recalled = recall(job);
+        let asks = question(&recalled.job).is_some();
+        let turn = asks.then(|| self.turns.take(job.ns()));
+        if matches!(turn, Some(None)) {
+            tracing::debug!("others of this namespace wait for dashboards");
+            return Ok(Action::requeue(NEXT_TURN));
+        }
         self.ledger.begins(job);
-        let (mut observed, at) = self.observe(recall(job)).await?;
+        let (mut observed, at) = self.observe(recalled).await?;
         let job = &Arc::clone(&observed.job);
         let mut decided = plan(&observed);
         self.ledger.decided(job, decided.deadline);

@@ -25,6 +25,7 @@ mod head;
 mod job;
 pub(crate) mod kuberay;
 mod ledger;
+mod turns;
 mod watch;
 
 use std::sync::Arc;
@@ -47,6 +48,7 @@ use dashboard::Dashboards;
 use head::Heads;
 use kuberay::KubeRay;
 use ledger::Ledger;
+use turns::Turns;
 
 /// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep-ray";
@@ -54,6 +56,8 @@ const CONTROLLER: &str = "lockstep-ray";
 const CONCURRENCY: u16 = 16;
 /// RayJobs that are worked on at the same time: most of that is waiting for dashboards, and those that do not answer are not to hold up the rest.
 const CONCURRENT_JOBS: u16 = 128;
+/// Of these, those that ask dashboards.
+const CONCURRENT_QUESTIONS: usize = 96;
 
 /// Brings Ray's resources closer to what they ask for.
 pub(crate) struct Controller {
@@ -152,6 +156,7 @@ impl Controller {
             dashboards: Dashboards {
                 proxy: self.dashboard_proxy,
             },
+            turns: Turns::new(CONCURRENT_QUESTIONS),
             heads: Heads::new(client.clone(), self.api_server.as_deref()),
             kuberay: Arc::clone(&kuberay),
             since: jiff::Timestamp::now(),
