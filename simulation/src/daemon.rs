@@ -308,10 +308,12 @@ impl World {
     pub(crate) fn daemon_hello(&mut self, node: NodeIndex) -> Vec<pb::WorkerState> {
         let daemon = &self.nodes[node].daemon;
         drop(daemon.outbox.take(usize::MAX));
-        let snapshot = daemon.table.snapshot().into_iter();
-        let snapshot = snapshot.chain(daemon.plain.snapshot());
+        let supervised = daemon.table.snapshot();
+        let lowest = supervised.iter().map(|state| state.epoch).min();
+        let snapshot = supervised.into_iter().chain(daemon.plain.snapshot());
         let snapshot: Vec<_> = snapshot.map(convert::worker_state).collect();
         self.check_epochs(node, &snapshot);
+        self.check_remembered(node, lowest);
         snapshot
     }
 

@@ -1,4 +1,5 @@
-//! What must hold of epochs: a daemon speaks of none that no leader has had, and obeys nobody of before one that a daemon of its node has obeyed.
+//! What must hold of epochs: a daemon speaks of none that no leader has had, names none of before the one under which its node was welcomed, and
+//! obeys nobody of before one that a daemon of its node has obeyed.
 
 use lockstep_proto::node::v1 as pb;
 
@@ -18,6 +19,16 @@ impl World {
             let said = state.epoch;
             self.violate(format!(
                 "node-{node} speaks of the epoch {said}, and no leader has had more than {highest}"
+            ));
+        }
+    }
+
+    /// A daemon introduces itself, and this is the lowest epoch that it names. A leader of before learns from it that there is another.
+    pub(crate) fn check_remembered(&mut self, node: NodeIndex, lowest: Option<u64>) {
+        let welcomed = self.nodes[node].welcomed;
+        if let Some(said) = lowest.filter(|said| *said < welcomed) {
+            self.violate(format!(
+                "node-{node} introduces itself with the epoch {said}, and was welcomed under {welcomed}"
             ));
         }
     }

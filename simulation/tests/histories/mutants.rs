@@ -59,7 +59,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::StopWithoutRestart, 17),
     (Mutant::AwaitMissingAgent, 1991),
     (Mutant::BelieveAgentsEpoch, 3),
-    (Mutant::ForgetFormerLeaders, 2647),
+    (Mutant::ForgetFormerLeaders, 7),
     (Mutant::KillUnfenced, 110),
 ];
 
