@@ -166,12 +166,12 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
         Reason::FailedAgain => {
             format!(
-                "{worker} exited{ended}{place}: it failed again within 60 s of a restart in place, so its pod is made anew"
+                "{worker} exited{ended}{place}: it failed within 60 s of a restart in place that was to answer this, so its pod is made anew"
             )
         }
         Reason::FailedInNewPod => {
             format!(
-                "{worker} exited{ended}{place}: it failed again within 60 s of its pod having been made anew, so all Jobs are"
+                "{worker} exited{ended}{place}: it failed within 60 s of a pod having been made anew for this, so all Jobs are"
             )
         }
         Reason::LastResort => {

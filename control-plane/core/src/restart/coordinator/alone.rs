@@ -447,6 +447,7 @@ impl Coordinator {
             return;
         }
         let mut under_way = std::mem::take(&mut self.apart.under_way);
+        let mut is_stuck = false;
         for (identity, restart) in &mut under_way {
             if !restart.durable && !mutants::is(Mutant::SkipWriteAhead) {
                 continue;
@@ -479,6 +480,7 @@ impl Coordinator {
             } else if now >= *restart.deadline.get_or_insert(deadline) {
                 restart.unseat();
                 restart.moves = restart.moves.saturating_add(1);
+                is_stuck |= slot.worker.keeps_pod;
                 let condemned = self.escalation.condemn(identity, slot);
                 out.announcements
                     .extend(condemned.map(|condemned| Announcement::Escalated {
@@ -488,6 +490,10 @@ impl Coordinator {
             }
         }
         self.apart.under_way = under_way;
+        if is_stuck {
+            // It can neither go on where it is nor be moved: its Job would fail for its pod.
+            self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+        }
     }
 
     /// A restart that is under way of a worker whose scope is not its own any more, since a node daemon does not know of such scopes.

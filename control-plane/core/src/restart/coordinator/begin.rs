@@ -43,9 +43,17 @@ impl Coordinator {
                 continue;
             }
             let answer = self.answer_alone(&cause, observed, view, now);
-            if answer == Answer::Fail {
-                self.exhaust(&cause, out);
-                return true;
+            match answer {
+                Answer::Fail => {
+                    self.exhaust(&cause, out);
+                    return true;
+                }
+                Answer::Jobs(reason) => {
+                    self.time(&cause, now);
+                    self.recreate(Cause { reason, ..cause }, now, out);
+                    return true;
+                }
+                Answer::Counted | Answer::Pod => {}
             }
             self.restart_alone(cause, answer, observed, view, now, out);
         }

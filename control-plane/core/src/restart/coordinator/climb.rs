@@ -6,7 +6,8 @@
 //!  counted                                 made anew, not counted  made anew, not counted
 //! ```
 //!
-//! Promises: a worker climbs only where it fails by itself, within [`SOON_MS`] of the restart that was to answer its own failure; between two counted restarts
+//! Promises: a worker climbs only where it fails by itself, within [`SOON_MS`] of the restart that was to answer its own failure, or that of another one which
+//! had ended by itself, as it had too; between two counted restarts
 //! no more than two are not counted; `maxRestarts` is not used up by what a restart in place leaves behind before all Jobs were made anew once.
 //!
 //! What the restart before was, and for whom, is known to the leader that has begun it. The next one takes failures for what they are otherwise: counted. From
@@ -44,6 +45,8 @@ pub(super) struct Climb {
     step: Step,
     /// Whose failure it answers, where that worker may climb from there.
     worker: Option<Identity>,
+    /// Whether that worker had ended by itself. Who ends because a peer was killed does not fail for the same.
+    by_itself: bool,
     /// Who else had ended by itself before all had stopped: these may have failed for the same.
     others: BTreeSet<Identity>,
     /// Since when all run again; none: they do not yet.
@@ -92,6 +95,7 @@ impl Climb {
         Self {
             step: if anew { Step::Pod } else { Step::InPlace },
             worker: cause.identity.clone().filter(|_| !lost),
+            by_itself: fails_by_itself(cause),
             ..Self::default()
         }
     }
@@ -121,7 +125,7 @@ impl Climb {
 
     /// While all stop for the failure of one: who had ended by itself at an earlier generation than this.
     pub(super) fn ended_too(&mut self, view: &View<'_>, generation: Generation) {
-        if self.worker.is_none() {
+        if self.worker.is_none() || !self.by_itself {
             return;
         }
         for (identity, slot) in view.slots.iter() {
@@ -205,7 +209,7 @@ impl Coordinator {
         Answer::Fail
     }
 
-    /// The same of one that is restarted alone. Nobody else pays for it: above its pod there is no rung.
+    /// The same of one that is restarted alone. Nobody else pays for it: above its pod there is no rung, but where its pod may not go.
     pub(super) fn answer_alone(
         &self,
         cause: &Cause,
@@ -225,10 +229,11 @@ impl Coordinator {
             return Answer::Counted;
         }
         let outlives = own.unwrap_or(&self.climb).may_outlive(Step::Pod, cause, now);
-        if outlives && may_lose_pod(cause, view) && !mutants::is(Mutant::FailInPlace) {
-            return Answer::Pod;
+        match outlives && !mutants::is(Mutant::FailInPlace) {
+            true if may_lose_pod(cause, view) => Answer::Pod,
+            true => Answer::Jobs(Reason::LastResort),
+            false => Answer::Fail,
         }
-        Answer::Fail
     }
 
     /// The restart for this failure has begun: the next one is judged by it. `anew`: with the worker's pod.

@@ -27,7 +27,7 @@ impl Escalation {
         slot: &Slot<'_>,
         now: UnixNanos,
     ) -> Option<Condemned> {
-        let identity = cause.identity.as_ref()?;
+        let identity = cause.identity.as_ref().filter(|_| !slot.worker.keeps_pod)?;
         if cause.reason == Reason::PodLost {
             // It has moved already.
             self.failures.remove(identity);

@@ -339,6 +339,23 @@ fn a_worker_that_does_not_come_up_in_time_is_moved_and_nobody_else_is_touched() 
 }
 
 #[test]
+fn where_its_pod_may_not_go_all_jobs_are_made_anew_instead() {
+    let mut world = running(3, 9);
+    world.observed.workers.get_mut(&id(1)).unwrap().keeps_pod = true;
+    world.fail(1);
+    world.step();
+    world.step();
+    // Its agent hears nothing.
+    world.tick(60_000);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert!(matches!(
+        world.announcements.last(),
+        Some(Announcement::Recreating { cause, .. }) if cause.reason == Reason::TimedOut
+    ));
+}
+
+#[test]
 fn a_worker_that_comes_up_in_a_pod_that_goes_has_failed_once() {
     let mut world = running(3, 9);
     world.fail(1);

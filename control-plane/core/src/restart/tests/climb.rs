@@ -245,6 +245,20 @@ fn a_pod_whose_deletion_its_job_would_count_stays_and_the_last_resort_is_all_job
 }
 
 #[test]
+fn who_is_restarted_alone_and_keeps_its_pod_has_all_jobs_for_its_last_resort() {
+    let mut world = World::running(3, 1);
+    for worker in world.observed.workers.values_mut() {
+        worker.scope = Scope::Worker;
+        worker.keeps_pod = true;
+    }
+    exits(&mut world, 1);
+    assert_eq!((counted(&world), world.recreations), (1, 0));
+    exits(&mut world, 1);
+    assert_eq!((counted(&world), world.recreations), (1, 1));
+    assert_eq!(why(&world), Reason::LastResort);
+}
+
+#[test]
 fn who_is_restarted_alone_has_its_own_pod_made_anew_and_touches_nobody_else() {
     let mut world = World::running(3, 2);
     for worker in world.observed.workers.values_mut() {
