@@ -102,6 +102,10 @@ fn may_have_label(jobset: &JobSet, (key, value): (&String, &String)) -> bool {
     if key == labels::JOBSET_NAME {
         return value == jobset.name();
     }
+    // The Job controller adds these two by names of before it had a domain, too.
+    if ["job-name", "controller-uid"].contains(&key.as_str()) {
+        return true;
+    }
     let is_added = |domain: &str| domain.ends_with("k8s.io") || domain.ends_with("kubernetes.io");
     if key.split_once('/').is_some_and(|(domain, _)| is_added(domain)) {
         return true;

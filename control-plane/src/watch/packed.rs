@@ -11,7 +11,7 @@ use lockstep_api::{JobSet, JobSetSpec, JobSetStatus};
 use lockstep_core::extent::Extent;
 use memchr::memmem;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error as ThisError;
 
 use super::kept::same_kind_as;
@@ -27,8 +27,10 @@ pub struct PackedJobSet {
     metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`
     text: Box<[u8]>,
-    /// What it consists of.
-    extent: Extent,
+    /// What the spec consists of.
+    spec: Extent,
+    /// What the status consists of.
+    status: Extent,
 }
 
 /// The JobSet does not have the form that its kind prescribes.
@@ -49,26 +51,17 @@ impl PackedJobSet {
     /// # Errors
     /// It cannot be written down.
     pub fn of(jobset: &JobSet) -> serde_json::Result<Self> {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            spec: &'a JobSetSpec,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            status: &'a Option<JobSetStatus>,
-        }
         let mut metadata = jobset.metadata.clone();
         metadata.managed_fields = None;
         if let Some(annotations) = &mut metadata.annotations {
             annotations.remove(LAST_APPLIED);
         }
-        let text = serde_json::to_vec(&Body {
-            spec: &jobset.spec,
-            status: &jobset.status,
-        })?;
-        Ok(Self {
-            metadata,
-            extent: Extent::of_text(&text),
-            text: text.into(),
-        })
+        let mut text = Text::default();
+        text.add(Field::Spec, |text| serde_json::to_writer(text, &jobset.spec))?;
+        if let Some(status) = &jobset.status {
+            text.add(Field::Status, |text| serde_json::to_writer(text, status))?;
+        }
+        Ok(text.of(metadata))
     }
 
     /// Its name.
@@ -81,7 +74,9 @@ impl PackedJobSet {
 
     /// Bytes that reading it takes time in proportion to.
     pub(super) fn size(&self) -> usize {
-        self.text.len().max(self.extent.as_bytes_of_text())
+        self.text
+            .len()
+            .max(self.spec.plus(self.status).as_bytes_of_text())
     }
 
     /// False: it has no gangs. Most have none, and to tell costs less than to read them.
@@ -102,11 +97,10 @@ impl PackedJobSet {
     /// # Errors
     /// [`Unreadable`], with the field that is wrong, or where it is too large.
     pub fn unpack(&self) -> Result<JobSet, Unreadable> {
-        if self.extent.exceeds(Extent::MOST) {
-            let sentence = self.extent.sentence(Extent::MOST);
-            return Err(Unreadable(format!(
-                "what spec and status say is too much: it {sentence}"
-            )));
+        for (field, extent) in [("spec", self.spec), ("status", self.status)] {
+            if extent.exceeds(Extent::MOST) {
+                return Err(Unreadable(format!("{field}: {}", extent.sentence(Extent::MOST))));
+            }
         }
         // Nearly all can be read. To keep track of where it stands costs a parser half its time again, so only what cannot be read is read so.
         let Body { spec, status } = serde_json::from_slice(&self.text).or_else(|_| self.read_by_path())?;
@@ -141,30 +135,61 @@ impl<'de> Visitor<'de> for Packer {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut metadata = Meta::default();
-        let mut text = vec![b'{'];
+        let mut text = Text::default();
         while let Some(field) = map.next_key::<String>()? {
             match field.as_str() {
                 "metadata" => metadata = map.next_value()?,
-                "spec" | "status" => {
-                    if text.len() > 1 {
-                        text.push(b',');
-                    }
-                    text.push(b'"');
-                    text.extend_from_slice(field.as_bytes());
-                    text.extend_from_slice(b"\":");
-                    map.next_value_seed(Copied(&mut text))?;
-                }
+                "spec" => text.add(Field::Spec, |text| map.next_value_seed(Copied(text)))?,
+                "status" => text.add(Field::Status, |text| map.next_value_seed(Copied(text)))?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        text.push(b'}');
-        Ok(PackedJobSet {
-            metadata: metadata.into(),
-            extent: Extent::of_text(&text),
-            text: text.into(),
-        })
+        Ok(text.of(metadata.into()))
+    }
+}
+
+/// A field that is kept as text.
+enum Field {
+    Spec,
+    Status,
+}
+
+/// The text of a JobSet, as it is put together.
+#[derive(Default)]
+struct Text {
+    fields: Vec<u8>,
+    spec: Extent,
+    status: Extent,
+}
+
+impl Text {
+    /// Adds a field, whose value `write` appends.
+    fn add<E>(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        let (name, extent): (&[u8], _) = match field {
+            Field::Spec => (b"\"spec\":", &mut self.spec),
+            Field::Status => (b"\"status\":", &mut self.status),
+        };
+        self.fields.push(if self.fields.is_empty() { b'{' } else { b',' });
+        self.fields.extend_from_slice(name);
+        let before = self.fields.len();
+        write(&mut self.fields)?;
+        *extent = Extent::of_text(&self.fields[before..]);
+        Ok(())
+    }
+
+    fn of(mut self, metadata: ObjectMeta) -> PackedJobSet {
+        if self.fields.is_empty() {
+            self.fields.push(b'{');
+        }
+        self.fields.push(b'}');
+        PackedJobSet {
+            metadata,
+            text: self.fields.into(),
+            spec: self.spec,
+            status: self.status,
+        }
     }
 }
 

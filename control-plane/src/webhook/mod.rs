@@ -9,6 +9,7 @@
 
 mod cert;
 mod jobsets;
+mod object;
 mod patch;
 mod pods;
 mod ray;

@@ -9,13 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use super::object::bounded;
 use super::refusal::Refusal;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-
-/// The most of a body: two objects of the most that may be read, and twice as much that says who has written which field.
-const MOST_IN_REVIEW: Extent = Extent::MOST.times(6);
 
 /// Why a body is no question that can be answered.
 #[derive(Debug, Error)]
@@ -26,8 +24,6 @@ pub(super) enum ReviewError {
     Kind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request")]
     Empty,
-    #[error("the object, with what it was before and who has written which field, {0}")]
-    Large(String),
 }
 
 #[derive(Deserialize)]
@@ -49,10 +45,10 @@ pub(super) struct Request {
     #[serde(default)]
     pub(super) namespace: String,
     /// The object as it would be stored; null when it is deleted.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded")]
     pub(super) object: Value,
     /// The object as it is stored; null when it is created.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded")]
     pub(super) old_object: Value,
 }
 
@@ -67,17 +63,25 @@ pub(super) enum Operation {
 }
 
 impl Request {
-    /// Whether it is about an object that was too large before, and that nobody looks at.
+    /// Whether it is about an object that was too large before, and that nobody looks at. One that is so no more is judged as if it were new: what it was
+    /// before is not read.
     ///
     /// # Errors
     /// It makes one too large.
-    pub(super) fn is_left_alone(&self) -> Result<bool, Refusal> {
+    pub(super) fn is_left_alone(&mut self) -> Result<bool, Refusal> {
         let of_spec = |object: &Value| object.get("spec").map(Extent::of).unwrap_or_default();
         let extent = of_spec(&self.object);
-        if of_spec(&self.old_object).exceeds(Extent::MOST) {
+        let was_large = of_spec(&self.old_object).exceeds(Extent::MOST);
+        let is_large = extent.exceeds(Extent::MOST);
+        if was_large && self.operation == Operation::Update && !is_large {
+            self.operation = Operation::Create;
+            self.old_object = Value::Null;
+            return Ok(false);
+        }
+        if was_large {
             return Ok(true);
         }
-        if extent.exceeds(Extent::MOST) {
+        if is_large {
             let kind = self
                 .object
                 .get("kind")
@@ -91,10 +95,6 @@ impl Request {
 
     /// Reads the body of a request.
     pub(super) fn read(body: &[u8]) -> Result<Self, ReviewError> {
-        let extent = Extent::of_text(body);
-        if extent.exceeds(MOST_IN_REVIEW) {
-            return Err(ReviewError::Large(extent.sentence(MOST_IN_REVIEW)));
-        }
         let question: Question =
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body))?;
         if question.api_version != API_VERSION || question.kind != KIND {

@@ -170,7 +170,7 @@ async fn answer(
     } else {
         None
     };
-    let request = match Request::read(body) {
+    let mut request = match Request::read(body) {
         Ok(request) => request,
         Err(error) => {
             let error = error.to_string();

@@ -78,7 +78,7 @@ impl Needs {
 
 /// The most tolerations, and requirements and values of node affinity, that are reckoned with: each is looked at for each node, at each decision. A pod with more
 /// may go anywhere, as far as is known here.
-const MOST: usize = 256;
+const MOST: usize = 1024;
 
 fn is_long(required: &NodeSelector) -> bool {
     let terms = required.node_selector_terms.iter();

@@ -101,15 +101,15 @@ fn more_terms_and_tolerations_than_are_reckoned_with_are_left_to_the_scheduler()
         });
         Needs::of(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap())
     };
-    assert!(needs(256, 256).unknown.is_empty());
+    assert!(needs(1024, 1024).unknown.is_empty());
     let mut tainted = node(4);
     tainted.taints = vec![Taint {
         key: "other".to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     }];
-    assert!(!is_eligible(&needs(256, 256), &tainted));
-    let hostile = needs(257, 257);
+    assert!(!is_eligible(&needs(1024, 1024), &tainted));
+    let hostile = needs(1025, 1025);
     assert_eq!(hostile.unknown, ["nodeAffinity", "tolerations"]);
     assert!(is_eligible(&hostile, &tainted));
 }
