@@ -42,7 +42,8 @@ pub const JOBS_AT_ONCE: usize = 500;
 /// So many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
 pub const BYTES_AT_ONCE: usize = 4 << 20;
 
-/// The same of what they consist of: as much as [`JOBS_AT_ONCE`] Jobs of 16 objects have.
+/// The most objects and elements that these Jobs have together: those of [`JOBS_AT_ONCE`] Jobs with
+/// 16 objects each.
 pub const EXTENT_AT_ONCE: Extent = Extent {
     objects: 8_000,
     elements: 64_000,

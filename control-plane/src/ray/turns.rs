@@ -1,4 +1,5 @@
-//! Who may wait for a dashboard: one that a tenant's pod plays may be silent, and keep whoever asks it for as long as a question may take.
+//! Limits how many RayJobs of one namespace wait for dashboards. A tenant's pod can pose as a dashboard and never answer, which holds a place until the request
+//! times out.
 //!
 //! Promises: a namespace takes no more than half of what is then free, so that what one may take shrinks as others take more, and no few of them take all.
 

@@ -79,7 +79,7 @@ fn has_ended_by_itself(cause: &Cause) -> bool {
     cause.exit.is_some_and(was_not_ended)
 }
 
-/// The same of what is known of its end.
+/// Whether neither SIGKILL nor SIGTERM caused this exit.
 pub(super) fn was_not_ended(exit: Exit) -> bool {
     const FROM_OUTSIDE: [i32; 2] = [9, 15];
     !FROM_OUTSIDE.contains(&exit.signal)

@@ -209,7 +209,7 @@ impl Coordinator {
         Answer::Fail
     }
 
-    /// The same of one that is restarted alone. Nobody else pays for it: above its pod there is no rung, but where its pod may not go.
+    /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
     pub(super) fn answer_alone(
         &self,
         cause: &Cause,

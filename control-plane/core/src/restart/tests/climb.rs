@@ -117,7 +117,7 @@ fn who_ended_by_itself_together_with_another_climbs_from_its_restart() {
     }
     wait(&mut world);
     assert_eq!((counted(&world), climbs(&world)), (1, 0));
-    // One of them, whichever: then the other, in whose pod nothing was made anew.
+    // Worker 1 fails again first. Its pod is made anew, and nobody else's.
     exits(&mut world, 1);
     assert_eq!((counted(&world), climbs(&world)), (1, 1));
     assert_eq!((&before[0], &before[2]), (&pods(&world)[0], &pods(&world)[2]));
