@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::Client;
+use kube::{Client, Resource, ResourceExt};
 use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -20,19 +20,22 @@ use super::CONCURRENCY;
 use super::apply::{self, RayError};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
+use super::packed::Packed;
+use super::turns::{NEXT_TURN, Turns};
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
 
-type Key = ObjectRef<RayCluster>;
+type Key = ObjectRef<Packed<RayCluster>>;
 
 /// Looks at RayClusters and acts.
 pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) stores: Stores,
-    pub(super) clusters: Store<RayCluster>,
+    pub(super) clusters: Store<Packed<RayCluster>>,
     pub(super) services: Store<Service>,
     pub(super) kuberay: Arc<KubeRay>,
+    pub(super) large: Turns,
     pub(super) ledger: Ledger<RayCluster>,
 }
 
@@ -75,10 +78,11 @@ impl Reconciler {
             return Some(key);
         }
         let start = names::unshortened(&jobset.name)?;
-        let shortened = |cluster: &&Arc<RayCluster>| {
-            cluster.metadata.namespace == jobset.namespace
-                && cluster.name().starts_with(start)
-                && names::jobsets(cluster.name()).contains(&jobset.name)
+        let shortened = |cluster: &&Arc<Packed<RayCluster>>| {
+            let name = cluster.meta().name.as_deref().unwrap_or_default();
+            cluster.meta().namespace == jobset.namespace
+                && name.starts_with(start)
+                && names::jobsets(name).contains(&jobset.name)
         };
         let clusters = self.clusters.state();
         clusters
@@ -217,11 +221,16 @@ impl Reconciler {
 }
 
 impl Reconcile for Reconciler {
-    type Object = RayCluster;
+    type Object = Packed<RayCluster>;
     type Error = RayError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = cluster.ns(), raycluster = cluster.name()))]
-    async fn reconcile(&self, cluster: &Arc<RayCluster>) -> Result<Action, RayError> {
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycluster = packed.name_any()))]
+    async fn reconcile(&self, packed: &Arc<Packed<RayCluster>>) -> Result<Action, RayError> {
+        let turn = packed.is_large().then(|| self.large.take(&packed.namespace().unwrap_or_default()));
+        if matches!(turn, Some(None)) {
+            return Ok(Action::requeue(NEXT_TURN));
+        }
+        let cluster = &Arc::new(packed.read());
         let mut observed = self.observe(cluster).await?;
         let mut decided = plan(&observed);
         if decided.create_service.is_some() {
@@ -242,8 +251,8 @@ impl Reconcile for Reconciler {
         Ok(self.ledger.worked(cluster, after, left_alone))
     }
 
-    fn failed(&self, cluster: &RayCluster, error: &RayError) -> Action {
-        self.ledger.failed(cluster, error)
+    fn failed(&self, cluster: &Packed<RayCluster>, error: &RayError) -> Action {
+        self.ledger.failed(&cluster.without_spec(), error)
     }
 
     fn gone(&self, namespace: &str, name: &str) {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use kube::Client;
+use kube::{Client, Resource, ResourceExt};
 use kube::api::{Api, ListParams};
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::ray::{RayCronJob, RayJob, keys};
@@ -17,21 +16,24 @@ use super::CONCURRENCY;
 use super::apply::{self, RayError};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
+use super::packed::Packed;
+use super::turns::{NEXT_TURN, Turns};
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
 
 /// Looks at RayCronJobs and acts.
 pub(super) struct Reconciler {
     pub(super) client: Client,
-    pub(super) crons: Store<RayCronJob>,
-    pub(super) jobs: Store<RayJob>,
+    pub(super) crons: Store<Packed<RayCronJob>>,
+    pub(super) jobs: Store<Packed<RayJob>>,
     pub(super) kuberay: Arc<KubeRay>,
+    pub(super) large: Turns,
     pub(super) ledger: Ledger<RayCronJob>,
 }
 
 impl Reconciler {
     /// Reconciles the RayCronJobs that `changes` names until `shutdown`; then finishes what is under way.
-    pub(super) async fn run(self, changes: Notified<ObjectRef<RayCronJob>>, shutdown: CancellationToken) {
+    pub(super) async fn run(self, changes: Notified<ObjectRef<Packed<RayCronJob>>>, shutdown: CancellationToken) {
         // What runs is not known before.
         let _ = shutdown.run_until_cancelled(self.jobs.wait_until_ready()).await;
         let crons = self.crons.clone();
@@ -40,34 +42,40 @@ impl Reconciler {
 
     /// What the watches show.
     async fn observe(&self, cron: &Arc<RayCronJob>) -> Result<ObservedCron, RayError> {
-        let is_own = |job: &&Arc<RayJob>| is_controlled_by(&job.metadata, cron.uid_str());
+        let jobs = self.jobs.state();
+        let own = jobs
+            .iter()
+            .filter(|job| job.meta().namespace == cron.metadata.namespace)
+            .filter(|job| is_controlled_by(job.meta(), cron.uid_str()));
         // Asked only while it matters.
         let open = !cron.is_claimed() && cron.managed_by_another().is_none();
         Ok(ObservedCron {
             cron: Arc::clone(cron),
-            jobs: self.jobs.state().iter().filter(is_own).cloned().collect(),
+            jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
             kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
             now: jiff::Timestamp::now(),
         })
     }
 
-    /// The same, as the API server has it. `None`: it is gone.
+    /// The same, as the API server has it. `None`: it is gone, or cannot be read any more.
     async fn read(&self, observed: ObservedCron) -> Result<Option<ObservedCron>, RayError> {
         let (name, namespace) = (observed.cron.name(), observed.cron.ns());
-        let crons: Api<RayCronJob> = Api::namespaced(self.client.clone(), namespace);
+        let uid = observed.cron.uid_str().to_owned();
+        let crons: Api<Packed<RayCronJob>> = Api::namespaced(self.client.clone(), namespace);
         let of_crons = RayError::of(format!("RayCronJob {name}"));
-        let Some(cron) = crons.get_opt(name).await.map_err(of_crons)? else {
+        let found = crons.get_opt(name).await.map_err(of_crons)?;
+        let Some(cron) = found.filter(|cron| cron.unfit().is_none()) else {
             return Ok(None);
         };
-        let jobs: Api<DeserializeGuard<RayJob>> = Api::namespaced(self.client.clone(), namespace);
+        let jobs: Api<Packed<RayJob>> = Api::namespaced(self.client.clone(), namespace);
         let named = ListParams::default().labels(&format!("{}={name}", keys::CRON_JOB_NAME));
         let of_jobs = RayError::of(format!("RayJobs of RayCronJob {name}"));
         let jobs = jobs.list(&named).await.map_err(of_jobs)?;
-        let readable = jobs.items.into_iter().filter_map(|job| job.0.ok());
-        let own = readable.filter(|job| is_controlled_by(&job.metadata, cron.uid_str()));
+        let readable = jobs.items.iter().filter(|job| job.unfit().is_none());
+        let own = readable.filter(|job| is_controlled_by(job.meta(), &uid));
         Ok(Some(ObservedCron {
-            jobs: own.map(Arc::new).collect(),
-            cron: Arc::new(cron),
+            jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
+            cron: Arc::new(cron.read()),
             ..observed
         }))
     }
@@ -112,11 +120,16 @@ impl Reconciler {
 }
 
 impl Reconcile for Reconciler {
-    type Object = RayCronJob;
+    type Object = Packed<RayCronJob>;
     type Error = RayError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = cron.ns(), raycronjob = cron.name()))]
-    async fn reconcile(&self, cron: &Arc<RayCronJob>) -> Result<Action, RayError> {
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycronjob = packed.name_any()))]
+    async fn reconcile(&self, packed: &Arc<Packed<RayCronJob>>) -> Result<Action, RayError> {
+        let turn = packed.is_large().then(|| self.large.take(&packed.namespace().unwrap_or_default()));
+        if matches!(turn, Some(None)) {
+            return Ok(Action::requeue(NEXT_TURN));
+        }
+        let cron = &Arc::new(packed.read());
         self.ledger.begins(cron);
         let mut observed = self.observe(cron).await?;
         if plan(&observed).create.is_some() {
@@ -134,8 +147,8 @@ impl Reconcile for Reconciler {
         Ok(self.ledger.worked(cron, after, left_alone))
     }
 
-    fn failed(&self, cron: &RayCronJob, error: &RayError) -> Action {
-        self.ledger.failed(cron, error)
+    fn failed(&self, cron: &Packed<RayCronJob>, error: &RayError) -> Action {
+        self.ledger.failed(&cron.without_spec(), error)
     }
 
     fn gone(&self, namespace: &str, name: &str) {

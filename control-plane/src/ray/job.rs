@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
@@ -20,28 +19,26 @@ use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError};
 use super::cluster::jobset_of;
 use super::dashboard::{Dashboards, Place};
-use super::guarded::Guarded;
 use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
-use super::turns::Turns;
+use super::packed::Packed;
+use super::turns::{NEXT_TURN, Turns};
 use crate::apply::said;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
 
-/// When to look again at a RayJob of a namespace that waits for as many dashboards as it may.
-const NEXT_TURN: Duration = Duration::from_secs(1);
-
 /// Looks at RayJobs and acts.
 pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) stores: Stores,
-    pub(super) jobs: Store<RayJob>,
-    pub(super) clusters: Store<RayCluster>,
+    pub(super) jobs: Store<Packed<RayJob>>,
+    pub(super) clusters: Store<Packed<RayCluster>>,
     pub(super) submitters: Store<Job>,
     pub(super) dashboards: Dashboards,
-    pub(super) turns: Turns,
+    pub(super) questions: Turns,
+    pub(super) large: Turns,
     pub(super) heads: Heads,
     pub(super) kuberay: Arc<KubeRay>,
     /// Since when it has looked.
@@ -51,7 +48,7 @@ pub(super) struct Reconciler {
 
 impl Reconciler {
     /// Reconciles the jobs that `changes` names until `shutdown`; then finishes what is under way.
-    pub(super) async fn run(self, changes: Notified<ObjectRef<RayJob>>, shutdown: CancellationToken) {
+    pub(super) async fn run(self, changes: Notified<ObjectRef<Packed<RayJob>>>, shutdown: CancellationToken) {
         let jobs = self.jobs.clone();
         work::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
@@ -69,13 +66,14 @@ impl Reconciler {
             .status
             .as_ref()
             .map_or("", |status| status.ray_cluster_name.as_str());
-        let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let mut cluster = cluster.map(|cluster| Arc::new(cluster.read()));
         let mut submitter = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
         // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
         let counts = gone_counts(job);
         if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
-            let found = apply::get::<Guarded<RayCluster>>(&self.client, namespace, name).await?;
-            cluster = found.map(|found| Arc::new(Arc::unwrap_or_clone(found).known()));
+            let found = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
+            cluster = found.map(|found| Arc::new(found.read()));
         }
         // Of a job whose cluster is gone it may have seen the end already.
         let has_lost_cluster = is_running(job) && cluster.is_none();
@@ -218,17 +216,27 @@ impl Reconciler {
 }
 
 impl Reconcile for Reconciler {
-    type Object = RayJob;
+    type Object = Packed<RayJob>;
     type Error = RayError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = job.ns(), rayjob = job.name()))]
-    async fn reconcile(&self, job: &Arc<RayJob>) -> Result<Action, RayError> {
+    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), rayjob = packed.name_any()))]
+    async fn reconcile(&self, packed: &Arc<Packed<RayJob>>) -> Result<Action, RayError> {
+        let namespace = packed.namespace().unwrap_or_default();
+        let mut turns = Vec::new();
+        if packed.is_large() {
+            let Some(turn) = self.large.take(&namespace) else {
+                return Ok(Action::requeue(NEXT_TURN));
+            };
+            turns.push(turn);
+        }
+        let job = &Arc::new(packed.read());
         let recalled = recall(job);
-        let asks = question(&recalled.job).is_some();
-        let turn = asks.then(|| self.turns.take(job.ns()));
-        if matches!(turn, Some(None)) {
-            tracing::debug!("others of this namespace wait for dashboards");
-            return Ok(Action::requeue(NEXT_TURN));
+        if question(&recalled.job).is_some() {
+            let Some(turn) = self.questions.take(&namespace) else {
+                tracing::debug!("others of this namespace wait for dashboards");
+                return Ok(Action::requeue(NEXT_TURN));
+            };
+            turns.push(turn);
         }
         self.ledger.begins(job);
         let (mut observed, at) = self.observe(recalled).await?;
@@ -264,8 +272,8 @@ impl Reconcile for Reconciler {
             .worked(job, decided.requeue_after, decided.notice.is_some()))
     }
 
-    fn failed(&self, job: &RayJob, error: &RayError) -> Action {
-        self.ledger.failed(job, error)
+    fn failed(&self, job: &Packed<RayJob>, error: &RayError) -> Action {
+        self.ledger.failed(&job.without_spec(), error)
     }
 
     fn gone(&self, namespace: &str, name: &str) {

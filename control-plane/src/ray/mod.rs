@@ -20,11 +20,11 @@ mod apply;
 mod cluster;
 mod cron;
 mod dashboard;
-mod guarded;
 mod head;
 mod job;
 pub(crate) mod kuberay;
 mod ledger;
+mod packed;
 mod turns;
 mod watch;
 
@@ -58,6 +58,8 @@ const CONCURRENCY: u16 = 16;
 const CONCURRENT_JOBS: u16 = 128;
 /// Of these, those that ask dashboards.
 const CONCURRENT_QUESTIONS: usize = 96;
+/// Those of which much is read.
+const CONCURRENT_LARGE: usize = 2;
 
 /// Brings Ray's resources closer to what they ask for.
 pub(crate) struct Controller {
@@ -82,7 +84,7 @@ impl Controller {
         }
         let client = &self.client;
         let mut watches = JoinSet::new();
-        let recorder = events::recorder_as(client.clone(), CONTROLLER);
+        let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
         let (changed, changes) = notify::channel();
         let (job_changed, job_changes) = notify::channel();
         let (cron_changed, cron_changes) = notify::channel();
@@ -91,7 +93,7 @@ impl Controller {
         let (of_clusters, of_jobs) = (changed.clone(), job_changed.clone());
         watches.spawn(watch::follow(
             "RayCluster",
-            watch::readable::<RayCluster>(Api::all(client.clone()), recorder.clone()),
+            watch::readable::<RayCluster>(Api::all(client.clone()), news.clone()),
             writer,
             move |cluster| {
                 of_clusters.add(ObjectRef::from_obj(cluster));
@@ -111,7 +113,7 @@ impl Controller {
         let (notifier, of_crons) = (job_changed.clone(), cron_changed.clone());
         watches.spawn(watch::follow(
             "RayJob",
-            watch::readable::<RayJob>(Api::all(client.clone()), recorder.clone()),
+            watch::readable::<RayJob>(Api::all(client.clone()), news.clone()),
             writer,
             move |job| {
                 notifier.add(ObjectRef::from_obj(job));
@@ -122,7 +124,7 @@ impl Controller {
         let (crons, writer) = reflector::store();
         watches.spawn(watch::follow(
             "RayCronJob",
-            watch::readable::<RayCronJob>(Api::all(client.clone()), recorder),
+            watch::readable::<RayCronJob>(Api::all(client.clone()), news.clone()),
             writer,
             move |cron| cron_changed.add(ObjectRef::from_obj(cron)),
             shutdown.clone(),
@@ -138,13 +140,14 @@ impl Controller {
 
         let (known_clusters, known_submitters, known_services) =
             (clusters.clone(), submitters.clone(), services.clone());
-        let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
         let kuberay = Arc::new(KubeRay::new(client.clone()));
+        let large = Turns::new(CONCURRENT_LARGE);
         let of_crons = cron::Reconciler {
             client: client.clone(),
             crons,
             jobs: jobs.clone(),
             kuberay: Arc::clone(&kuberay),
+            large: large.clone(),
             ledger: Ledger::new(news.clone()),
         };
         let of_jobs = job::Reconciler {
@@ -156,7 +159,8 @@ impl Controller {
             dashboards: Dashboards {
                 proxy: self.dashboard_proxy,
             },
-            turns: Turns::new(CONCURRENT_QUESTIONS),
+            questions: Turns::new(CONCURRENT_QUESTIONS),
+            large: large.clone(),
             heads: Heads::new(client.clone(), self.api_server.as_deref()),
             kuberay: Arc::clone(&kuberay),
             since: jiff::Timestamp::now(),
@@ -168,6 +172,7 @@ impl Controller {
             clusters,
             services,
             kuberay,
+            large,
             ledger: Ledger::new(news),
         };
         // Nothing is decided on what is not known yet.

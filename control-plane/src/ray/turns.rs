@@ -1,13 +1,17 @@
-//! Limits how many RayJobs of one namespace wait for dashboards. A tenant's pod can pose as a dashboard and never answer, which holds a place until the request
-//! times out.
+//! Limits how many RayJobs of one namespace wait for dashboards, and how many large objects of one namespace are read at once. A tenant's pod can pose as a dashboard
+//! and never answer, which holds a place until the request times out; a large object takes many times its size in memory while it is read.
 //!
 //! Promises: a namespace takes no more than half of what is then free, so that what one may take shrinks as others take more, and no few of them take all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
+
+/// When to look again at an object of a namespace that has all the turns that it may have.
+pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Hands out turns.
 #[derive(Clone)]
@@ -17,7 +21,7 @@ pub(super) struct Turns {
     taken: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// Allows to wait for a dashboard until it is dropped.
+/// Allows that until it is dropped.
 pub(super) struct Turn {
     namespace: String,
     turns: Turns,

@@ -7,60 +7,70 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
+use lockstep_core::plan::{self, Severity};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
-use super::guarded::Guarded;
-use crate::apply::events::Recorder;
+use super::packed::{Kind, Packed};
+use crate::apply::events::{self, Queue, short};
 use crate::watch::follow::{Health, patient};
-use crate::watch::readable::report;
+use crate::watch::readable::Reported;
 
 /// Objects that are listed at once.
 const PAGE: u32 = 100;
 /// Reason of the event on an object that cannot be read.
 const UNREADABLE: &str = "Unreadable";
 
-/// All objects of a kind that can be read. One that cannot is reported, and is as good as absent: nothing is done about it. While it is being
-/// deleted it is what can be read of it: what was begun is brought to its end.
-pub(super) fn readable<K>(
-    api: Api<Guarded<K>>,
-    recorder: Recorder,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Default + Send + Sync + 'static,
-{
+/// All objects of a kind that can be read. One that cannot is told of, once for each change of its spec, and is as good as absent: nothing is done about it. While
+/// it is being deleted it is what can be read of it: what was begun is brought to its end.
+pub(super) fn readable<K: Kind>(
+    api: Api<Packed<K>>,
+    news: Queue,
+) -> impl Stream<Item = watcher::Result<Event<Packed<K>>>> + Send {
     let config = watcher::Config::default().page_size(PAGE);
-    let events = patient(watcher(api, config));
-    events.filter_map(move |event| {
-        let recorder = recorder.clone();
-        async move {
-            let is_change = matches!(event, Ok(Event::Apply(_)));
-            let read = match event {
-                Err(error) => return Some(Err(error)),
-                Ok(Event::Init) => return Some(Ok(Event::Init)),
-                Ok(Event::InitDone) => return Some(Ok(Event::InitDone)),
-                Ok(Event::InitApply(object)) => object.read().map(Event::InitApply),
-                Ok(Event::Apply(object)) => object.read().map(Event::Apply),
-                // That it is gone can be read.
-                Ok(Event::Delete(object)) => Ok(Event::Delete(object.known())),
+    let mut reported = Reported::default();
+    patient(watcher(api, config)).filter_map(move |event| {
+        let event = event.map(|event| {
+            reported.follow(&event);
+            let (Event::InitApply(object) | Event::Apply(object)) = &event else {
+                return Some(event);
             };
-            match read {
-                Ok(event) => Some(Ok(event)),
-                Err(unread) if unread.0.meta().deletion_timestamp.is_some() => {
-                    let event = if is_change { Event::Apply } else { Event::InitApply };
-                    Some(Ok(event(unread.0)))
-                }
-                Err(unread) => {
-                    let (object, error) = *unread;
-                    let why = format!("cannot be read and is left alone: {error}");
-                    report(&recorder, &object, UNREADABLE, why).await;
-                    // What was read of it before is no longer so.
-                    is_change.then(|| Ok(Event::Delete(object)))
-                }
+            let Some(error) = object.unfit() else {
+                return Some(event);
+            };
+            if object.meta().deletion_timestamp.is_some() {
+                return Some(event);
             }
-        }
+            if reported.is_news(object) && !object.read().is_others() {
+                tell(&news, object, error);
+            }
+            match event {
+                // What was read of it before is no longer so.
+                Event::Apply(object) => Some(Event::Delete(object)),
+                _ => None,
+            }
+        });
+        std::future::ready(event.transpose())
     })
+}
+
+/// Tells that an object is left alone.
+fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
+    let regarding = events::regarding(object);
+    let why = short(format!("cannot be read and is left alone: {error}"));
+    tracing::error!(
+        kind = regarding.kind,
+        namespace = regarding.namespace,
+        name = regarding.name,
+        "{why}"
+    );
+    let event = plan::Event {
+        severity: Severity::Warning,
+        reason: UNREADABLE.to_owned(),
+        message: why,
+    };
+    news.add(regarding, event);
 }
 
 /// All objects of a kind that have this label.
@@ -107,13 +117,13 @@ pub(super) async fn follow<K>(
 }
 
 /// The cluster that a Service belongs to, by its label.
-pub(super) fn cluster_of(service: &Service) -> Option<ObjectRef<RayCluster>> {
+pub(super) fn cluster_of(service: &Service) -> Option<ObjectRef<Packed<RayCluster>>> {
     let cluster = service.labels().get(keys::CLUSTER)?;
     Some(ObjectRef::new(cluster).within(&service.namespace()?))
 }
 
 /// The RayJob that an object was made for, by its labels.
-pub(super) fn originator<K: Resource>(object: &K) -> Option<ObjectRef<RayJob>> {
+pub(super) fn originator<K: Resource>(object: &K) -> Option<ObjectRef<Packed<RayJob>>> {
     let label = |key: &str| object.labels().get(key).map(String::as_str);
     let job = label(keys::ORIGINATED_FROM_NAME)?;
     let is_job = label(keys::ORIGINATED_FROM_CRD) == Some("RayJob");
@@ -121,7 +131,7 @@ pub(super) fn originator<K: Resource>(object: &K) -> Option<ObjectRef<RayJob>> {
 }
 
 /// The RayCronJob that a RayJob was made for, by its label.
-pub(super) fn cron_of(job: &RayJob) -> Option<ObjectRef<RayCronJob>> {
+pub(super) fn cron_of(job: &Packed<RayJob>) -> Option<ObjectRef<Packed<RayCronJob>>> {
     let cron = job.labels().get(keys::CRON_JOB_NAME)?;
     Some(ObjectRef::new(cron).within(&job.namespace()?))
 }

@@ -14,6 +14,7 @@ pub(crate) mod lean;
 pub mod members;
 pub mod notify;
 mod packed;
+pub(crate) mod parts;
 mod pod;
 pub(crate) mod readable;
 pub mod recent;

@@ -1,7 +1,5 @@
 //! JobSets as they are kept: the metadata at hand, spec and status as text, a fifth of the memory of what they say.
 
-use std::fmt;
-
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -10,12 +8,12 @@ use lockstep_api::annotations::IN_PLACE_TIMEOUT;
 use lockstep_api::{JobSet, JobSetSpec, JobSetStatus};
 use lockstep_core::extent::Extent;
 use memchr::memmem;
-use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error as ThisError;
 
 use super::kept::same_kind_as;
-use super::lean::{LAST_APPLIED, Meta};
+use super::lean::LAST_APPLIED;
+use super::parts::{Field, Parts, Text};
 use crate::unfit;
 
 #[cfg(test)]
@@ -61,7 +59,7 @@ impl PackedJobSet {
         if let Some(status) = &jobset.status {
             text.add(Field::Status, |text| serde_json::to_writer(text, status))?;
         }
-        Ok(text.of(metadata))
+        Ok(text.of(metadata).into())
     }
 
     /// Its name.
@@ -120,88 +118,24 @@ impl PackedJobSet {
 
 impl<'de> Deserialize<'de> for PackedJobSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Packer)
+        Parts::deserialize(deserializer).map(Self::from)
     }
 }
 
-struct Packer;
-
-impl<'de> Visitor<'de> for Packer {
-    type Value = PackedJobSet;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JobSet")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut metadata = Meta::default();
-        let mut text = Text::default();
-        while let Some(field) = map.next_key::<String>()? {
-            match field.as_str() {
-                "metadata" => metadata = map.next_value()?,
-                "spec" => text.add(Field::Spec, |text| map.next_value_seed(Copied(text)))?,
-                "status" => text.add(Field::Status, |text| map.next_value_seed(Copied(text)))?,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(text.of(metadata.into()))
-    }
-}
-
-/// A field that is kept as text.
-enum Field {
-    Spec,
-    Status,
-}
-
-/// The text of a JobSet, as it is put together.
-#[derive(Default)]
-struct Text {
-    fields: Vec<u8>,
-    spec: Extent,
-    status: Extent,
-}
-
-impl Text {
-    /// Adds a field, whose value `write` appends.
-    fn add<E>(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
-        let (name, extent): (&[u8], _) = match field {
-            Field::Spec => (b"\"spec\":", &mut self.spec),
-            Field::Status => (b"\"status\":", &mut self.status),
-        };
-        self.fields.push(if self.fields.is_empty() { b'{' } else { b',' });
-        self.fields.extend_from_slice(name);
-        let before = self.fields.len();
-        write(&mut self.fields)?;
-        *extent = Extent::of_text(&self.fields[before..]);
-        Ok(())
-    }
-
-    fn of(mut self, metadata: ObjectMeta) -> PackedJobSet {
-        if self.fields.is_empty() {
-            self.fields.push(b'{');
-        }
-        self.fields.push(b'}');
-        PackedJobSet {
+impl From<Parts> for PackedJobSet {
+    fn from(parts: Parts) -> Self {
+        let Parts {
             metadata,
-            text: self.fields.into(),
-            spec: self.spec,
-            status: self.status,
+            text,
+            spec,
+            status,
+        } = parts;
+        Self {
+            metadata,
+            text,
+            spec,
+            status,
         }
-    }
-}
-
-/// Appends what is parsed to a text, whatever it is.
-struct Copied<'a>(&'a mut Vec<u8>);
-
-impl<'de> DeserializeSeed<'de> for Copied<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let mut text = serde_json::Serializer::new(self.0);
-        serde_transcode::transcode(deserializer, &mut text).map_err(D::Error::custom)
     }
 }
 

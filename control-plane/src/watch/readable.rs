@@ -48,14 +48,15 @@ pub(super) fn jobsets(
 
 /// The unreadable objects that were reported, and at which generation. What is gone is forgotten.
 #[derive(Default)]
-struct Reported {
+pub(crate) struct Reported {
     by_uid: HashMap<String, Option<i64>>,
     /// What a list that is under way has brought of them.
     listed: HashSet<String>,
 }
 
 impl Reported {
-    fn follow(&mut self, event: &Event<PackedJobSet>) {
+    /// Takes an event into account.
+    pub(crate) fn follow<K: Resource>(&mut self, event: &Event<K>) {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(object) => self.listed.extend(object.meta().uid.clone()),
@@ -72,7 +73,7 @@ impl Reported {
     }
 
     /// Whether nothing was said of this version of it yet.
-    fn is_news(&mut self, object: &PackedJobSet) -> bool {
+    pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         self.by_uid.insert(uid, meta.generation) != Some(meta.generation)

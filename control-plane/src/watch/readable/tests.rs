@@ -74,7 +74,7 @@ fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
     reported.follow(&Event::Delete(version(2)));
     assert!(reported.by_uid.is_empty());
     reported.is_news(&version(2));
-    for event in [Event::Init, Event::InitDone] {
+    for event in [Event::<PackedJobSet>::Init, Event::InitDone] {
         reported.follow(&event);
     }
     assert!(reported.by_uid.is_empty());

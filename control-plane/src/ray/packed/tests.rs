@@ -1,0 +1,62 @@
+use lockstep_api::ray::{RayCluster, RayJob};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn job(spec: Value) -> Packed<RayJob> {
+    serde_json::from_value(json!({
+        "metadata": {"name": "j", "namespace": "ns", "managedFields": [{"manager": "m"}]},
+        "spec": spec,
+        "status": {"jobId": "j-abcde"},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn the_field_that_cannot_be_read_is_named_and_so_is_the_object() {
+    let bad = job(json!({"backoffLimit": "two"}));
+    assert_eq!(bad.meta().name.as_deref(), Some("j"));
+    assert_eq!(bad.read().metadata.namespace.as_deref(), Some("ns"));
+    assert_eq!(
+        bad.unfit(),
+        Some("spec.backoffLimit: Invalid value: \"two\": must be of type integer")
+    );
+
+    let good = job(json!({"backoffLimit": 2}));
+    assert_eq!((good.meta().name.as_deref(), good.unfit()), (Some("j"), None));
+    assert_eq!(good.read().spec.backoff_limit, Some(2));
+    assert_eq!(good.read().status, good.without_spec().status);
+    assert_eq!(good.without_spec().spec.backoff_limit, None);
+    assert_eq!(good.read().metadata.managed_fields, None);
+}
+
+#[test]
+fn the_status_of_what_cannot_be_read_and_who_looks_after_it_are_known() {
+    let of = |status: Value| -> Packed<RayJob> {
+        let spec = json!({"managedBy": "lockstep.dev/ray-controller", "backoffLimit": "two"});
+        serde_json::from_value(json!({"metadata": {"name": "j"}, "spec": spec, "status": status})).unwrap()
+    };
+    let known = of(json!({"jobId": "j-abcde"})).read();
+    assert!(known.is_claimed());
+    assert_eq!(known.status.unwrap().job_id, "j-abcde");
+    // Nor can its status be read.
+    let known = of(json!({"jobId": 5})).read();
+    assert_eq!((known.metadata.name.as_deref(), &known.status), (Some("j"), &None));
+    assert!(known.is_claimed());
+}
+
+#[test]
+fn one_of_too_many_objects_is_known_and_not_read() {
+    let with = |volumes: usize| -> Packed<RayCluster> {
+        let template = json!({"spec": {"containers": [], "volumes": vec![json!({"name": "a"}); volumes]}});
+        let spec = json!({"managedBy": "another", "headGroupSpec": {"rayStartParams": {}, "template": template}});
+        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
+    };
+    let (small, large, too_large) = (with(10), with(2000), with(Extent::MOST.objects));
+    assert_eq!((small.unfit(), small.is_large()), (None, false));
+    assert_eq!((large.unfit(), large.is_large()), (None, true));
+    let error = too_large.unfit().unwrap();
+    assert!(error.starts_with("spec: has 163"), "{error}");
+    assert!(too_large.read().is_others());
+    assert!(too_large.text.len() < 100);
+}
