@@ -1,10 +1,17 @@
 //! Sets up the log.
 
-use tracing_subscriber::EnvFilter;
+mod share;
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::args::{LogFormat, ZapLevel};
+use share::Share;
 
-/// Logs to standard error from here on. `level` chooses what, or else `RUST_LOG`, by default `info`.
+/// Logs to standard error from here on, and no more of one namespace than its share. `level` chooses what, or else `RUST_LOG`, by default `info`.
 ///
 /// # Errors
 /// Where `RUST_LOG` cannot be read or a log is set up already.
@@ -13,14 +20,11 @@ pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
         (None, Ok(directives)) => EnvFilter::try_new(directives)?,
         (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?,
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let log = registry().with(filter).with(Share::default());
+    let layer = fmt::layer().with_writer(io::stderr);
     match format {
-        LogFormat::Text => builder
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => log.with(layer.with_ansi(io::stderr().is_terminal())).try_init(),
+        LogFormat::Json => log.with(layer.json().flatten_event(true)).try_init(),
     }
     .map_err(|error| anyhow::anyhow!("log: {error}"))
 }

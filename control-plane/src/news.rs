@@ -47,6 +47,8 @@ const EACH: Duration = Duration::from_secs(1);
 pub(crate) struct Lines(Mutex<Left>);
 
 struct Left {
+    most: u32,
+    each: Duration,
     lines: u32,
     since: Instant,
     /// How many were left out since the last line.
@@ -55,22 +57,28 @@ struct Left {
 
 impl Default for Lines {
     fn default() -> Self {
-        Self(Mutex::new(Left {
-            lines: LINES,
-            since: Instant::now(),
-            out: 0,
-        }))
+        Self::new(LINES, EACH)
     }
 }
 
 impl Lines {
+    /// So many at once where there were none for a while, and one more each time that so long has passed.
+    pub(crate) fn new(most: u32, each: Duration) -> Self {
+        Self(Mutex::new(Left {
+            most,
+            each,
+            lines: most,
+            since: Instant::now(),
+            out: 0,
+        }))
+    }
+
     /// Whether there is a line left, and how many were left out before it.
     pub(crate) fn next(&self) -> Option<u64> {
         let mut left = self.left();
-        let waited = left.since.elapsed().as_secs() / EACH.as_secs();
-        let more = u32::try_from(waited).unwrap_or(LINES).min(LINES);
+        let more = left.more();
         if more > 0 {
-            left.lines = (left.lines + more).min(LINES);
+            left.lines = (left.lines + more).min(left.most);
             left.since = Instant::now();
         }
         if left.lines == 0 {
@@ -81,8 +89,22 @@ impl Lines {
         Some(std::mem::take(&mut left.out))
     }
 
+    /// Whether it is as if nothing had ever been said, but for what was left out.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let left = self.left();
+        left.lines + left.more() >= left.most
+    }
+
     fn left(&self) -> MutexGuard<'_, Left> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Left {
+    /// Lines that there are more by now.
+    fn more(&self) -> u32 {
+        let waited = self.since.elapsed().as_millis() / self.each.as_millis().max(1);
+        u32::try_from(waited).unwrap_or(self.most).min(self.most)
     }
 }
 

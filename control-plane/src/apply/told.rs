@@ -11,6 +11,8 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_core::plan::Event;
 use tokio::time::Instant;
 
+use super::events::short;
+
 #[cfg(test)]
 mod tests;
 
@@ -73,7 +75,8 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
         };
         let mut news = Vec::new();
         let mut events = Vec::new();
-        for event in goes_on {
+        for mut event in goes_on {
+            event.message = short(event.message);
             let at = told_at(&event).unwrap_or_else(|| {
                 news.push(event.clone());
                 Instant::now()

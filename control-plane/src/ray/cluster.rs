@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::{Client, Resource, ResourceExt};
 use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource, ResourceExt};
 use lockstep_api::JobSet;
 use lockstep_api::ray::{HeadInfo, RayCluster, keys};
 use lockstep_core::observed::is_controlled_by;
@@ -226,7 +226,9 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycluster = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCluster>>) -> Result<Action, RayError> {
-        let turn = packed.is_large().then(|| self.large.take(&packed.namespace().unwrap_or_default()));
+        let turn = packed
+            .is_large()
+            .then(|| self.large.take(&packed.namespace().unwrap_or_default()));
         if matches!(turn, Some(None)) {
             return Ok(Action::requeue(NEXT_TURN));
         }

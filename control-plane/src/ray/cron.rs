@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kube::{Client, Resource, ResourceExt};
 use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource, ResourceExt};
 use lockstep_api::ray::{RayCronJob, RayJob, keys};
 use lockstep_core::observed::is_controlled_by;
 use lockstep_core::plan::{self, JobRef, Severity};
@@ -33,7 +33,11 @@ pub(super) struct Reconciler {
 
 impl Reconciler {
     /// Reconciles the RayCronJobs that `changes` names until `shutdown`; then finishes what is under way.
-    pub(super) async fn run(self, changes: Notified<ObjectRef<Packed<RayCronJob>>>, shutdown: CancellationToken) {
+    pub(super) async fn run(
+        self,
+        changes: Notified<ObjectRef<Packed<RayCronJob>>>,
+        shutdown: CancellationToken,
+    ) {
         // What runs is not known before.
         let _ = shutdown.run_until_cancelled(self.jobs.wait_until_ready()).await;
         let crons = self.crons.clone();
@@ -125,7 +129,9 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycronjob = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCronJob>>) -> Result<Action, RayError> {
-        let turn = packed.is_large().then(|| self.large.take(&packed.namespace().unwrap_or_default()));
+        let turn = packed
+            .is_large()
+            .then(|| self.large.take(&packed.namespace().unwrap_or_default()));
         if matches!(turn, Some(None)) {
             return Ok(Action::requeue(NEXT_TURN));
         }

@@ -41,7 +41,10 @@ fn the_status_of_what_cannot_be_read_and_who_looks_after_it_are_known() {
     assert_eq!(known.status.unwrap().job_id, "j-abcde");
     // Nor can its status be read.
     let known = of(json!({"jobId": 5})).read();
-    assert_eq!((known.metadata.name.as_deref(), &known.status), (Some("j"), &None));
+    assert_eq!(
+        (known.metadata.name.as_deref(), &known.status),
+        (Some("j"), &None)
+    );
     assert!(known.is_claimed());
 }
 
@@ -49,7 +52,8 @@ fn the_status_of_what_cannot_be_read_and_who_looks_after_it_are_known() {
 fn one_of_too_many_objects_is_known_and_not_read() {
     let with = |volumes: usize| -> Packed<RayCluster> {
         let template = json!({"spec": {"containers": [], "volumes": vec![json!({"name": "a"}); volumes]}});
-        let spec = json!({"managedBy": "another", "headGroupSpec": {"rayStartParams": {}, "template": template}});
+        let spec =
+            json!({"managedBy": "another", "headGroupSpec": {"rayStartParams": {}, "template": template}});
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
     };
     let (small, large, too_large) = (with(10), with(2000), with(Extent::MOST.objects));

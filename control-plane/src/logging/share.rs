@@ -1,0 +1,101 @@
+//! How much of the log is said of one namespace: whatever a tenant does again and again, others' lines stay in sight.
+//!
+//! Promises: of each namespace a burst of lines is logged, and some each second; the first line after some that were left out is preceded by one that says how
+//! many. What concerns no namespace is always logged. A line belongs to the namespace that it names, or else to that of the span it is said in.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::news::Lines;
+
+#[cfg(test)]
+mod tests;
+
+/// The field that names a namespace.
+const NAMESPACE: &str = "namespace";
+/// Lines of a namespace at once. Those of Lockstep are a few hundred bytes long.
+const AT_ONCE: u32 = 500;
+/// The time that each line after these waits for.
+const EACH: Duration = Duration::from_millis(200);
+/// Namespaces that are remembered. While there are so many of which lines were logged lately, others share one.
+const REMEMBERED: usize = 1024;
+
+/// Leaves out lines of namespaces of which there are too many.
+#[derive(Default)]
+pub(super) struct Share(Mutex<HashMap<String, Lines>>);
+
+/// The namespace of a span.
+struct Of(String);
+
+impl Share {
+    /// Whether there is a line left for a namespace, and how many were left out before it.
+    fn next(&self, namespace: &str) -> Option<u64> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lines) = known.get(namespace) {
+            return lines.next();
+        }
+        if known.len() >= REMEMBERED {
+            known.retain(|_, lines| !lines.is_fresh());
+        }
+        let namespace = if known.len() < REMEMBERED { namespace } else { "" };
+        let lines = known.entry(namespace.to_owned());
+        lines.or_insert_with(|| Lines::new(AT_ONCE, EACH)).next()
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Share {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut named = Named::default();
+        attributes.record(&mut named);
+        if let (Some(namespace), Some(span)) = (named.0, context.span(id)) {
+            span.extensions_mut().insert(Of(namespace));
+        }
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, context: Context<'_, S>) -> bool {
+        let mut named = Named::default();
+        event.record(&mut named);
+        let of_span = || {
+            let mut spans = context.event_scope(event)?;
+            spans.find_map(|span| span.extensions().get::<Of>().map(|of| of.0.clone()))
+        };
+        let Some(namespace) = named.0.or_else(of_span) else {
+            return true;
+        };
+        let Some(left_out) = self.next(&namespace) else {
+            return false;
+        };
+        if left_out > 0 {
+            // It names no `namespace`, and is said in a span that does not count for it.
+            tracing::warn!(parent: None, of = namespace, left_out, "more happens in a namespace than is logged");
+        }
+        true
+    }
+}
+
+/// Reads the namespace among fields.
+#[derive(Default)]
+struct Named(Option<String>);
+
+impl Visit for Named {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == NAMESPACE {
+            self.0 = Some(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == NAMESPACE {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+}
