@@ -40,8 +40,8 @@ pub enum NotAWorker {
     #[error("its {0} is longer than any can be")]
     TooLong(&'static str),
     /// The completion index is none.
-    #[error("{INDEX} is {0:?}, which is no index")]
-    BadIndex(String),
+    #[error("its {INDEX} is no index")]
+    BadIndex,
 }
 
 /// Whether pods that this handler of the runtime runs have a kernel of their own, by the names that it has with Kata Containers, gVisor and Firecracker. The
@@ -104,7 +104,7 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> 
         name: metadata.name.to_owned(),
         group: find(JOBSET_UID)?.as_str().into(),
         job: find(JOB_NAME)?.clone(),
-        index: index.parse().map_err(|_| NotAWorker::BadIndex(index.clone()))?,
+        index: index.parse().map_err(|_| NotAWorker::BadIndex)?,
         supervised,
         started_again: metadata
             .annotations
@@ -203,7 +203,7 @@ mod tests {
     fn a_pod_without_identity_is_refused() {
         assert_eq!(recognised(&[], &ASKS), Err(NotAWorker::Missing(INDEX)));
         let labels = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "x")];
-        assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::BadIndex("x".into())));
+        assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::BadIndex));
         let labels = [(JOB_NAME, "job"), (INDEX, "1")];
         assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::Missing(JOBSET_UID)));
     }

@@ -202,7 +202,11 @@ async fn accept(listener: UnixListener, pod: PodUid, context: Arc<Context>) {
                     let serve = connection::serve(stream, pod.clone(), context.clone(), refusals.clone());
                     connections.spawn(serve);
                 }
-                Ok(_) => refusals.note(&pod, &TooMany),
+                // The pod that has so many waits, and not this process, which has other pods' agents to serve.
+                Ok(_) => {
+                    refusals.note(&pod, &TooMany);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
                 Err(error) => {
                     refusals.note(&pod, &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;

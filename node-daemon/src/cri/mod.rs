@@ -51,6 +51,16 @@ pub struct Known {
     sandboxes: BTreeMap<SandboxId, bool>,
     /// Whether the container was made without the agent that it could have.
     containers: BTreeMap<ContainerId, bool>,
+    /// Sandboxes of pods that ask to be supervised and cannot be, which was said.
+    odd: BTreeSet<SandboxId>,
+}
+
+/// The most bytes that containerd may answer with, as kubelet has it (`pkg/kubelet/cri/remote`, `maxMsgSize`): a node whose pods have more annotations than that has no
+/// kubelet either.
+const LARGEST_ANSWER: usize = 16 << 20;
+
+fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {
+    RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
 }
 
 /// Lists through CRI, and looks for agents where nobody else tells of them: `is_nri_away`. What is found is added to `known`, and what is gone taken away.
@@ -63,7 +73,7 @@ pub async fn list(
     known: &Mutex<Known>,
     is_nri_away: bool,
 ) -> Result<Listing, tonic::Status> {
-    let mut client = RuntimeServiceClient::new(channel.clone());
+    let mut client = client(channel);
     let sandboxes = in_time(client.list_pod_sandbox(wire::ListPodSandboxRequest::default()))
         .await?
         .items;
@@ -71,6 +81,7 @@ pub async fn list(
     let mut known = known.lock().await;
     let listed: BTreeSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id.as_str()).collect();
     known.sandboxes.retain(|id, _| listed.contains(id.as_str()));
+    known.odd.retain(|id| listed.contains(id.as_str()));
     for sandbox in sandboxes {
         match convert::pod(&sandbox) {
             Ok(Some(Marked::Supervised(pod))) => {
@@ -84,7 +95,12 @@ pub async fn list(
             }
             Ok(Some(Marked::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
             Ok(None) => {}
-            Err(error) => warn!(sandbox = sandbox.id, %error, "pod is not supervised"),
+            Err(error) => {
+                // Once, however often it is listed: anybody's pods may be so.
+                if known.odd.insert(SandboxId::from(sandbox.id.clone())) {
+                    warn!(sandbox = sandbox.id, %error, "pod is not supervised");
+                }
+            }
         }
     }
     let containers = in_time(client.list_containers(wire::ListContainersRequest::default()))
@@ -266,10 +282,7 @@ pub async fn kill(channel: &Channel, id: &ContainerId) -> Result<(), tonic::Stat
         container_id: id.as_str().to_owned(),
         timeout: 0,
     };
-    match RuntimeServiceClient::new(channel.clone())
-        .stop_container(request)
-        .await
-    {
+    match client(channel).stop_container(request).await {
         Err(status) if status.code() != tonic::Code::NotFound => Err(status),
         _ => Ok(()),
     }

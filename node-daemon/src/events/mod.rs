@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::iter;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use containerd_client::events::TaskExit;
@@ -61,11 +62,11 @@ enum EventsError {
 /// # Errors
 /// When the daemon is going down.
 pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
-    let mut away = false;
+    let away = AtomicBool::new(false);
     // What a sandbox shares does not change while it is there: it is known across connections, where containerd may have trouble with it later.
     let known = Mutex::default();
     loop {
-        match follow(socket, workers, &known, &mut away).await {
+        match follow(socket, workers, &known, &away).await {
             Ok(()) => {
                 workers
                     .health()
@@ -77,11 +78,10 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
             Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed anew"),
             Err(error) => {
                 workers.health().cri(Err(&error));
-                if away {
+                if away.swap(true, Ordering::Relaxed) {
                     debug!(%error, "containerd is still away");
                 } else {
                     warn!(%error, "no events from containerd");
-                    away = true;
                 }
             }
         }
@@ -94,14 +94,20 @@ async fn follow(
     socket: &Path,
     workers: &Handle,
     known: &Mutex<Known>,
-    away: &mut bool,
+    away: &AtomicBool,
 ) -> Result<(), EventsError> {
     let channel = connect(socket.to_owned()).await?;
-    *away = false;
+    let list = || async {
+        let listing = cri::list(&channel, known, !workers.health().has_nri()).await;
+        if listing.is_ok() {
+            away.store(false, Ordering::Relaxed);
+        }
+        listing
+    };
     let news = Notify::new();
     tokio::select! {
         ended = drain(&channel, workers, &news) => ended,
-        ended = relist(workers, &news, || cri::list(&channel, known, !workers.health().has_nri())) => ended,
+        ended = relist(workers, &news, list) => ended,
     }
 }
 
@@ -145,6 +151,7 @@ where
     Answer: Future<Output = Result<Listing, tonic::Status>>,
 {
     let mut unclear = BTreeMap::new();
+    let mut too_large = false;
     let mut pace = Pace::new(NEWS.0, NEWS.1);
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
@@ -155,7 +162,18 @@ where
             }
         }
         let mark = workers.mark().await?;
-        let listing = list().await?;
+        let listing = match list().await {
+            // The next one may be smaller; events come meanwhile.
+            Err(error) if error.code() == tonic::Code::OutOfRange => {
+                workers.health().cri(Err(&error));
+                if !std::mem::replace(&mut too_large, true) {
+                    warn!(error = error.message(), "what is on this node cannot be listed");
+                }
+                continue;
+            }
+            listing => listing?,
+        };
+        too_large = false;
         workers.health().cri(Ok(()));
         for (id, error) in &listing.unclear {
             if !unclear.contains_key(id) {

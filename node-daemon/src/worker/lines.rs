@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::types::PodUid;
 use crate::pace::Pace;
 
-/// Lines about one pod: a restart takes a handful for each of its workers.
-const LINES: (u32, Duration) = (256, Duration::from_millis(500));
+/// Lines about one pod: a restart takes a handful for each of its workers. A node may have a hundred pods of one tenant's.
+const LINES: (u32, Duration) = (128, Duration::from_secs(2));
 /// Pods that are told apart: more than a node has.
 const MOST: usize = 4096;
 
