@@ -20,6 +20,7 @@ use counting::Counting;
 pub(crate) use rate::Rates;
 
 mod counting;
+mod pages;
 mod rate;
 
 /// How long the API server may take until it begins to answer, retries included. Connections die without a word, and whoever waits for an answer
@@ -117,7 +118,8 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
 /// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the slash.
 const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
 
-/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer. At rates, where they are given.
+/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer; whose lists come in pages that fit into
+/// memory. At rates, where they are given.
 pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let count = Counting::new(metrics.requests(), &config.cluster_url);
@@ -127,7 +129,7 @@ pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metric
         request
     });
     let client = ClientBuilder::try_from(config)?.with_layer(&layer::layer_fn(Bounded));
-    let client = client.with_layer(&count).with_layer(&name).build();
+    let client = pages::fitting(client.with_layer(&count).with_layer(&name).build());
     Ok(match rates {
         Some(rates) => rate::limited(client, rates),
         None => client,

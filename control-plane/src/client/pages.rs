@@ -1,0 +1,135 @@
+//! Lists in pages that fit into memory, however large the objects are.
+//!
+//! A page is asked for by a number of objects, and an object may have 1.5 MB: one page of 500 such pods is 750 MB, which anybody who may create pods can have
+//! made. A page that turns out too large is dropped while it is read, and fewer objects are asked for; the next pages begin with what fitted, and grow again.
+//! Whoever asked sees a page with fewer objects and a token to go on with, which the API allows.
+//!
+//! Promises: of one page no more than [`LARGEST`] is held, or a single object; what is not a page of a list passes untouched.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::request::Parts;
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::Client;
+use kube::client::Body;
+use tower::BoxError;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of a page.
+const LARGEST: usize = 4 << 20;
+/// What a page that is too large is divided by.
+const FEWER: u32 = 4;
+/// Lists whose pages are known to be large: several times as many as the control plane asks for.
+const LISTS: usize = 64;
+
+/// The client, with pages that fit.
+pub(super) fn fitting(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let sizes = Sizes::default();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, sizes) = (client.clone(), sizes.clone());
+        async move {
+            match limit(request.method(), request.uri()) {
+                Some(limit) => page(&client, &sizes, limit, request).await,
+                None => client.send(request).await.map_err(plain),
+            }
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// Asks for a page of no more than `most` objects.
+async fn page(
+    client: &Client,
+    sizes: &Sizes,
+    most: u32,
+    request: Request<Body>,
+) -> Result<Response<Body>, BoxError> {
+    let (parts, _) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let mut objects = sizes.of(&path).unwrap_or(most).min(most);
+    loop {
+        let answer = client.send(of(&parts, objects)?).await.map_err(plain)?;
+        if objects <= 1 {
+            sizes.note(&path, 2, most);
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        if let Some(body) = read(body).await? {
+            sizes.note(&path, objects.saturating_mul(2), most);
+            return Ok(Response::from_parts(head, body));
+        }
+        objects = (objects / FEWER).max(1);
+        sizes.note(&path, objects, most);
+        tracing::debug!(
+            path,
+            objects,
+            "a page of a list is too large; asks for fewer objects"
+        );
+    }
+}
+
+/// What has failed below: the client above says again that it was a service.
+fn plain(error: kube::Error) -> BoxError {
+    match error {
+        kube::Error::Service(error) => error,
+        error => error.into(),
+    }
+}
+
+/// Reads a body. None: it is too large.
+async fn read(body: Body) -> Result<Option<Body>, BoxError> {
+    match Limited::new(body, LARGEST).collect().await {
+        Ok(read) => Ok(Some(Body::from(read.to_bytes()))),
+        Err(error) if error.is::<LengthLimitError>() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// How many objects a request for a page of a list asks for at most; none where it is no such request, or says so of one alone.
+fn limit(method: &Method, uri: &Uri) -> Option<u32> {
+    let query = uri.query().filter(|_| method == Method::GET)?;
+    let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?;
+    limit.parse().ok().filter(|limit| *limit > 1)
+}
+
+/// The request, for so many objects.
+fn of(parts: &Parts, objects: u32) -> Result<Request<Body>, http::Error> {
+    let query = parts.uri.query().unwrap_or_default().split('&');
+    let query: Vec<_> = query
+        .map(|pair| match pair.strip_prefix("limit=") {
+            Some(_) => format!("limit={objects}"),
+            None => pair.to_owned(),
+        })
+        .collect();
+    let target = format!("{}?{}", parts.uri.path(), query.join("&"));
+    let mut parts = parts.clone();
+    let mut uri = parts.uri.into_parts();
+    uri.path_and_query = Some(target.parse()?);
+    parts.uri = Uri::from_parts(uri)?;
+    Ok(Request::from_parts(parts, Body::empty()))
+}
+
+/// With how many objects the next page of each list is asked for, where all that are wanted would be too large.
+#[derive(Clone, Default)]
+struct Sizes(Arc<Mutex<HashMap<String, u32>>>);
+
+impl Sizes {
+    fn of(&self, path: &str) -> Option<u32> {
+        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sizes.get(path).copied()
+    }
+
+    fn note(&self, path: &str, objects: u32, most: u32) {
+        let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if objects >= most {
+            sizes.remove(path);
+        } else if sizes.len() < LISTS || sizes.contains_key(path) {
+            sizes.insert(path.to_owned(), objects);
+        }
+    }
+}
