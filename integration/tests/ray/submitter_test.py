@@ -205,6 +205,19 @@ class Submitter(unittest.TestCase):
             "line 1\n" + last + "submitter: the job has FAILED: Job entrypoint command failed with exit code 1\n",
         )
 
+    def test_a_failure_is_shown_once_where_ray_writes_to_no_terminal(self):
+        last = "Traceback\n---\n\nRuntimeError: THE REASON\n"
+        own = "2026-11-27 15:00:00,000\tERR cli.py:74 -- \x1b[31m%s\x1b[39m\n"
+        self.head.message = "Job entrypoint command failed with exit code 1, last available logs:\n" + last
+        ruler = own % ("-" * 20)
+        self.head.end = "\n" + ruler + own % "Job 'rj-1' failed" + ruler + "\nStatus message: " + self.head.message
+        self.head.status = "RUNNING"
+        self.head.then = {"RUNNING": ("FAILED", [], "s0")}
+        self.head.logs = ["line 1\n", last]
+        ran = self.run_it()
+        self.assertEqual(ran.stdout.count("THE REASON"), 1, ran)
+        self.assertEqual(ran.stdout.count("line 1"), 1, ran)
+
     def test_what_comes_while_the_end_is_told_is_shown_too(self):
         self.head.status = "RUNNING"
         self.head.end = "\n---\nJob 'rj-1' failed\n---\n\nStatus message: a\nb\nc\n"

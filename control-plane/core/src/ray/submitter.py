@@ -6,6 +6,7 @@ belongs to. Whoever is started again attaches to the job that runs.
 import http.client
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -66,7 +67,9 @@ def printed(lines):
     ends = [("Job '%s' %s" % (JOB, end)).encode() for end in ("succeeded", "failed", "was stopped")]
     held = []
     for line in lines:
-        if not line.strip(b"-\r\n"):
+        # Ray's own lines have the time, the level and the place before them, where it writes to no terminal, and colours.
+        bare = re.sub(rb"^.*\bcli\.py:\d+ -- |\x1b\[[0-9;]*m", b"", line)
+        if not bare.strip(b"-\r\n"):
             # A ruler, or an empty line before it.
             held.append(line)
             if len(held) > 2:
