@@ -79,7 +79,12 @@ impl Lines {
         let more = left.more();
         if more > 0 {
             left.lines = (left.lines + more).min(left.most);
-            left.since = Instant::now();
+            left.since = if left.lines == left.most {
+                Instant::now()
+            } else {
+                // What has been waited for the next one counts.
+                left.since + left.each * more
+            };
         }
         if left.lines == 0 {
             left.out += 1;

@@ -95,7 +95,7 @@ impl Reconcile for Reconciler {
     type Object = PackedJobSet;
     type Error = ReconcileError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = jobset.meta().namespace, jobset = jobset.meta().name))]
+    #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = jobset.meta().namespace, jobset = jobset.meta().name))]
     async fn reconcile(&self, jobset: &Arc<PackedJobSet>) -> Result<Action, ReconcileError> {
         let key = &jobset.key();
         let work = self.queue.begin(key.clone());

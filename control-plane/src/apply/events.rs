@@ -117,6 +117,12 @@ pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
 /// Publishes an event. Events are news, not state: one that cannot be published is logged, and forgotten.
 pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
     if let Err(error) = recorder.publish(regarding, event).await {
-        tracing::warn!(%error, reason = event.reason, "event not published");
+        tracing::warn!(
+            namespace = regarding.namespace,
+            name = regarding.name,
+            %error,
+            reason = event.reason,
+            "event not published"
+        );
     }
 }

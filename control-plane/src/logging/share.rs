@@ -1,16 +1,18 @@
 //! How much of the log is said of one namespace: whatever a tenant does again and again, others' lines stay in sight.
 //!
 //! Promises: of each namespace a burst of lines is logged, and some each second; the first line after some that were left out is preceded by one that says how
-//! many. What concerns no namespace is always logged. A line belongs to the namespace that it names, or else to that of the span it is said in.
+//! many. Warnings and errors, the news, and what is said for debugging count apart: none of them leaves the others without lines. What concerns no namespace is
+//! always logged. A line belongs to the namespace that it names, or else to that of the span it is said in.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
@@ -26,29 +28,65 @@ const NAMESPACE: &str = "namespace";
 const AT_ONCE: u32 = 500;
 /// The time that each line after these waits for.
 const EACH: Duration = Duration::from_millis(200);
-/// Namespaces that are remembered. While there are so many of which lines were logged lately, others share one.
-const REMEMBERED: usize = 1024;
+/// Shares that are remembered. While there are so many of which lines were logged lately, all others are one.
+const REMEMBERED: usize = 16_384;
+/// The time between two looks for shares that nothing was taken of lately.
+const SWEEP: Duration = Duration::from_secs(1);
+/// What the share of all that are not remembered is called.
+const OTHERS: &str = "others";
 
 /// Leaves out lines of namespaces of which there are too many.
 #[derive(Default)]
-pub(super) struct Share(Mutex<HashMap<String, Lines>>);
+pub(super) struct Share(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    lines: HashMap<(String, Class), Lines>,
+    others: Lines,
+    swept: Option<Instant>,
+}
+
+/// Lines that count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Class {
+    Warnings,
+    News,
+    Debugging,
+}
+
+impl Class {
+    fn of(level: Level) -> Self {
+        match level {
+            Level::ERROR | Level::WARN => Self::Warnings,
+            Level::INFO => Self::News,
+            _ => Self::Debugging,
+        }
+    }
+}
 
 /// The namespace of a span.
 struct Of(String);
 
 impl Share {
-    /// Whether there is a line left for a namespace, and how many were left out before it.
-    fn next(&self, namespace: &str) -> Option<u64> {
+    /// Whether there is a line left for a namespace, and how many were left out before it, of which share.
+    fn next(&self, namespace: &str, class: Class) -> Option<(u64, String)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lines) = known.get(namespace) {
-            return lines.next();
+        let key = (namespace.to_owned(), class);
+        if let Some(lines) = known.lines.get(&key) {
+            return Some((lines.next()?, key.0));
         }
-        if known.len() >= REMEMBERED {
-            known.retain(|_, lines| !lines.is_fresh());
+        let is_full = known.lines.len() >= REMEMBERED;
+        if is_full && known.swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+            known.lines.retain(|_, lines| !lines.is_fresh());
+            known.swept = Some(Instant::now());
         }
-        let namespace = if known.len() < REMEMBERED { namespace } else { "" };
-        let lines = known.entry(namespace.to_owned());
-        lines.or_insert_with(|| Lines::new(AT_ONCE, EACH)).next()
+        if known.lines.len() >= REMEMBERED {
+            return Some((known.others.next()?, OTHERS.to_owned()));
+        }
+        let lines = Lines::new(AT_ONCE, EACH);
+        let left_out = lines.next();
+        known.lines.insert(key, lines);
+        Some((left_out?, namespace.to_owned()))
     }
 }
 
@@ -71,12 +109,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Share {
         let Some(namespace) = named.0.or_else(of_span) else {
             return true;
         };
-        let Some(left_out) = self.next(&namespace) else {
+        let class = Class::of(*event.metadata().level());
+        let Some((left_out, of)) = self.next(&namespace, class) else {
             return false;
         };
         if left_out > 0 {
-            // It names no `namespace`, and is said in a span that does not count for it.
-            tracing::warn!(parent: None, of = namespace, left_out, "more happens in a namespace than is logged");
+            // It names no `namespace` and is said in no span, so that it counts for none.
+            tracing::warn!(parent: None, of, left_out, "more happens in a namespace than is logged");
         }
         true
     }

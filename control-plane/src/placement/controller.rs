@@ -164,8 +164,10 @@ fn told(job: &JobRef, error: &EnforceError, delay: Duration) {
     match error {
         // Nodes come and go; nothing is done to pods while it is not known where their leader is.
         EnforceError::Domain(error) => {
-            tracing::debug!(%job, %error, ?delay, "domain of the leader unknown, will look again");
+            tracing::debug!(namespace = job.namespace(), %job, %error, ?delay, "domain of the leader unknown, will look again");
         }
-        EnforceError::Evict(error) => tracing::warn!(%job, %error, ?delay, "pods not evicted, will retry"),
+        EnforceError::Evict(error) => {
+            tracing::warn!(namespace = job.namespace(), %job, %error, ?delay, "pods not evicted, will retry")
+        }
     }
 }

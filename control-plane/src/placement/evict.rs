@@ -22,7 +22,7 @@ pub(super) async fn evict(
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let api = &api;
     let mut all = stream::iter(pods)
-        .map(|pod| async move { (one(api, metrics, &pod).await, pod) })
+        .map(|pod| async move { (one(api, metrics, namespace, &pod).await, pod) })
         .buffer_unordered(AT_ONCE);
     let (mut done, mut result) = (Vec::new(), Ok(()));
     while let Some((evicted, pod)) = all.next().await {
@@ -35,7 +35,7 @@ pub(super) async fn evict(
 }
 
 /// First the condition, so that a podFailurePolicy can tell the deletion from a failure.
-async fn one(api: &Api<Pod>, metrics: &Metrics, pod: &Member) -> Result<(), kube::Error> {
+async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -> Result<(), kube::Error> {
     if !pod.marked {
         let condition = json!({
             "type": CONDITION,
@@ -66,6 +66,7 @@ async fn one(api: &Api<Pod>, metrics: &Metrics, pod: &Member) -> Result<(), kube
     {
         Ok(_) => {
             tracing::info!(
+                namespace,
                 pod = pod.name,
                 selected = pod.selected,
                 "pod is not where its leader is, evicted"

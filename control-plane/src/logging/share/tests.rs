@@ -63,23 +63,58 @@ async fn who_says_much_leaves_others_their_lines() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn news_leave_warnings_their_lines() {
+    let lines = logged(|| {
+        let _span = tracing::error_span!("group", namespace = "a").entered();
+        for _ in 0..2000 {
+            tracing::info!("news");
+            tracing::debug!("detail");
+        }
+        tracing::error!("the definition is at fault");
+    });
+    let most = AT_ONCE as usize;
+    assert_eq!((count(&lines, "news"), count(&lines, "detail")), (most, most));
+    assert_eq!(count(&lines, "at fault"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_left_out_is_counted_before_the_next_line() {
     let share = Share::default();
-    let said = (0..700).filter_map(|_| share.next("a")).count();
+    let next = |namespace| share.next(namespace, Class::News).map(|(left_out, _)| left_out);
+    let said = (0..700).filter_map(|_| next("a")).count();
     assert_eq!(said, AT_ONCE as usize);
     tokio::time::advance(EACH).await;
-    assert_eq!((share.next("a"), share.next("a")), (Some(200), None));
-    assert_eq!(share.next("b"), Some(0));
+    assert_eq!((next("a"), next("a")), (Some(200), None));
+    assert_eq!(next("b"), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_namespaces_are_remembered_than_fit() {
     let share = Share::default();
+    let known = || share.0.lock().unwrap().lines.len();
     for namespace in 0..2 * REMEMBERED {
-        share.next(&namespace.to_string());
+        share.next(&namespace.to_string(), Class::News);
     }
-    assert_eq!(share.0.lock().unwrap().len(), REMEMBERED + 1);
-    tokio::time::advance(Duration::from_secs(3600)).await;
-    assert_eq!(share.next("another"), Some(0));
-    assert_eq!(share.0.lock().unwrap().len(), 1);
+    assert_eq!(known(), REMEMBERED);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(
+        share.next("another", Class::News),
+        Some((0, "another".to_owned()))
+    );
+    assert_eq!(known(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_are_not_remembered_share_lines() {
+    let share = Share::default();
+    for namespace in 0..REMEMBERED {
+        share.next(&namespace.to_string(), Class::News);
+    }
+    let next = |namespace| share.next(namespace, Class::News);
+    assert_eq!(next("x"), Some((0, OTHERS.to_owned())));
+    while next("x").is_some() {}
+    assert_eq!(next("z"), None);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    // Those that spoke once are as good as new by now.
+    assert_eq!(next("y"), Some((0, "y".to_owned())));
 }
