@@ -212,6 +212,12 @@ fn brings_upstream_agent(pod: &PodSpec) -> bool {
     })
 }
 
+/// Whether it is told by a container's variable of this name that it is upstream's agent.
+#[must_use]
+pub fn tells_of_upstream_agent(variable: &str) -> bool {
+    UPSTREAM_IDENTITY.contains(&variable) || UPSTREAM_PURPOSE.contains(&variable)
+}
+
 /// Environment variables without which upstream's agent ends at once.
 const UPSTREAM_IDENTITY: [&str; 2] = ["JOBSET_NAME", "POD_NAME"];
 /// Environment variables of which upstream's agent needs none, and which say what it is there for.

@@ -1,6 +1,6 @@
 //! The task that decides about all gangs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use super::watch::Watched;
 use crate::apply::events;
 use crate::metrics::Metrics;
 use crate::watch::Stores;
+use crate::watch::light::weight;
 use crate::watch::notify::Notified;
 
 #[cfg(test)]
@@ -50,6 +51,10 @@ pub(crate) struct Controller {
 struct Sight {
     stores: Stores,
     jobsets: BTreeMap<Key, Known>,
+    /// That of all of them.
+    weight: u64,
+    /// JobSets for which there is no room.
+    without_room: BTreeSet<Key>,
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that were made, by name.
@@ -73,7 +78,14 @@ impl Made {
 struct Known {
     jobset: Arc<JobSet>,
     jobs: Vec<Arc<Job>>,
+    /// What it takes, where that is more than usual.
+    weight: u64,
 }
+
+/// What a usual JobSet weighs at most.
+const USUAL: u64 = 256;
+/// What all that weigh more weigh together: 64 MB.
+const MOST: u64 = 65_536;
 
 impl Controller {
     pub(crate) fn new(client: Client, stores: Stores, pod_groups: PodGroups, metrics: Arc<Metrics>) -> Self {
@@ -83,6 +95,8 @@ impl Controller {
             sight: Sight {
                 stores: stores.clone(),
                 jobsets: BTreeMap::new(),
+                weight: 0,
+                without_room: BTreeSet::new(),
                 written: HashMap::new(),
                 groups: HashMap::new(),
                 setbacks: Setbacks::default(),
@@ -182,18 +196,46 @@ struct Decided {
 impl Sight {
     /// Looks at a JobSet again.
     fn look(&mut self, object: &ObjectRef<JobSet>) {
-        let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
-        match self.stores.gang(object) {
-            Some((jobset, jobs)) => {
-                self.jobsets.insert(key, Known { jobset, jobs });
-            }
-            None => {
-                self.jobsets.remove(&key);
-                self.written.remove(&key);
-                self.groups.remove(&key);
-                self.setbacks.forget(object);
-            }
+        if !self.see(object) {
+            return;
         }
+        // Something went, and may have made room.
+        for (namespace, name) in self.without_room.clone() {
+            self.see(&ObjectRef::new(&name).within(&namespace));
+        }
+    }
+
+    /// True: it is no longer there.
+    fn see(&mut self, object: &ObjectRef<JobSet>) -> bool {
+        let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
+        let before = self.jobsets.remove(&key).map_or(0, |known| known.weight);
+        self.weight = self.weight.saturating_sub(before);
+        let Some((jobset, jobs)) = self.stores.gang(object) else {
+            self.without_room.remove(&key);
+            self.written.remove(&key);
+            self.groups.remove(&key);
+            self.setbacks.forget(object);
+            return before > 0;
+        };
+        let weight = Some(weight(&jobset))
+            .filter(|weight| *weight > USUAL)
+            .unwrap_or(0);
+        if weight > 0 && self.weight.saturating_add(weight) > MOST {
+            if self.without_room.insert(key) {
+                let (namespace, name) = (object.namespace.as_deref(), &object.name);
+                tracing::warn!(
+                    namespace,
+                    jobset = name,
+                    weight,
+                    "no room for the gangs of a JobSet that is larger than usual; they wait until other such JobSets have gone"
+                );
+            }
+            return false;
+        }
+        self.without_room.remove(&key);
+        self.weight = self.weight.saturating_add(weight);
+        self.jobsets.insert(key, Known { jobset, jobs, weight });
+        false
     }
 
     /// Decides about all gangs; `None`: not all of the cluster is known yet.

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use lockstep_api::JobSet;
 use lockstep_core::restart::Durable;
 
+/// Domains of keys of annotations that are read.
+const DOMAINS: [&str; 3] = ["lockstep.dev/", "jobset.sigs.k8s.io/", "jobset.x-k8s.io/"];
+
 /// What a look at the API server was made from.
 pub(super) struct Basis {
     /// Of the Jobs and pods.
@@ -34,13 +37,19 @@ impl Basis {
             && self.started == now.started
             && (Arc::ptr_eq(&self.jobset, &now.jobset)
                 || self.jobset.spec == now.jobset.spec
-                    && self.jobset.metadata.annotations == now.jobset.metadata.annotations
+                    && own(&self.jobset).eq(own(&now.jobset))
                     && self.jobset.metadata.labels == now.jobset.metadata.labels
                     && self.jobset.metadata.owner_references == now.jobset.metadata.owner_references
                     && self.jobset.restarts() == now.jobset.restarts()
                     && gangs(&self.jobset) == gangs(&now.jobset)
                     && completed(&self.jobset) == completed(&now.jobset))
     }
+}
+
+/// The annotations that anything is decided by: those of JobSet and of Lockstep.
+fn own(jobset: &JobSet) -> impl Iterator<Item = (&String, &String)> {
+    let annotations = jobset.metadata.annotations.iter().flatten();
+    annotations.filter(|(key, _)| DOMAINS.iter().any(|domain| key.contains(domain)))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use crate::backwards::Backwards;
 use crate::hub::Registry;
 use crate::platform::Board;
 use crate::watch::Stores;
+use crate::watch::light::{light, weight};
 use crate::watch::notify::Notified;
 
 /// Reports of JobSets that never became groups are dropped after this long.
@@ -33,6 +34,9 @@ const AWAY: Duration = Duration::from_secs(3600);
 
 /// How often JobSets are looked at again that have found no room to become groups.
 const NO_ROOM: Duration = Duration::from_secs(30);
+
+/// What a usual JobSet weighs at most. It takes less than its workers.
+const USUAL: u64 = 128;
 
 /// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
 const GIVEN_UP: Duration = Duration::from_secs(30);
@@ -168,7 +172,11 @@ impl Manager {
             self.without_room.remove(&name());
             return None;
         };
-        let (workers, pods) = (Size::of(&jobset).workers, self.context.stores.pods_of(key).len());
+        // What the JobSet takes itself is little beside its workers, or nearly nothing of it is meant.
+        let weight = weight(&jobset);
+        let own = if weight > USUAL { weight } else { 0 };
+        let workers = Size::of(&jobset).workers.saturating_add(own);
+        let pods = self.context.stores.pods_of(key).len();
         if self.budget.takes(key.clone(), workers, pods) {
             self.without_room.remove(&name());
             return Some(jobset);
@@ -196,7 +204,8 @@ impl Manager {
             link: self.registry.claim(&uid),
             changed: Arc::clone(&changed),
         };
-        let span = tracing::info_span!("group", namespace = jobset.ns(), jobset = jobset.name());
+        // Of the highest level: it says of every line whose it is.
+        let span = tracing::error_span!("group", namespace = jobset.ns(), jobset = jobset.name());
         let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
         self.started += 1;
         let serial = self.started;
@@ -240,7 +249,7 @@ impl Manager {
     fn end(&mut self, key: &ObjectRef<JobSet>) {
         if let Some(group) = self.groups.remove(key) {
             group.stop.cancel();
-            tracing::info!(jobset = %key, "group given up");
+            tracing::info!(namespace = key.namespace, jobset = key.name, "group given up");
         }
     }
 }
@@ -258,7 +267,7 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
 
 /// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.
 fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
-    let jobset = stores.in_place(key).filter(|jobset| is_group(jobset, agents))?;
+    let jobset = light(stores.in_place(key).filter(|jobset| is_group(jobset, agents))?);
     let pods = stores.pods_of(key);
     // The same pods as the reconciler looks at.
     let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());

@@ -20,12 +20,14 @@ use super::condemn::Executor;
 use super::convert;
 use super::mirror::Mirror;
 use super::observe;
+use super::pace;
 use super::replace::{News, Replacer};
 use super::sight::Sight;
 use super::write::{self, Change, WriteError};
 use crate::backwards::Backwards;
 use crate::hub::{GroupLink, Registry};
 use crate::platform::{Board, Snapshot};
+use crate::watch::light::light;
 use crate::watch::recent::version;
 use crate::watch::{Stores, packed};
 
@@ -106,7 +108,7 @@ enum Again {
 impl Task {
     /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
     pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) -> End {
-        let Some(mut known) = self.context.stores.jobset(&self.key).map(Arc::new) else {
+        let Some(mut known) = self.context.stores.jobset(&self.key).map(kept_of) else {
             return End::Gone;
         };
         let durable = durable_of(&known);
@@ -131,6 +133,7 @@ impl Task {
         // The last look, and what has to be looked at again.
         let mut kept: Option<(Sight, Again)> = None;
         let mut basis: Option<Basis> = None;
+        let mut took = Duration::ZERO;
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             let began = Instant::now();
@@ -140,14 +143,16 @@ impl Task {
                     sight
                 }
                 before => {
-                    known = self.freshest(known);
                     let before = before.map(|(sight, _)| sight);
-                    self.look(&known, before, &mut basis, replacer.is_some())
+                    pace::apart(took, || {
+                        known = self.freshest(Arc::clone(&known));
+                        self.look(&known, before, &mut basis, replacer.is_some())
+                    })
                 }
             };
             let (view, observed) = (sight.view(), sight.observed());
             let now = self.context.clock.now();
-            let out = coordinator.step(observed, now);
+            let out = pace::apart(took, || coordinator.step(observed, now));
             if state != coordinator.state_name() {
                 state = coordinator.state_name();
                 tracing::info!(state, generation = %coordinator.generation(), "group state");
@@ -218,7 +223,8 @@ impl Task {
                 shown = Some((Instant::now(), state, generation));
             }
             sight.wait_for(out.awaited);
-            let took = began.elapsed();
+            took = began.elapsed();
+            let rested = began + pace::rest(took);
             let again = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return End::Told,
@@ -233,10 +239,10 @@ impl Task {
                             pause = RETRY.0;
                             conflicts = 0;
                             writing = Writing::Idle;
-                            known = Arc::new(jobset);
+                            known = kept_of(jobset);
                         }
                         Some(Err(WriteError::Conflict(jobset))) => {
-                            known = Arc::from(jobset);
+                            known = kept_of(*jobset);
                             conflicts = conflicts.saturating_add(1);
                             writing = Writing::after(write::pause_after(conflicts));
                         }
@@ -263,7 +269,7 @@ impl Task {
                     Again::All
                 }
                 shown = mirror.shown() => {
-                    known = Arc::new(shown);
+                    known = kept_of(shown);
                     Again::All
                 }
                 news = progress(&mut replacer) => {
@@ -279,7 +285,7 @@ impl Task {
                     question.answer(preview, Arc::clone(observed));
                     Again::Nodes
                 }
-                () = self.changed.notified() => Again::All,
+                () = changed_after(rested, &self.changed) => Again::All,
                 () = sleep_until(wake_at) => Again::All,
                 () = sleep_until(show_at) => Again::Nodes,
                 () = sight.news(&self.link, took) => Again::Nodes,
@@ -329,8 +335,19 @@ impl Task {
             seen.meta().uid.as_deref() == Some(&self.uid) && version(seen.meta()) > version(&known.metadata)
         })
         .and_then(|seen| seen.unpack().ok())
-        .map_or(known, Arc::new)
+        .map_or(known, kept_of)
     }
+}
+
+/// Something is different that the API server shows, and this time has come. Cancel-safe.
+async fn changed_after(at: Instant, changed: &Notify) {
+    tokio::time::sleep_until(at.into()).await;
+    changed.notified().await;
+}
+
+/// What the task keeps of a JobSet.
+fn kept_of(jobset: JobSet) -> Arc<JobSet> {
+    Arc::new(light(jobset))
 }
 
 fn durable_of(jobset: &JobSet) -> Durable {

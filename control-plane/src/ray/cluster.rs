@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::api::{Api, ListParams};
+use kube::api::Api;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use lockstep_api::JobSet;
-use lockstep_api::ray::{HeadInfo, RayCluster, keys};
+use lockstep_api::ray::{HeadInfo, RayCluster};
 use lockstep_core::observed::is_controlled_by;
 use lockstep_core::ray::cluster::{CREATED, CREATED_SERVICE, ClusterPlan, ObservedCluster, SCALED, plan};
 use lockstep_core::ray::names;
@@ -18,12 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENCY;
 use super::apply::{self, RayError};
+use super::belonging::{Belonging, HeadService};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use super::packed::Packed;
 use super::turns::{NEXT_TURN, Turns};
-use crate::watch::Stores;
 use crate::watch::notify::Notified;
+use crate::watch::{PackedJobSet, Stores};
 use crate::work::{self, Reconcile};
 
 type Key = ObjectRef<Packed<RayCluster>>;
@@ -33,24 +34,30 @@ pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) stores: Stores,
     pub(super) clusters: Store<Packed<RayCluster>>,
-    pub(super) services: Store<Service>,
+    pub(super) services: Store<Belonging<HeadService>>,
     pub(super) kuberay: Arc<KubeRay>,
     pub(super) large: Turns,
     pub(super) ledger: Ledger<RayCluster>,
 }
 
-/// The JobSet of a cluster: the one that was made for it, whatever it would be called now, else the one that has the name to take.
-pub(super) fn jobset_of(stores: &Stores, cluster: &RayCluster) -> (ObjectRef<JobSet>, Option<JobSet>) {
-    let key = |name: &str| ObjectRef::new(name).within(cluster.ns());
-    let own = names::jobsets(cluster.name()).iter().find_map(|name| {
-        let jobset = stores.jobset(&key(name))?;
-        is_controlled_by(&jobset.metadata, cluster.uid_str()).then(|| (key(name), Some(jobset)))
-    });
-    own.unwrap_or_else(|| {
-        let key = key(&names::jobset(cluster.name(), &cluster.spec));
-        let jobset = stores.jobset(&key);
-        (key, jobset)
-    })
+/// The JobSet that was made for a cluster, whatever it would be called now, without its spec.
+pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet> {
+    let names = names::jobsets(cluster.name());
+    let mut found = names
+        .iter()
+        .filter_map(|name| stores.without_spec(&ObjectRef::new(name).within(cluster.ns())));
+    found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str()))
+}
+
+/// The JobSet of a cluster: its own, else the one that has the name to take, without its spec.
+fn jobset_of(stores: &Stores, cluster: &RayCluster) -> (ObjectRef<JobSet>, Option<JobSet>) {
+    if let Some(own) = own_jobset(stores, cluster) {
+        let key = ObjectRef::from_obj(&own);
+        return (key.clone(), stores.jobset(&key));
+    }
+    let key = ObjectRef::new(&names::jobset(cluster.name(), &cluster.spec)).within(cluster.ns());
+    let jobset = stores.without_spec(&key);
+    (key, jobset)
 }
 
 impl Reconciler {
@@ -102,11 +109,20 @@ impl Reconciler {
         Ok(ObservedCluster {
             cluster: Arc::clone(cluster),
             jobs,
-            service: self.services.get(&service),
+            service: self
+                .services
+                .get(&service)
+                .and_then(|found| found.read())
+                .map(Arc::new),
             head,
             head_pod,
             jobset: seen.map(Arc::new),
-            kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
+            kuberay: open
+                && self
+                    .kuberay
+                    .runs(namespace)
+                    .await
+                    .map_err(RayError::of("leases"))?,
             refused: None,
             now: jiff::Timestamp::now(),
         })
@@ -114,11 +130,15 @@ impl Reconciler {
 
     /// The JobSet that was made for a cluster, as the API server has it.
     async fn made_before(&self, cluster: &RayCluster) -> Result<Option<JobSet>, RayError> {
-        let of_cluster = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, cluster.name()));
-        let api: Api<JobSet> = Api::namespaced(self.client.clone(), cluster.ns());
-        let found = api.list(&of_cluster).await.map_err(RayError::of("JobSets"))?;
-        let mut found = found.items.into_iter();
-        Ok(found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str())))
+        for name in names::jobsets(cluster.name()) {
+            let found = apply::get::<PackedJobSet>(&self.client, cluster.ns(), &name).await?;
+            let own = found.filter(|jobset| is_controlled_by(jobset.meta(), cluster.uid_str()));
+            // One that cannot be read is told of where it is read.
+            if let Some(jobset) = own.and_then(|jobset| jobset.unpack().ok()) {
+                return Ok(Some(jobset));
+            }
+        }
+        Ok(None)
     }
 
     /// Name and address of the head's pod; and all of it while it is not ready, to say why.
@@ -224,7 +244,7 @@ impl Reconcile for Reconciler {
     type Object = Packed<RayCluster>;
     type Error = RayError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycluster = packed.name_any()))]
+    #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycluster = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCluster>>) -> Result<Action, RayError> {
         let turn = packed
             .is_large()

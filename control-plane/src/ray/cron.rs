@@ -18,6 +18,7 @@ use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use super::packed::Packed;
 use super::turns::{NEXT_TURN, Turns};
+use super::watch::PAGE;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
 
@@ -56,7 +57,12 @@ impl Reconciler {
         Ok(ObservedCron {
             cron: Arc::clone(cron),
             jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
-            kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
+            kuberay: open
+                && self
+                    .kuberay
+                    .runs(cron.ns())
+                    .await
+                    .map_err(RayError::of("leases"))?,
             now: jiff::Timestamp::now(),
         })
     }
@@ -71,17 +77,30 @@ impl Reconciler {
         let Some(cron) = found.filter(|cron| cron.unfit().is_none()) else {
             return Ok(None);
         };
-        let jobs: Api<Packed<RayJob>> = Api::namespaced(self.client.clone(), namespace);
-        let named = ListParams::default().labels(&format!("{}={name}", keys::CRON_JOB_NAME));
-        let of_jobs = RayError::of(format!("RayJobs of RayCronJob {name}"));
-        let jobs = jobs.list(&named).await.map_err(of_jobs)?;
-        let readable = jobs.items.iter().filter(|job| job.unfit().is_none());
-        let own = readable.filter(|job| is_controlled_by(job.meta(), &uid));
         Ok(Some(ObservedCron {
-            jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
+            jobs: self.jobs_of(namespace, name, &uid).await?,
             cron: Arc::new(cron.read()),
             ..observed
         }))
+    }
+
+    /// The jobs of a RayCronJob that can be read, as the API server has them, without their specs.
+    async fn jobs_of(&self, namespace: &str, name: &str, uid: &str) -> Result<Vec<Arc<RayJob>>, RayError> {
+        let jobs: Api<Packed<RayJob>> = Api::namespaced(self.client.clone(), namespace);
+        let labels = format!("{}={name}", keys::CRON_JOB_NAME);
+        let mut page = ListParams::default().labels(&labels).limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let of_jobs = RayError::of(format!("RayJobs of RayCronJob {name}"));
+            let listed = jobs.list(&page).await.map_err(of_jobs)?;
+            let readable = listed.items.iter().filter(|job| job.unfit().is_none());
+            let own = readable.filter(|job| is_controlled_by(job.meta(), uid));
+            found.extend(own.map(|job| Arc::new(job.without_spec())));
+            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(found),
+            }
+        }
     }
 
     async fn apply(&self, cron: &RayCronJob, plan: CronPlan) -> Result<(), RayError> {
@@ -127,7 +146,7 @@ impl Reconcile for Reconciler {
     type Object = Packed<RayCronJob>;
     type Error = RayError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycronjob = packed.name_any()))]
+    #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycronjob = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCronJob>>) -> Result<Action, RayError> {
         let turn = packed
             .is_large()

@@ -5,7 +5,7 @@
 //! claims to be that Job's: its address is its own, and it gains what its head could say as well.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -42,14 +42,14 @@ impl Heads {
         }
     }
 
-    /// Where the dashboard of a job's cluster is. `None`: its head has no pod with an address, or one at which nobody is asked.
-    pub(super) async fn dashboard(
+    /// The address of the head of a job's cluster. `None`: it has no pod with an address, or one at which nobody is asked.
+    pub(super) async fn find(
         &self,
         stores: &Stores,
         job: &RayJob,
         cluster: &RayCluster,
         jobset: &JobSet,
-    ) -> Result<Option<SocketAddr>, RayError> {
+    ) -> Result<Option<IpAddr>, RayError> {
         let is_own = is_controlled_by(&cluster.metadata, job.uid_str())
             && is_controlled_by(&jobset.metadata, cluster.uid_str());
         let Some((pod, uid, owner)) = is_own.then(|| pod_of_head(stores, jobset)).flatten() else {
@@ -78,8 +78,7 @@ impl Heads {
                 ip
             }
         };
-        let port = names::dashboard_port(cluster);
-        Ok(self.may_ask(ip).then(|| SocketAddr::new(ip, port)))
+        Ok(self.may_ask(ip).then_some(ip))
     }
 
     /// Nobody answers there: a pod whose sandbox was made anew has another address.

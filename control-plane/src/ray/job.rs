@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt};
@@ -17,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError};
-use super::cluster::jobset_of;
+use super::belonging::{Belonging, Submitter};
+use super::cluster::own_jobset;
 use super::dashboard::{Dashboards, Place};
 use super::head::Heads;
 use super::kuberay::KubeRay;
@@ -35,7 +35,7 @@ pub(super) struct Reconciler {
     pub(super) stores: Stores,
     pub(super) jobs: Store<Packed<RayJob>>,
     pub(super) clusters: Store<Packed<RayCluster>>,
-    pub(super) submitters: Store<Job>,
+    pub(super) submitters: Store<Belonging<Submitter>>,
     pub(super) dashboards: Dashboards,
     pub(super) questions: Turns,
     pub(super) large: Turns,
@@ -53,7 +53,7 @@ impl Reconciler {
         work::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
-    /// What there is, and where the dashboard is.
+    /// What there is beside a job, of which only metadata and status count, and where the dashboard is.
     async fn observe(&self, recalled: Recalled) -> Result<(ObservedJob, Option<SocketAddr>), RayError> {
         let Recalled {
             job,
@@ -66,27 +66,31 @@ impl Reconciler {
             .status
             .as_ref()
             .map_or("", |status| status.ray_cluster_name.as_str());
-        let cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
-        let mut cluster = cluster.map(|cluster| Arc::new(cluster.read()));
-        let mut submitter = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
+        let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let kept = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
+        let mut submitter = kept.and_then(|kept| kept.read()).map(Arc::new);
         // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
         let counts = gone_counts(job);
         if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
-            let found = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
-            cluster = found.map(|found| Arc::new(found.read()));
+            cluster = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
         }
+        // Neither of its cluster nor of the JobSet of that one a job needs the spec, which may be large, and is not to be kept while dashboards are asked.
+        let dashboard_port = cluster.as_ref().and_then(|cluster| cluster.dashboard_port());
+        let cluster = cluster.map(|cluster| Arc::new(cluster.without_spec()));
         // Of a job whose cluster is gone it may have seen the end already.
         let has_lost_cluster = is_running(job) && cluster.is_none();
         if counts && submitter.is_none() || has_lost_cluster {
             submitter = apply::get(&self.client, namespace, job.name()).await?;
         }
-        let jobset = cluster.as_ref().map(|cluster| jobset_of(&self.stores, cluster));
-        let (key, jobset) = jobset.map_or((None, None), |(key, jobset)| (Some(key), jobset));
-        let head_failures = match (&key, &jobset) {
-            (Some(key), Some(jobset)) if head_counts(job) => {
-                let pods = self.stores.pods_of(key);
+        let jobset = cluster
+            .as_ref()
+            .and_then(|cluster| own_jobset(&self.stores, cluster));
+        let head_failures = match &jobset {
+            Some(jobset) if head_counts(job) => {
+                let key = ObjectRef::from_obj(jobset);
+                let pods = self.stores.pods_of(&key);
                 let pods = pods.iter().map(|pod| &pod.summary);
-                head_failures(jobset, &self.stores.jobs_of(key), pods)
+                head_failures(jobset, &self.stores.jobs_of(&key), pods)
             }
             _ => 0,
         };
@@ -94,9 +98,10 @@ impl Reconciler {
             .status
             .as_ref()
             .is_some_and(|status| !status.dashboard_url.is_empty());
-        let at = match (&cluster, &jobset) {
-            (Some(cluster), Some(jobset)) if has_dashboard => {
-                self.heads.dashboard(&self.stores, job, cluster, jobset).await?
+        let at = match (&cluster, &jobset, dashboard_port) {
+            (Some(cluster), Some(jobset), Some(port)) if has_dashboard => {
+                let found = self.heads.find(&self.stores, job, cluster, jobset).await?;
+                found.map(|ip| SocketAddr::new(ip, port))
             }
             _ => None,
         };
@@ -125,7 +130,12 @@ impl Reconciler {
             has_left_pods,
             head_failures,
             ray,
-            kuberay: open && self.kuberay.runs().await.map_err(RayError::of("leases"))?,
+            kuberay: open
+                && self
+                    .kuberay
+                    .runs(namespace)
+                    .await
+                    .map_err(RayError::of("leases"))?,
             watched_since: self.since,
             now: Timestamp::now(),
         };
@@ -219,18 +229,11 @@ impl Reconcile for Reconciler {
     type Object = Packed<RayJob>;
     type Error = RayError;
 
-    #[tracing::instrument(name = "reconcile", skip_all, fields(namespace = packed.namespace(), rayjob = packed.name_any()))]
+    #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), rayjob = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayJob>>) -> Result<Action, RayError> {
         let namespace = packed.namespace().unwrap_or_default();
+        let recalled = recall(&Arc::new(packed.without_spec()));
         let mut turns = Vec::new();
-        if packed.is_large() {
-            let Some(turn) = self.large.take(&namespace) else {
-                return Ok(Action::requeue(NEXT_TURN));
-            };
-            turns.push(turn);
-        }
-        let job = &Arc::new(packed.read());
-        let recalled = recall(job);
         if question(&recalled.job).is_some() {
             let Some(turn) = self.questions.take(&namespace) else {
                 tracing::debug!("others of this namespace wait for dashboards");
@@ -238,8 +241,16 @@ impl Reconcile for Reconciler {
             };
             turns.push(turn);
         }
-        self.ledger.begins(job);
+        self.ledger.begins(&recalled.job);
         let (mut observed, at) = self.observe(recalled).await?;
+        // All of it only now: dashboards that do not answer are not to keep large jobs in memory.
+        if packed.is_large() {
+            let Some(turn) = self.large.take(&namespace) else {
+                return Ok(Action::requeue(NEXT_TURN));
+            };
+            turns.push(turn);
+        }
+        observed.job = recall(&Arc::new(packed.read())).job;
         let job = &Arc::clone(&observed.job);
         let mut decided = plan(&observed);
         self.ledger.decided(job, decided.deadline);

@@ -1,56 +1,180 @@
 //! Whether KubeRay's controller runs in this cluster: its leader holds a Lease.
+//!
+//! Whoever may write in one namespace may make a Lease of that name. So one counts only for namespaces in which its holder's ServiceAccount may do what KubeRay
+//! does: nobody speaks for KubeRay where he could not act in its place.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
+#[cfg(test)]
+mod tests;
+
 /// Name of the Lease by which KubeRay's replicas elect one that acts.
 const LEASE: &str = "ray-operator-leader";
+/// The ServiceAccount of KubeRay's chart, where the holder's pod does not tell it: with the host's network it is called by its node.
+const SERVICE_ACCOUNT: &str = "kuberay-operator";
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_secs(15);
-/// A leader renews its Lease every few seconds.
-const SILENCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+/// A leader renews its Lease every few seconds. Its clock may be ahead by as much.
+const SILENCE: SignedDuration = SignedDuration::from_secs(60);
+/// Answers that are remembered.
+const REMEMBERED: usize = 4_096;
 
 /// Knows whether KubeRay's controller runs.
 pub(crate) struct KubeRay {
-    leases: Api<Lease>,
-    answer: Mutex<Option<(Instant, bool)>>,
+    client: Client,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    holders: Option<(Instant, Vec<Holder>)>,
+    /// Whether a holder may act in a namespace; in all, where that is empty.
+    rights: HashMap<(Holder, String), (Instant, bool)>,
+}
+
+/// A ServiceAccount.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Holder {
+    namespace: String,
+    name: String,
 }
 
 impl KubeRay {
     pub(crate) fn new(client: Client) -> Self {
         Self {
-            leases: Api::all(client),
-            answer: Mutex::default(),
+            client,
+            known: Mutex::default(),
         }
     }
 
-    /// Asks, where the last answer is old.
+    /// Whether it looks after this namespace. Asks, where the last answer is old.
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn runs(&self) -> kube::Result<bool> {
-        let mut answer = self.answer.lock().await;
-        if let Some((at, runs)) = *answer
+    pub(crate) async fn runs(&self, namespace: &str) -> kube::Result<bool> {
+        let mut known = self.known.lock().await;
+        let holders = match &known.holders {
+            Some((at, holders)) if at.elapsed() < HOLDS => holders.clone(),
+            _ => {
+                let holders = self.holders().await?;
+                known.holders = Some((Instant::now(), holders.clone()));
+                holders
+            }
+        };
+        for holder in holders {
+            for place in ["", namespace] {
+                if self.may_act(&mut known, &holder, place).await? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Who holds a Lease of KubeRay's name now.
+    async fn holders(&self) -> kube::Result<Vec<Holder>> {
+        let leases: Api<Lease> = Api::all(self.client.clone());
+        let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+        let now = Timestamp::now();
+        let mut holders = Vec::new();
+        for lease in leases
+            .list(&named)
+            .await?
+            .iter()
+            .filter(|lease| is_held(lease, now))
+        {
+            holders.push(Holder {
+                namespace: lease.namespace().unwrap_or_default(),
+                name: self.service_account(lease).await?,
+            });
+        }
+        Ok(holders)
+    }
+
+    /// The ServiceAccount of the pod that holds a Lease.
+    async fn service_account(&self, lease: &Lease) -> kube::Result<String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
+        let pod = match pod_of(lease) {
+            Some(name) => pods.get_opt(name).await?,
+            None => None,
+        };
+        let named = pod.map(|pod| {
+            let named = pod.spec.and_then(|spec| spec.service_account_name);
+            named.unwrap_or_else(|| "default".to_owned())
+        });
+        Ok(named.unwrap_or_else(|| SERVICE_ACCOUNT.to_owned()))
+    }
+
+    /// Whether a holder may write the status of RayClusters there, as KubeRay does.
+    async fn may_act(&self, known: &mut Known, holder: &Holder, namespace: &str) -> kube::Result<bool> {
+        let key = (holder.clone(), namespace.to_owned());
+        if let Some((at, may)) = known.rights.get(&key)
             && at.elapsed() < HOLDS
         {
-            return Ok(runs);
+            return Ok(*may);
         }
-        let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-        let leases = self.leases.list(&named).await?;
-        let now = Timestamp::now();
-        let runs = leases.iter().any(|lease| is_held(lease, now));
-        *answer = Some((Instant::now(), runs));
-        Ok(runs)
+        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let review = review(holder, namespace);
+        let status = reviews.create(&PostParams::default(), &review).await?.status;
+        let may = status.is_some_and(|status| status.allowed);
+        if known.rights.len() >= REMEMBERED {
+            known.rights.retain(|_, (at, _)| at.elapsed() < HOLDS);
+        }
+        if known.rights.len() < REMEMBERED {
+            known.rights.insert(key, (Instant::now(), may));
+        }
+        Ok(may)
+    }
+}
+
+fn review(holder: &Holder, namespace: &str) -> SubjectAccessReview {
+    let Holder {
+        namespace: home,
+        name,
+    } = holder;
+    let groups = vec![
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{home}"),
+        "system:authenticated".to_owned(),
+    ];
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{home}:{name}")),
+            groups: Some(groups),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some("ray.io".to_owned()),
+                resource: Some("rayclusters".to_owned()),
+                subresource: Some("status".to_owned()),
+                verb: Some("update".to_owned()),
+                namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
     }
 }
 
 fn is_held(lease: &Lease, now: Timestamp) -> bool {
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-    let held = renewed.is_some_and(|renewed| now.duration_since(renewed.0) < SILENCE);
+    let held = renewed.is_some_and(|renewed| now.duration_since(renewed.0).abs() < SILENCE);
     lease.name_any() == LEASE && held
+}
+
+/// Name of the pod that holds a Lease: leaders that controller-runtime elects are called by their host, and a UUID behind an underscore.
+fn pod_of(lease: &Lease) -> Option<&str> {
+    let identity = lease.spec.as_ref()?.holder_identity.as_deref()?;
+    let (name, _) = identity.rsplit_once('_')?;
+    let is_name =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
+    (!name.is_empty() && name.len() <= 253 && name.chars().all(is_name)).then_some(name)
 }

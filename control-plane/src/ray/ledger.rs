@@ -48,9 +48,16 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     /// Publishes an event.
     pub(super) fn tell(&self, object: &K, mut event: plan::Event) {
         event.message = short(event.message);
-        let kind = K::kind(&());
-        tracing::info!(%kind, reason = event.reason, note = event.message, "changed");
-        self.news.add(events::regarding(object), event);
+        let regarding = events::regarding(object);
+        tracing::info!(
+            kind = regarding.kind,
+            namespace = regarding.namespace,
+            name = regarding.name,
+            reason = event.reason,
+            note = event.message,
+            "changed"
+        );
+        self.news.add(regarding, event);
     }
 
     /// Publishes an event unless it is the one that was told last in this way.

@@ -17,6 +17,7 @@
 //! ```
 
 mod apply;
+mod belonging;
 mod cluster;
 mod cron;
 mod dashboard;
@@ -31,8 +32,6 @@ mod watch;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::{Api, Client};
 use lockstep_api::JobSet;
@@ -44,6 +43,7 @@ use crate::apply::events;
 use crate::crd::{Crd, RAY_DEFINITIONS};
 use crate::watch::Stores;
 use crate::watch::notify::{self, Notified};
+use belonging::{HeadService, Submitter};
 use dashboard::Dashboards;
 use head::Heads;
 use kuberay::KubeRay;
@@ -58,8 +58,8 @@ const CONCURRENCY: u16 = 16;
 const CONCURRENT_JOBS: u16 = 128;
 /// Of these, those that ask dashboards.
 const CONCURRENT_QUESTIONS: usize = 96;
-/// Those of which much is read.
-const CONCURRENT_LARGE: usize = 2;
+/// Objects that are large, of all kinds, that are read at the same time.
+const CONCURRENT_LARGE: usize = 4;
 
 /// Brings Ray's resources closer to what they ask for.
 pub(crate) struct Controller {
@@ -104,9 +104,9 @@ impl Controller {
         let (services, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Service",
-            watch::labelled::<Service>(Api::all(client.clone()), keys::CLUSTER),
+            watch::labelled::<HeadService>(Api::all(client.clone()), keys::CLUSTER),
             writer,
-            move |service| changed.extend(watch::cluster_of(service)),
+            move |service| changed.extend(service.owner()),
             shutdown.clone(),
         ));
         let (jobs, writer) = reflector::store();
@@ -132,9 +132,9 @@ impl Controller {
         let (submitters, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Job",
-            watch::labelled::<Job>(Api::all(client.clone()), keys::ORIGINATED_FROM_NAME),
+            watch::labelled::<Submitter>(Api::all(client.clone()), keys::ORIGINATED_FROM_NAME),
             writer,
-            move |submitter| job_changed.extend(watch::originator(submitter)),
+            move |submitter| job_changed.extend(submitter.owner()),
             shutdown.clone(),
         ));
 

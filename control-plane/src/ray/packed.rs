@@ -11,8 +11,10 @@ use lockstep_api::ray::{
     RayJobSpec, RayJobStatus,
 };
 use lockstep_core::extent::Extent;
+use lockstep_core::ray::names;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::unfit;
 use crate::watch::kept::same_kind_as;
@@ -21,10 +23,10 @@ use crate::watch::parts::Parts;
 #[cfg(test)]
 mod tests;
 
-/// What more than this is read of takes turns.
+/// Larger objects take turns: reading one of these takes up to 1 MB.
 const LARGE: Extent = Extent {
-    objects: 1_024,
-    elements: 8_192,
+    objects: 256,
+    elements: 2_048,
 };
 
 /// One of Ray's kinds.
@@ -39,12 +41,18 @@ pub(super) trait Kind:
     /// An object of these parts.
     fn of(metadata: ObjectMeta, spec: Self::Spec, status: Option<Self::Status>) -> Self;
 
+    /// A spec that says nothing else.
+    fn with(brief: Brief) -> Self::Spec;
+
     /// Whether it states that somebody else looks after it.
     fn is_others(&self) -> bool;
+
+    /// Port of the dashboard, which RayJobs ask for without reading the rest of a cluster's spec.
+    fn dashboard_port(&self) -> Option<u16>;
 }
 
 macro_rules! kind {
-    ($kind:ident, $spec:ty, $status:ty) => {
+    ($kind:ident, $spec:ident, $status:ty, $with:expr, $port:expr) => {
         impl Kind for $kind {
             type Spec = $spec;
             type Status = $status;
@@ -57,16 +65,52 @@ macro_rules! kind {
                 }
             }
 
+            fn with(brief: Brief) -> $spec {
+                $with(brief)
+            }
+
             fn is_others(&self) -> bool {
                 self.managed_by_another().is_some()
+            }
+
+            fn dashboard_port(&self) -> Option<u16> {
+                $port(self)
             }
         }
     };
 }
 
-kind!(RayCluster, RayClusterSpec, RayClusterStatus);
-kind!(RayJob, RayJobSpec, RayJobStatus);
-kind!(RayCronJob, RayCronJobSpec, RayCronJobStatus);
+kind!(
+    RayCluster,
+    RayClusterSpec,
+    RayClusterStatus,
+    |brief: Brief| RayClusterSpec {
+        managed_by: brief.managed_by,
+        ..RayClusterSpec::default()
+    },
+    |cluster| Some(names::dashboard_port(cluster))
+);
+kind!(
+    RayJob,
+    RayJobSpec,
+    RayJobStatus,
+    |brief: Brief| RayJobSpec {
+        managed_by: brief.managed_by,
+        job_id: brief.job_id.unwrap_or_default(),
+        ..RayJobSpec::default()
+    },
+    |_| None
+);
+kind!(
+    RayCronJob,
+    RayCronJobSpec,
+    RayCronJobStatus,
+    |brief: Brief| RayCronJobSpec {
+        managed_by: brief.managed_by,
+        ..RayCronJobSpec::default()
+    },
+    |_| None
+);
 
 /// An object in a cache. Reading it parses it.
 #[derive(Clone, Debug)]
@@ -75,6 +119,7 @@ pub(super) struct Packed<K> {
     /// `{"spec": …, "status": …}`, as far as it can be read.
     text: Box<[u8]>,
     is_large: bool,
+    dashboard_port: Option<u16>,
     /// The field that cannot be read, and what is wrong with it.
     unfit: Option<Box<str>>,
     kind: PhantomData<fn() -> K>,
@@ -82,6 +127,7 @@ pub(super) struct Packed<K> {
 
 #[derive(Deserialize)]
 struct Body<Spec, Status> {
+    #[serde(default)]
     spec: Spec,
     status: Option<Status>,
 }
@@ -90,14 +136,25 @@ struct Body<Spec, Status> {
 #[derive(Deserialize, Serialize)]
 struct Rest<Status> {
     #[serde(default)]
-    spec: Claim,
+    spec: Brief,
     status: Option<Status>,
 }
 
+/// What is read of a spec where no more is wanted, or can be read.
 #[derive(Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Claim {
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Brief {
+    #[serde(deserialize_with = "string", skip_serializing_if = "Option::is_none")]
     managed_by: Option<String>,
+    /// Of a RayJob.
+    #[serde(deserialize_with = "string", skip_serializing_if = "Option::is_none")]
+    job_id: Option<String>,
+}
+
+/// A string; none where there is something else.
+fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(text.get()).ok())
 }
 
 impl<K: Kind> Packed<K> {
@@ -107,16 +164,24 @@ impl<K: Kind> Packed<K> {
         K::of(self.metadata.clone(), spec, status)
     }
 
-    /// The same without its spec.
+    /// The same without its spec, but for what little there is of it in a [`Brief`].
     pub(super) fn without_spec(&self) -> K {
-        let body = serde_json::from_slice::<Body<IgnoredAny, K::Status>>(&self.text);
-        let status = body.ok().and_then(|body| body.status);
-        K::of(self.metadata.clone(), K::Spec::default(), status)
+        let read = serde_json::from_slice::<Rest<K::Status>>(&self.text);
+        let Rest { spec, status } = read.unwrap_or(Rest {
+            spec: Brief::default(),
+            status: None,
+        });
+        K::of(self.metadata.clone(), K::with(spec), status)
     }
 
     /// Which field cannot be read, and what is wrong with it.
     pub(super) fn unfit(&self) -> Option<&str> {
         self.unfit.as_deref()
+    }
+
+    /// Port of a cluster's dashboard.
+    pub(super) fn dashboard_port(&self) -> Option<u16> {
+        self.dashboard_port
     }
 
     /// Whether reading it takes much memory.
@@ -132,16 +197,24 @@ fn parsed<K: Kind>(text: &[u8]) -> serde_json::Result<SpecAndStatus<K>> {
     Ok((body.spec, body.status))
 }
 
-/// Why it cannot be read, if it cannot.
-fn unfit<K: Kind>(parts: &Parts) -> Option<String> {
+/// Reads all of it.
+///
+/// # Errors
+/// The field that cannot be read, and what is wrong with it.
+fn read<K: Kind>(parts: &Parts) -> Result<K, String> {
     for (field, extent) in [("spec", parts.spec), ("status", parts.status)] {
         if extent.exceeds(Extent::MOST) {
-            return Some(format!("{field}: {}", extent.sentence(Extent::MOST)));
+            return Err(format!("{field}: {}", extent.sentence(Extent::MOST)));
         }
     }
-    let mut text = serde_json::Deserializer::from_slice(&parts.text);
-    let read: Result<Body<K::Spec, K::Status>, _> = serde_path_to_error::deserialize(&mut text);
-    read.err().map(|error| unfit::sentence(&error))
+    // Nearly all can be read, and to keep track of where it stands costs a parser half its time again.
+    let (spec, status) = parsed::<K>(&parts.text).or_else(|_| {
+        let mut text = serde_json::Deserializer::from_slice(&parts.text);
+        let read: Result<Body<K::Spec, K::Status>, _> = serde_path_to_error::deserialize(&mut text);
+        read.map(|body| (body.spec, body.status))
+            .map_err(|error| unfit::sentence(&error))
+    })?;
+    Ok(K::of(ObjectMeta::default(), spec, status))
 }
 
 /// The text of what can be read of it.
@@ -158,8 +231,12 @@ fn rest<K: Kind>(parts: &Parts) -> Option<Vec<u8>> {
 impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parts = Parts::deserialize(deserializer)?;
-        let unfit = unfit::<K>(&parts);
-        let is_large = unfit.is_none() && parts.spec.plus(parts.status).exceeds(LARGE);
+        let read = read::<K>(&parts);
+        let is_large = read.is_ok() && parts.spec.plus(parts.status).exceeds(LARGE);
+        let (dashboard_port, unfit) = match read {
+            Ok(object) => (object.dashboard_port(), None),
+            Err(error) => (None, Some(error)),
+        };
         let text = match unfit {
             None => parts.text,
             Some(_) => rest::<K>(&parts).unwrap_or_default().into(),
@@ -168,6 +245,7 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
             metadata: parts.metadata,
             text,
             is_large,
+            dashboard_port,
             unfit: unfit.map(String::into_boxed_str),
             kind: PhantomData,
         })

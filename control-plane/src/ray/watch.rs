@@ -1,24 +1,26 @@
 //! Watches of Ray's resources and of what belongs to them.
 
-use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Service;
-use kube::runtime::reflector::ObjectRef;
+use futures::{Stream, StreamExt, TryStreamExt};
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
 use lockstep_core::plan::{self, Severity};
-use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+use super::belonging::{Belonging, Belongs};
 use super::packed::{Kind, Packed};
 use crate::apply::events::{self, Queue, short};
 use crate::watch::follow::{Health, patient};
+use crate::watch::kept::mapped;
+use crate::watch::lean::Lean;
 use crate::watch::readable::Reported;
 
 /// Objects that are listed at once.
-const PAGE: u32 = 100;
+pub(super) const PAGE: u32 = 100;
 /// Reason of the event on an object that cannot be read.
 const UNREADABLE: &str = "Unreadable";
 
@@ -75,17 +77,18 @@ fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
 
 /// All objects of a kind that have this label.
 pub(super) fn labelled<K>(
-    api: Api<K>,
+    api: Api<Lean<K>>,
     label: &str,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+) -> impl Stream<Item = watcher::Result<Event<Belonging<K>>>> + Send + use<K>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    K: Belongs + Clone + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().labels(label).page_size(PAGE);
-    patient(watcher(api, config))
+    patient(watcher(api, config)).map_ok(|event| mapped(event, |object| Belonging::of(&object)))
 }
 
-/// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`.
+/// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`. What a list does not show any more has changed, too: it went while
+/// nobody watched.
 pub(super) async fn follow<K>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
@@ -93,7 +96,7 @@ pub(super) async fn follow<K>(
     changed: impl Fn(&K) + Send,
     shutdown: CancellationToken,
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    K: reflector::Lookup<DynamicType = ()> + Clone + Debug + 'static,
 {
     let store = writer.as_reader();
     let mut health = Health::default();
@@ -101,11 +104,17 @@ pub(super) async fn follow<K>(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
+                let before = match &event {
+                    Event::InitDone => store.state(),
+                    _ => Vec::new(),
+                };
                 writer.apply_watcher_event(&event);
                 match &event {
                     Event::Apply(object) | Event::Delete(object) => changed(object),
                     Event::InitDone => {
                         health.recovered(kind, store.len());
+                        let is_gone = |object: &&Arc<K>| store.get(&ObjectRef::from(&***object)).is_none();
+                        before.iter().filter(is_gone).for_each(|object| changed(object));
                         store.state().iter().for_each(|object| changed(object));
                     }
                     Event::Init | Event::InitApply(_) => {}
@@ -116,18 +125,12 @@ pub(super) async fn follow<K>(
     }
 }
 
-/// The cluster that a Service belongs to, by its label.
-pub(super) fn cluster_of(service: &Service) -> Option<ObjectRef<Packed<RayCluster>>> {
-    let cluster = service.labels().get(keys::CLUSTER)?;
-    Some(ObjectRef::new(cluster).within(&service.namespace()?))
-}
-
-/// The RayJob that an object was made for, by its labels.
-pub(super) fn originator<K: Resource>(object: &K) -> Option<ObjectRef<Packed<RayJob>>> {
-    let label = |key: &str| object.labels().get(key).map(String::as_str);
+/// The RayJob that a cluster was made for, by its labels.
+pub(super) fn originator(cluster: &Packed<RayCluster>) -> Option<ObjectRef<Packed<RayJob>>> {
+    let label = |key: &str| cluster.labels().get(key).map(String::as_str);
     let job = label(keys::ORIGINATED_FROM_NAME)?;
     let is_job = label(keys::ORIGINATED_FROM_CRD) == Some("RayJob");
-    Some(ObjectRef::new(job).within(&object.namespace()?)).filter(|_| is_job)
+    Some(ObjectRef::new(job).within(&cluster.namespace()?)).filter(|_| is_job)
 }
 
 /// The RayCronJob that a RayJob was made for, by its label.

@@ -29,7 +29,7 @@ where
 }
 
 /// The same event, of something else.
-pub(super) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B> {
+pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B> {
     match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,

@@ -11,6 +11,7 @@ pub(crate) mod follow;
 mod job;
 pub(crate) mod kept;
 pub(crate) mod lean;
+pub mod light;
 pub mod members;
 pub mod notify;
 mod packed;
@@ -43,6 +44,7 @@ use departed::Departed;
 use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
+use light::light;
 use members::{JobRef, MembersByJob};
 use notify::Notifier;
 
@@ -199,7 +201,7 @@ impl Stores {
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
 
-    /// A JobSet with gangs and its Jobs, own writes included; `None`: there is none, or it has no gangs, or has finished.
+    /// A [`light`] JobSet with gangs and its Jobs, own writes included; `None`: there is none, or it has no gangs, or has finished.
     #[must_use]
     pub fn gang(&self, key: &ObjectRef<JobSet>) -> Option<(Arc<JobSet>, Vec<Arc<Job>>)> {
         let caches = &*self.caches;
@@ -216,7 +218,7 @@ impl Stores {
         let (jobs, _) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
         let jobs = self.jobs_and_departed(&jobset, unpacked(jobs));
         let jobs = completed::with_gone(&jobset, jobs);
-        Some((Arc::new(jobset), jobs))
+        Some((Arc::new(light(jobset)), jobs))
     }
 
     /// The Jobs of a JobSet that are there, with those that had completed when they were removed and are not in its status yet.
@@ -235,6 +237,11 @@ impl Stores {
     #[must_use]
     pub fn jobset(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
         self.jobsets.get(&packed(key))?.unpack().ok()
+    }
+
+    /// A JobSet without its spec, as the watch shows it.
+    pub(crate) fn without_spec(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
+        Some(self.jobsets.get(&packed(key))?.without_spec())
     }
 
     /// A JobSet, as the watch shows it, that may restart in place. Others, of which there may be many, are not read.

@@ -109,6 +109,20 @@ impl PackedJobSet {
         })
     }
 
+    /// The same without its spec; of a status that cannot be read nothing.
+    pub(crate) fn without_spec(&self) -> JobSet {
+        #[derive(Deserialize)]
+        struct Status {
+            status: Option<JobSetStatus>,
+        }
+        let body = serde_json::from_slice::<Status>(&self.text);
+        JobSet {
+            metadata: self.metadata.clone(),
+            spec: JobSetSpec::default(),
+            status: body.ok().and_then(|body| body.status),
+        }
+    }
+
     /// Reads it, and knows which field is wrong.
     fn read_by_path(&self) -> Result<Body, Unreadable> {
         let mut text = serde_json::Deserializer::from_slice(&self.text);

@@ -32,7 +32,7 @@ where
         .iter()
         .any(|manager| manager.unwrap_or_default().is_empty())
     {
-        true => kuberay.runs().await.map_err(|error| {
+        true => kuberay.runs(&request.namespace).await.map_err(|error| {
             Refusal::Internal(format!(
                 "failed to find out whether KubeRay's controller runs: {error}"
             ))

@@ -10,6 +10,7 @@ use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
 use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
+use crate::cluster::install_kuberay;
 use crate::fixture::{Case, case};
 use crate::ray::{cluster, raycronjob, rayjob};
 use crate::scene::{PATIENCE, Scene};
@@ -289,6 +290,7 @@ async fn what_kuberay_looks_after_passes(scene: Scene) -> Result<()> {
     leases
         .create(&PostParams::default(), &serde_json::from_value(lease)?)
         .await?;
+    install_kuberay(&scene).await?;
     // A new process, which has no answer of earlier.
     let again = async || {
         scene.control_plane().kill().await?;

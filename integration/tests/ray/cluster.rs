@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Resource, ResourceExt};
 use lockstep_api::ray::{RayCluster, conditions};
@@ -415,6 +416,20 @@ async fn a_control_plane_that_is_killed_makes_one_jobset(scene: Scene) -> Result
     Ok(())
 }
 
+/// KubeRay's ServiceAccount in the scene's namespace may do there what KubeRay does.
+pub(super) async fn install_kuberay(scene: &Scene) -> Result<()> {
+    let binding = json!({
+        "metadata": {"name": "kuberay-operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "kuberay-operator", "namespace": scene.namespace.name}],
+    });
+    let bindings: Api<RoleBinding> = scene.api();
+    bindings
+        .create(&PostParams::default(), &serde_json::from_value(binding)?)
+        .await?;
+    Ok(())
+}
+
 async fn where_kuberay_runs_clusters_are_left_to_it(scene: Scene) -> Result<()> {
     let leases: Api<Lease> = scene.api();
     let lease = json!({
@@ -427,6 +442,14 @@ async fn where_kuberay_runs_clusters_are_left_to_it(scene: Scene) -> Result<()> 
     // A new process, which has no answer of earlier.
     scene.control_plane().kill().await?;
     scene.control_plane().start().await?;
+    // Anybody may make a Lease: this one is of somebody who could not act in KubeRay's place.
+    let mut others = cluster(1, json!({}));
+    others["metadata"]["name"] = json!("others");
+    scene.create_cluster(others).await?;
+    scene.until_jobs(&["others-head-0"], 0).await?;
+    install_kuberay(&scene).await?;
+    scene.control_plane().kill().await?;
+    scene.control_plane().start().await?;
     scene.create_cluster(cluster(1, json!({}))).await?;
     let note = scene.until_event_of("RayCluster", "ManagedByAnother").await?;
     ensure!(note.contains("KubeRay"), "{note}");
@@ -434,7 +457,7 @@ async fn where_kuberay_runs_clusters_are_left_to_it(scene: Scene) -> Result<()> 
     let mut claimed = cluster(1, json!({"managedBy": "lockstep.dev/ray-controller"}));
     claimed["metadata"]["name"] = json!("claimed");
     scene.create_cluster(claimed).await?;
-    scene.until_jobs(&["claimed-head-0"], 0).await?;
+    scene.until_jobs(&["claimed-head-0", "others-head-0"], 0).await?;
     leases
         .delete("ray-operator-leader", &DeleteParams::default())
         .await?;

@@ -64,3 +64,49 @@ fn one_of_too_many_objects_is_known_and_not_read() {
     assert!(too_large.read().is_others());
     assert!(too_large.text.len() < 100);
 }
+
+#[test]
+fn what_is_known_without_the_spec_is_who_looks_after_it_and_its_name_at_ray() {
+    let spec = json!({"managedBy": "another", "jobId": "stated", "backoffLimit": 2});
+    let brief = job(spec.clone()).without_spec();
+    assert!(brief.is_others());
+    assert_eq!(
+        (brief.spec.job_id.as_str(), brief.spec.backoff_limit),
+        ("stated", None)
+    );
+    assert_eq!(brief.status.unwrap().job_id, "j-abcde");
+    let mut bad = spec;
+    bad["jobId"] = json!(["no", "name"]);
+    assert!(job(bad).without_spec().is_others());
+    let without: Packed<RayJob> = serde_json::from_value(json!({"metadata": {"name": "j"}})).unwrap();
+    assert_eq!(
+        (without.unfit(), without.without_spec().is_others()),
+        (None, false)
+    );
+}
+
+#[test]
+fn the_port_of_a_dashboard_is_known_without_reading_its_cluster() {
+    let of = |params: Value| -> Packed<RayCluster> {
+        let group = json!({"rayStartParams": params, "template": {"spec": {"containers": []}}});
+        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"headGroupSpec": group}})).unwrap()
+    };
+    assert_eq!(of(json!({})).dashboard_port(), Some(8265));
+    assert_eq!(of(json!({"dashboard-port": "9000"})).dashboard_port(), Some(9000));
+    assert_eq!(job(json!({})).dashboard_port(), None);
+}
+
+#[test]
+fn one_that_is_nested_too_deep_keeps_no_other_from_being_read() {
+    let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+    let list = format!(
+        r#"{{"metadata": {{}}, "items": [
+            {{"metadata": {{"name": "a"}}, "spec": {{"managedBy": "another", "y": {deep}}}}},
+            {{"metadata": {{"name": "b"}}, "spec": {{"entrypoint": {deep}}}}},
+            {{"metadata": {{"name": "c"}}, "spec": {{"entrypoint": "python"}}}}]}}"#
+    );
+    let list: kube::core::ObjectList<Packed<RayJob>> = serde_json::from_str(&list).unwrap();
+    let unfit: Vec<_> = list.items.iter().map(|job| job.unfit().is_some()).collect();
+    assert_eq!(unfit, [true, true, false]);
+    assert!(list.items[0].read().is_others());
+}

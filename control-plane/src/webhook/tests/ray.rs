@@ -15,7 +15,11 @@ fn kuberay(ago: SignedDuration) -> Client {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "ray-operator-leader", "namespace": "kuberay"}, "spec": {"renewTime": renewed},
     });
-    api_server(Ok(BTreeMap::from([("leases", leases(vec![lease]))])))
+    let review = json!({"spec": {}, "status": {"allowed": true}});
+    api_server(Ok(BTreeMap::from([
+        ("leases", leases(vec![lease])),
+        ("subjectaccessreviews", review),
+    ])))
 }
 
 pub(super) fn spec(more: Value) -> Value {

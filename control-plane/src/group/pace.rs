@@ -1,0 +1,61 @@
+//! Groups of which a look takes long: whoever may write a JobSet has it looked at as often as that is written, and the Lease, the daemons' streams and all other
+//! groups wait on the same threads.
+//!
+//! Promises: what takes long blocks none of the runtime's threads, and is not begun again by a change before five times as long has passed.
+
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
+
+/// A step that takes longer is long. One of 10,000 workers in a restart takes a fraction of that.
+const LONG: Duration = Duration::from_millis(25);
+/// The share of the time that such steps may take.
+const ONE_IN: u32 = 5;
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
+/// Does some work; beside the runtime's threads where the step before took long.
+pub(super) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
+    if took >= LONG && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+        block_in_place(work)
+    } else {
+        work()
+    }
+}
+
+/// How long after the beginning of a step that took so long a change of what the API server shows waits for the next one.
+pub(super) fn rest(took: Duration) -> Duration {
+    if took < LONG {
+        Duration::ZERO
+    } else {
+        took.saturating_mul(ONE_IN).min(LONGEST_REST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_takes_long_rests() {
+        let millis = Duration::from_millis;
+        assert_eq!(rest(millis(24)), millis(0));
+        assert_eq!(rest(millis(30)), millis(150));
+        assert_eq!(rest(millis(5_000)), LONGEST_REST);
+    }
+
+    #[test]
+    fn what_takes_long_keeps_no_thread_from_others() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (told, heard) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let long = tokio::spawn(async move { apart(LONG, || heard.recv().is_ok()) });
+            let other = tokio::spawn(async move { told.send(()).is_ok() });
+            assert!(long.await.unwrap() && other.await.unwrap());
+        });
+    }
+}

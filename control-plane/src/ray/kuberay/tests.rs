@@ -1,0 +1,100 @@
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn lease(namespace: &str, holder: &str, ago: SignedDuration) -> Value {
+    let renewed = format!("{:.6}", Timestamp::now() - ago);
+    json!({"metadata": {"name": LEASE, "namespace": namespace},
+        "spec": {"holderIdentity": holder, "renewTime": renewed}})
+}
+
+/// A cluster with these Leases, in which `kuberay`'s operator may do everything and a team's own in `team` alone. Counts what is asked.
+fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let leases = leases.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let (code, answer) = if path.ends_with("/leases") {
+                (200, json!({"metadata": {}, "items": leases}))
+            } else if path.ends_with("/subjectaccessreviews") {
+                let mut review: Value = serde_json::from_slice(&body).unwrap();
+                let user = review["spec"]["user"].as_str().unwrap();
+                let place = review["spec"]["resourceAttributes"]["namespace"].as_str();
+                let allowed = user == "system:serviceaccount:kuberay:operator"
+                    || user == "system:serviceaccount:team:kuberay-operator" && place == Some("team");
+                review["status"] = json!({"allowed": allowed});
+                (201, review)
+            } else if path.ends_with("/pods/operator-1") {
+                let spec = json!({"containers": [], "serviceAccountName": "operator"});
+                (200, json!({"metadata": {"name": "operator-1"}, "spec": spec}))
+            } else {
+                (
+                    404,
+                    json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}),
+                )
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            ready(Ok::<_, Infallible>(answer.unwrap())).await
+        }
+    });
+    (KubeRay::new(Client::new(service, "default")), asked)
+}
+
+#[tokio::test]
+async fn it_runs_for_the_namespaces_that_its_holder_may_act_in() {
+    let now = SignedDuration::ZERO;
+    let (kuberay, asked) = cluster(vec![lease("kuberay", "operator-1_5e6c", now)]);
+    assert!(kuberay.runs("team").await.unwrap() && kuberay.runs("other").await.unwrap());
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        3,
+        "leases, a pod, and a right in all namespaces"
+    );
+    // One that looks after its own namespace, in the host's network.
+    let (kuberay, _) = cluster(vec![lease("team", "node-1_5e6c", now)]);
+    assert!(kuberay.runs("team").await.unwrap() && !kuberay.runs("other").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_lease_of_a_tenants_own_says_nothing() {
+    for holder in [
+        "operator-1_1",
+        "x",
+        "_1",
+        "../../kuberay/pods/operator-1_1",
+        "a/b_1",
+        "",
+    ] {
+        let (kuberay, _) = cluster(vec![lease("evil", holder, SignedDuration::ZERO)]);
+        assert!(!kuberay.runs("team").await.unwrap(), "{holder:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_old_or_of_the_future_is_held_by_nobody() {
+    for (ago, held) in [
+        (59, true),
+        (61, false),
+        (-59, true),
+        (-61, false),
+        (-1_000_000_000, false),
+    ] {
+        let ago_by = SignedDuration::from_secs(ago);
+        let (kuberay, _) = cluster(vec![lease("kuberay", "operator-1_1", ago_by)]);
+        assert_eq!(kuberay.runs("team").await.unwrap(), held, "{ago} s ago");
+    }
+}
