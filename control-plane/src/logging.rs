@@ -20,7 +20,7 @@ pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
         (None, Ok(directives)) => EnvFilter::try_new(directives)?,
         (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?,
     };
-    // An answer that cannot be parsed is logged whole by kube, whoever's objects are in it: whoever has asked says what is wrong.
+    // kube logs an answer that it cannot parse in full, with the objects of every tenant. The caller logs the error.
     let filter = filter.add_directive("kube_client::client=error".parse()?);
     let log = registry().with(filter).with(Share::default());
     let layer = fmt::layer().with_writer(io::stderr);

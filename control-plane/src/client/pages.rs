@@ -2,7 +2,7 @@
 //!
 //! A page is asked for by a number of objects, and an object may have 1.5 MB: one page of 500 such pods is 750 MB, which anybody who may create pods can have
 //! made. A page that turns out too large is dropped while it is read, and fewer objects are asked for; the next pages begin with what fitted, and grow again.
-//! Whoever asked sees a page with fewer objects and a token to go on with, which the API allows.
+//! The caller sees a shorter page with a `continue` token, which the API allows.
 //!
 //! Promises: of one page no more than [`LARGEST`] is held, or a single object; what is not a page of a list passes untouched.
 

@@ -1,5 +1,5 @@
-//! Groups of which a look takes long: whoever may write a JobSet has it looked at as often as that is written, and the Lease, the daemons' streams and all other
-//! groups wait on the same threads.
+//! Keeps groups that take long to look at from holding up the rest. A tenant can have a group looked at as often as it writes the JobSet, and the Lease, the
+//! daemons' streams and all other groups run on the same threads.
 //!
 //! Promises: what takes long blocks none of the runtime's threads, and is not begun again by a change before five times as long has passed.
 

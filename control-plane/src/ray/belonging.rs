@@ -1,6 +1,5 @@
 //! What is kept of the Jobs of submitters and of the Services of heads: what is read of them, as text.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -13,7 +12,7 @@ use lockstep_api::ray::{RayCluster, RayJob, keys};
 use serde::{Deserialize, Serialize};
 
 use super::packed::Packed;
-use crate::watch::kept::same_kind_as;
+use crate::watch::kept::{known_by_name, same_kind_as};
 use crate::watch::lean::{Lean, Meta, Slim};
 
 #[cfg(test)]
@@ -215,25 +214,5 @@ where
 }
 
 impl<K: Belongs> Lookup for Belonging<K> {
-    type DynamicType = ();
-
-    same_kind_as!(K);
-
-    fn name(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(&self.name))
-    }
-
-    fn namespace(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(&self.namespace))
-    }
-
-    /// Not part of its name in the cache.
-    fn resource_version(&self) -> Option<Cow<'_, str>> {
-        None
-    }
-
-    /// Not part of its name in the cache.
-    fn uid(&self) -> Option<Cow<'_, str>> {
-        None
-    }
+    known_by_name!(K, name);
 }

@@ -246,12 +246,9 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycluster = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCluster>>) -> Result<Action, RayError> {
-        let turn = packed
-            .is_large()
-            .then(|| self.large.take(&packed.namespace().unwrap_or_default()));
-        if matches!(turn, Some(None)) {
+        let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
-        }
+        };
         let cluster = &Arc::new(packed.read());
         let mut observed = self.observe(cluster).await?;
         let mut decided = plan(&observed);

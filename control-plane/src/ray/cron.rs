@@ -148,12 +148,9 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycronjob = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCronJob>>) -> Result<Action, RayError> {
-        let turn = packed
-            .is_large()
-            .then(|| self.large.take(&packed.namespace().unwrap_or_default()));
-        if matches!(turn, Some(None)) {
+        let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
-        }
+        };
         let cron = &Arc::new(packed.read());
         self.ledger.begins(cron);
         let mut observed = self.observe(cron).await?;

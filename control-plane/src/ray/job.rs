@@ -244,12 +244,10 @@ impl Reconcile for Reconciler {
         self.ledger.begins(&recalled.job);
         let (mut observed, at) = self.observe(recalled).await?;
         // All of it only now: dashboards that do not answer are not to keep large jobs in memory.
-        if packed.is_large() {
-            let Some(turn) = self.large.take(&namespace) else {
-                return Ok(Action::requeue(NEXT_TURN));
-            };
-            turns.push(turn);
-        }
+        let Ok(turn) = packed.turn(&self.large) else {
+            return Ok(Action::requeue(NEXT_TURN));
+        };
+        turns.extend(turn);
         observed.job = recall(&Arc::new(packed.read())).job;
         let job = &Arc::clone(&observed.job);
         let mut decided = plan(&observed);

@@ -1,7 +1,6 @@
 //! Whether KubeRay's controller runs in this cluster: its leader holds a Lease.
 //!
-//! Whoever may write in one namespace may make a Lease of that name. So one counts only for namespaces in which its holder's ServiceAccount may do what KubeRay
-//! does: nobody speaks for KubeRay where he could not act in its place.
+//! Any tenant can create a Lease of that name. A Lease counts only for namespaces in which its holder's ServiceAccount may do what KubeRay does.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -16,6 +16,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use super::turns::{NoTurn, Turn, Turns};
 use crate::unfit;
 use crate::watch::kept::same_kind_as;
 use crate::watch::parts::Parts;
@@ -184,9 +185,16 @@ impl<K: Kind> Packed<K> {
         self.dashboard_port
     }
 
-    /// Whether reading it takes much memory.
-    pub(super) fn is_large(&self) -> bool {
-        self.is_large
+    /// A turn to read it, where that takes much memory.
+    ///
+    /// # Errors
+    /// It needs one, and its namespace has as many as it may.
+    pub(super) fn turn(&self, turns: &Turns) -> Result<Option<Turn>, NoTurn> {
+        if !self.is_large {
+            return Ok(None);
+        }
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        turns.take(namespace).map(Some).ok_or(NoTurn)
     }
 }
 

@@ -21,11 +21,14 @@ pub(super) struct Turns {
     taken: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// Allows that until it is dropped.
+/// A turn, until it is dropped.
 pub(super) struct Turn {
     namespace: String,
     turns: Turns,
 }
+
+/// The namespace has as many turns as it may.
+pub(super) struct NoTurn;
 
 impl Turns {
     /// So many at the same time at most.

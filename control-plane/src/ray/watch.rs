@@ -6,18 +6,17 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
-use lockstep_core::plan::{self, Severity};
 use std::fmt::Debug;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::belonging::{Belonging, Belongs};
 use super::packed::{Kind, Packed};
-use crate::apply::events::{self, Queue, short};
+use crate::apply::events::{Queue, short};
 use crate::watch::follow::{Health, patient};
 use crate::watch::kept::mapped;
 use crate::watch::lean::Lean;
-use crate::watch::readable::Reported;
+use crate::watch::readable::{Reported, fault};
 
 /// Objects that are listed at once.
 pub(super) const PAGE: u32 = 100;
@@ -59,19 +58,8 @@ pub(super) fn readable<K: Kind>(
 
 /// Tells that an object is left alone.
 fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
-    let regarding = events::regarding(object);
     let why = short(format!("cannot be read and is left alone: {error}"));
-    tracing::error!(
-        kind = regarding.kind,
-        namespace = regarding.namespace,
-        name = regarding.name,
-        "{why}"
-    );
-    let event = plan::Event {
-        severity: Severity::Warning,
-        reason: UNREADABLE.to_owned(),
-        message: why,
-    };
+    let (regarding, event) = fault(object, UNREADABLE, why);
     news.add(regarding, event);
 }
 

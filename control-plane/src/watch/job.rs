@@ -1,14 +1,12 @@
 //! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what the text says.
 
-use std::borrow::Cow;
-
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
 use super::follow::jobset_of;
-use super::kept::{Kept, mapped, same_kind_as};
+use super::kept::{Kept, known_by_name, mapped};
 use super::lean::Lean;
 use super::recent::version;
 
@@ -67,25 +65,5 @@ impl Kept for PackedJob {
 }
 
 impl Lookup for PackedJob {
-    type DynamicType = ();
-
-    same_kind_as!(Job);
-
-    fn name(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(&self.name))
-    }
-
-    fn namespace(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(&self.namespace))
-    }
-
-    /// Not part of its name in the cache.
-    fn resource_version(&self) -> Option<Cow<'_, str>> {
-        None
-    }
-
-    /// Not part of its name in the cache.
-    fn uid(&self) -> Option<Cow<'_, str>> {
-        None
-    }
+    known_by_name!(Job, name);
 }

@@ -60,3 +60,31 @@ macro_rules! same_kind_as {
     };
 }
 pub(crate) use same_kind_as;
+
+/// How a cache looks up what is kept of an object: by the field that has its name, and its `namespace`.
+macro_rules! known_by_name {
+    ($kind:ty, $($name:ident).+) => {
+        type DynamicType = ();
+
+        $crate::watch::kept::same_kind_as!($kind);
+
+        fn name(&self) -> Option<std::borrow::Cow<'_, str>> {
+            Some(std::borrow::Cow::Borrowed(&self.$($name).+))
+        }
+
+        fn namespace(&self) -> Option<std::borrow::Cow<'_, str>> {
+            Some(std::borrow::Cow::Borrowed(&self.namespace))
+        }
+
+        /// Not part of its name in the cache.
+        fn resource_version(&self) -> Option<std::borrow::Cow<'_, str>> {
+            None
+        }
+
+        /// Not part of its name in the cache.
+        fn uid(&self) -> Option<std::borrow::Cow<'_, str>> {
+            None
+        }
+    };
+}
+pub(crate) use known_by_name;

@@ -1,7 +1,5 @@
 //! What is kept of a pod: a tenth of what the API server says of it.
 
-use std::borrow::Cow;
-
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
@@ -11,7 +9,7 @@ use lockstep_core::pod::PodSummary;
 use lockstep_core::ray::names;
 
 use super::follow::jobset_of;
-use super::kept::{Kept, mapped, same_kind_as};
+use super::kept::{Kept, known_by_name, mapped};
 use super::recent::version;
 
 #[cfg(test)]
@@ -64,25 +62,5 @@ impl Kept for WatchedPod {
 }
 
 impl Lookup for WatchedPod {
-    type DynamicType = ();
-
-    same_kind_as!(Pod);
-
-    fn name(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(&self.summary.name))
-    }
-
-    fn namespace(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(&self.namespace))
-    }
-
-    /// Not part of its name in the cache.
-    fn resource_version(&self) -> Option<Cow<'_, str>> {
-        None
-    }
-
-    /// Not part of its name in the cache.
-    fn uid(&self) -> Option<Cow<'_, str>> {
-        None
-    }
+    known_by_name!(Pod, summary.name);
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use lockstep_core::plan::{self, Severity};
@@ -100,6 +101,15 @@ pub(crate) async fn report<K>(recorder: &Recorder, object: &K, reason: &str, why
 where
     K: Resource<DynamicType = ()>,
 {
+    let (regarding, event) = fault(object, reason, why);
+    events::publish(recorder, &regarding, &event).await;
+}
+
+/// Logs what is wrong with an object, and makes the Event of it.
+pub(crate) fn fault<K>(object: &K, reason: &str, why: String) -> (ObjectReference, plan::Event)
+where
+    K: Resource<DynamicType = ()>,
+{
     let regarding = events::regarding(object);
     tracing::error!(
         kind = regarding.kind,
@@ -112,5 +122,5 @@ where
         reason: reason.to_owned(),
         message: why,
     };
-    events::publish(recorder, &regarding, &event).await;
+    (regarding, event)
 }

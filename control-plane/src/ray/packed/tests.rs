@@ -57,8 +57,8 @@ fn one_of_too_many_objects_is_known_and_not_read() {
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
     };
     let (small, large, too_large) = (with(10), with(2000), with(Extent::MOST.objects));
-    assert_eq!((small.unfit(), small.is_large()), (None, false));
-    assert_eq!((large.unfit(), large.is_large()), (None, true));
+    assert_eq!((small.unfit(), small.is_large), (None, false));
+    assert_eq!((large.unfit(), large.is_large), (None, true));
     let error = too_large.unfit().unwrap();
     assert!(error.starts_with("spec: has 163"), "{error}");
     assert!(too_large.read().is_others());
