@@ -18,10 +18,10 @@ use share::Share;
 pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
     let filter = match (level, std::env::var(EnvFilter::DEFAULT_ENV)) {
         (None, Ok(directives)) => EnvFilter::try_new(directives)?,
-        (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?,
+        // kube logs an answer that it cannot parse in full, with the objects of every tenant. The caller logs the error.
+        (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?
+            .add_directive("kube_client::client=error".parse()?),
     };
-    // kube logs an answer that it cannot parse in full, with the objects of every tenant. The caller logs the error.
-    let filter = filter.add_directive("kube_client::client=error".parse()?);
     let log = registry().with(filter).with(Share::default());
     let layer = fmt::layer().with_writer(io::stderr);
     match format {

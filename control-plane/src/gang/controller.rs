@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
-use lockstep_api::JobSet;
+use lockstep_api::{JobSet, JobSetSpec};
 use lockstep_core::gang::{self, Decision, GroupPolicy, PodGroupRef, World};
 use lockstep_core::plan::Event;
 use tokio::task::JoinSet;
@@ -82,7 +82,7 @@ struct Known {
     weight: u64,
 }
 
-/// What a usual JobSet weighs at most.
+/// What a JobSet weighs that counts for nothing.
 const USUAL: u64 = 256;
 /// What all that weigh more weigh together: 64 MB.
 const MOST: u64 = 65_536;
@@ -196,31 +196,41 @@ struct Decided {
 impl Sight {
     /// Looks at a JobSet again.
     fn look(&mut self, object: &ObjectRef<JobSet>) {
-        if !self.see(object) {
-            return;
-        }
-        // Something went, and may have made room.
-        for (namespace, name) in self.without_room.clone() {
-            self.see(&ObjectRef::new(&name).within(&namespace));
+        let before = self.weight;
+        self.see(object);
+        if self.weight < before {
+            for (namespace, name) in self.without_room.clone() {
+                self.see(&ObjectRef::new(&name).within(&namespace));
+            }
         }
     }
 
-    /// True: it is no longer there.
-    fn see(&mut self, object: &ObjectRef<JobSet>) -> bool {
+    /// Keeps what there is of a JobSet now. One that is kept is not dropped for what it weighs: what a gang that starts is told makes it heavier.
+    fn see(&mut self, object: &ObjectRef<JobSet>) {
         let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
-        let before = self.jobsets.remove(&key).map_or(0, |known| known.weight);
-        self.weight = self.weight.saturating_sub(before);
+        let before = self.jobsets.remove(&key);
+        self.weight = self
+            .weight
+            .saturating_sub(before.as_ref().map_or(0, |known| known.weight));
         let Some((jobset, jobs)) = self.stores.gang(object) else {
             self.without_room.remove(&key);
             self.written.remove(&key);
             self.groups.remove(&key);
             self.setbacks.forget(object);
-            return before > 0;
+            return;
+        };
+        let is_kept = before.is_some_and(|before| {
+            before.jobset.metadata.uid == jobset.metadata.uid && !before.jobset.is_suspended()
+        });
+        // Nothing is decided about one that is suspended.
+        let jobset = match jobset.is_suspended() {
+            true => Arc::new(suspended(&jobset)),
+            false => jobset,
         };
         let weight = Some(weight(&jobset))
             .filter(|weight| *weight > USUAL)
             .unwrap_or(0);
-        if weight > 0 && self.weight.saturating_add(weight) > MOST {
+        if weight > 0 && !is_kept && self.weight.saturating_add(weight) > MOST {
             if self.without_room.insert(key) {
                 let (namespace, name) = (object.namespace.as_deref(), &object.name);
                 tracing::warn!(
@@ -230,12 +240,11 @@ impl Sight {
                     "no room for the gangs of a JobSet that is larger than usual; they wait until other such JobSets have gone"
                 );
             }
-            return false;
+            return;
         }
         self.without_room.remove(&key);
         self.weight = self.weight.saturating_add(weight);
         self.jobsets.insert(key, Known { jobset, jobs, weight });
-        false
     }
 
     /// Decides about all gangs; `None`: not all of the cluster is known yet.
@@ -337,6 +346,18 @@ impl Sight {
         // What was written is decided on next, whether or not the watch shows it yet.
         self.look(&object);
         news
+    }
+}
+
+/// What is kept of a JobSet while it is suspended.
+fn suspended(jobset: &JobSet) -> JobSet {
+    JobSet {
+        metadata: jobset.metadata.clone(),
+        spec: JobSetSpec {
+            suspend: Some(true),
+            ..JobSetSpec::default()
+        },
+        status: None,
     }
 }
 

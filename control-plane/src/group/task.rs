@@ -133,10 +133,12 @@ impl Task {
         // The last look, and what has to be looked at again.
         let mut kept: Option<(Sight, Again)> = None;
         let mut basis: Option<Basis> = None;
-        let mut took = Duration::ZERO;
+        // The last look at the API server: when it began, and how long it and the step after it took.
+        let mut whole = (Instant::now(), Duration::ZERO);
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             let began = Instant::now();
+            let is_whole = !matches!(kept, Some((_, Again::Nodes)));
             let mut sight = match kept.take() {
                 Some((mut sight, Again::Nodes)) => {
                     sight.listen(&self.link);
@@ -144,7 +146,7 @@ impl Task {
                 }
                 before => {
                     let before = before.map(|(sight, _)| sight);
-                    pace::apart(took, || {
+                    pace::apart(whole.1, || {
                         known = self.freshest(Arc::clone(&known));
                         self.look(&known, before, &mut basis, replacer.is_some())
                     })
@@ -152,7 +154,7 @@ impl Task {
             };
             let (view, observed) = (sight.view(), sight.observed());
             let now = self.context.clock.now();
-            let out = pace::apart(took, || coordinator.step(observed, now));
+            let out = pace::apart(whole.1, || coordinator.step(observed, now));
             if state != coordinator.state_name() {
                 state = coordinator.state_name();
                 tracing::info!(state, generation = %coordinator.generation(), "group state");
@@ -223,8 +225,11 @@ impl Task {
                 shown = Some((Instant::now(), state, generation));
             }
             sight.wait_for(out.awaited);
-            took = began.elapsed();
-            let rested = began + pace::rest(took);
+            let took = began.elapsed();
+            if is_whole {
+                whole = (began, took);
+            }
+            let rested = whole.0 + pace::rest(whole.1);
             let again = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return End::Told,

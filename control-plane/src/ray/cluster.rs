@@ -133,9 +133,11 @@ impl Reconciler {
         for name in names::jobsets(cluster.name()) {
             let found = apply::get::<PackedJobSet>(&self.client, cluster.ns(), &name).await?;
             let own = found.filter(|jobset| is_controlled_by(jobset.meta(), cluster.uid_str()));
-            // One that cannot be read is told of where it is read.
-            if let Some(jobset) = own.and_then(|jobset| jobset.unpack().ok()) {
-                return Ok(Some(jobset));
+            if let Some(jobset) = own {
+                let jobset = jobset.unpack();
+                return jobset.map(Some).map_err(|error| {
+                    RayError::Conflict(format!("JobSet {name}, which cannot be read: {error}"))
+                });
             }
         }
         Ok(None)

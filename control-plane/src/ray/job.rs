@@ -53,7 +53,7 @@ impl Reconciler {
         work::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
-    /// What there is beside a job, of which only metadata and status count, and where the dashboard is.
+    /// What there is beside a job, of which its metadata, its status and its brief count, and where the dashboard is.
     async fn observe(&self, recalled: Recalled) -> Result<(ObservedJob, Option<SocketAddr>), RayError> {
         let Recalled {
             job,

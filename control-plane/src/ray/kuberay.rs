@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
@@ -24,6 +24,8 @@ const SERVICE_ACCOUNT: &str = "kuberay-operator";
 const HOLDS: Duration = Duration::from_secs(15);
 /// A leader renews its Lease every few seconds. Its clock may be ahead by as much.
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
+/// Leases that are looked at.
+const MOST: u32 = 256;
 /// Answers that are remembered.
 const REMEMBERED: usize = 4_096;
 
@@ -81,8 +83,10 @@ impl KubeRay {
 
     /// Who holds a Lease of KubeRay's name now.
     async fn holders(&self) -> kube::Result<Vec<Holder>> {
-        let leases: Api<Lease> = Api::all(self.client.clone());
-        let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+        let leases = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::erase::<Lease>(&()));
+        let named = ListParams::default()
+            .fields(&format!("metadata.name={LEASE}"))
+            .limit(MOST);
         let now = Timestamp::now();
         let mut holders = Vec::new();
         for lease in leases
@@ -100,10 +104,14 @@ impl KubeRay {
     }
 
     /// The ServiceAccount of the pod that holds a Lease.
-    async fn service_account(&self, lease: &Lease) -> kube::Result<String> {
+    async fn service_account(&self, lease: &DynamicObject) -> kube::Result<String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
         let pod = match pod_of(lease) {
-            Some(name) => pods.get_opt(name).await?,
+            Some(name) => match pods.get_opt(name).await {
+                // Whatever is wrong with what somebody has written concerns nobody else.
+                Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => None,
+                found => found?,
+            },
             None => None,
         };
         let named = pod.map(|pod| {
@@ -163,17 +171,22 @@ fn review(holder: &Holder, namespace: &str) -> SubjectAccessReview {
     }
 }
 
-fn is_held(lease: &Lease, now: Timestamp) -> bool {
-    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-    let held = renewed.is_some_and(|renewed| now.duration_since(renewed.0).abs() < SILENCE);
+fn is_held(lease: &DynamicObject, now: Timestamp) -> bool {
+    // Read leniently: one that cannot be read keeps no other from being read.
+    let renewed = lease.data["spec"]["renewTime"].as_str();
+    let renewed = renewed.and_then(|renewed| renewed.parse::<Timestamp>().ok());
+    let held = renewed.is_some_and(|renewed| now.duration_since(renewed).abs() < SILENCE);
     lease.name_any() == LEASE && held
 }
 
 /// Name of the pod that holds a Lease: leaders that controller-runtime elects are called by their host, and a UUID behind an underscore.
-fn pod_of(lease: &Lease) -> Option<&str> {
-    let identity = lease.spec.as_ref()?.holder_identity.as_deref()?;
+fn pod_of(lease: &DynamicObject) -> Option<&str> {
+    let identity = lease.data["spec"]["holderIdentity"].as_str()?;
     let (name, _) = identity.rsplit_once('_')?;
-    let is_name =
-        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.".contains(letter);
-    (!name.is_empty() && name.len() <= 253 && name.chars().all(is_name)).then_some(name)
+    let inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    let is_label = |label: &str| {
+        let ends_well = !label.is_empty() && !label.starts_with('-') && !label.ends_with('-');
+        ends_well && label.bytes().all(inner)
+    };
+    (name.len() <= 253 && name.split('.').all(is_label)).then_some(name)
 }

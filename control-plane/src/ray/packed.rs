@@ -243,7 +243,11 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
         let is_large = read.is_ok() && parts.spec.plus(parts.status).exceeds(LARGE);
         let (dashboard_port, unfit) = match read {
             Ok(object) => (object.dashboard_port(), None),
-            Err(error) => (None, Some(error)),
+            // Where it runs all the same: of one that was begun before, who asks must not think that nobody answers.
+            Err(error) => {
+                let usual = K::of(ObjectMeta::default(), K::Spec::default(), None);
+                (usual.dashboard_port(), Some(error))
+            }
         };
         let text = match unfit {
             None => parts.text,

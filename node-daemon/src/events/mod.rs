@@ -163,8 +163,13 @@ where
         }
         let mark = workers.mark().await?;
         let listing = match list().await {
-            // The next one may be smaller; events come meanwhile.
-            Err(error) if error.code() == tonic::Code::OutOfRange => {
+            // containerd sends no more than 16 MiB, and says so by the latter. The next one may be smaller; events come meanwhile.
+            Err(error)
+                if matches!(
+                    error.code(),
+                    tonic::Code::OutOfRange | tonic::Code::ResourceExhausted
+                ) =>
+            {
                 workers.health().cri(Err(&error));
                 if !std::mem::replace(&mut too_large, true) {
                     warn!(error = error.message(), "what is on this node cannot be listed");

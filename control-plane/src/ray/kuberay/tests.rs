@@ -75,6 +75,8 @@ async fn a_lease_of_a_tenants_own_says_nothing() {
         "operator-1_1",
         "x",
         "_1",
+        ".._1",
+        "._1",
         "../../kuberay/pods/operator-1_1",
         "a/b_1",
         "",
@@ -82,6 +84,15 @@ async fn a_lease_of_a_tenants_own_says_nothing() {
         let (kuberay, _) = cluster(vec![lease("evil", holder, SignedDuration::ZERO)]);
         assert!(!kuberay.runs("team").await.unwrap(), "{holder:?}");
     }
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_read_hides_no_other() {
+    let mut odd = lease("evil", "x", SignedDuration::ZERO);
+    odd["spec"] = json!({"renewTime": "9999-12-31T00:00:00.000000Z", "holderIdentity": 7});
+    let real = lease("kuberay", "operator-1_1", SignedDuration::ZERO);
+    let (kuberay, _) = cluster(vec![odd, real]);
+    assert!(kuberay.runs("team").await.unwrap());
 }
 
 #[tokio::test]

@@ -93,6 +93,7 @@ fn the_port_of_a_dashboard_is_known_without_reading_its_cluster() {
     };
     assert_eq!(of(json!({})).dashboard_port(), Some(8265));
     assert_eq!(of(json!({"dashboard-port": "9000"})).dashboard_port(), Some(9000));
+    assert_eq!(of(json!("none can be read")).dashboard_port(), Some(8265));
     assert_eq!(job(json!({})).dashboard_port(), None);
 }
 
