@@ -14,6 +14,7 @@ pub mod hub;
 mod leader;
 pub mod lease;
 pub mod logging;
+mod memory;
 pub mod metrics;
 mod namespace;
 mod news;

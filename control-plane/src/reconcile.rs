@@ -169,7 +169,8 @@ impl Reconciler {
             self.applier.apply(&observed.jobset, plan).await
         };
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
-        let all = [requeue_after, look_again, held, ask_again];
+        let in_the_way = self.applier.looks_again(&observed.jobset);
+        let all = [requeue_after, look_again, held, ask_again, in_the_way];
         let requeue_after = all.into_iter().flatten().min();
         self.metrics
             .reconciled(Outcome::of(&result), requeue_after.is_some(), started.elapsed());

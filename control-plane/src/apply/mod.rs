@@ -11,6 +11,7 @@ mod recorder;
 mod told;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, PostParams, Preconditions, Request};
 use kube::runtime::reflector::ObjectRef;
@@ -29,6 +30,9 @@ mod tests;
 
 /// Child objects that are written at the same time, over all JobSets.
 const PARALLELISM: usize = 50;
+
+/// How often somebody else's Service, of the name of a JobSet's, is asked for whether it is still there: no watch shows it.
+const IN_THE_WAY: Duration = Duration::from_secs(60);
 
 /// Why a plan was not carried out to its end.
 #[derive(Debug, Error)]
@@ -202,6 +206,12 @@ impl Applier {
     /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.
     pub(crate) fn succeeded(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
+    }
+
+    /// How soon to look again at a JobSet that waits for something that no watch shows.
+    pub(crate) fn looks_again(&self, jobset: &JobSet) -> Option<Duration> {
+        let waits = !jobset.is_finished() && self.in_the_way.goes_on(&ObjectRef::from_obj(jobset));
+        waits.then_some(IN_THE_WAY)
     }
 
     /// The JobSet is gone.

@@ -87,6 +87,11 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
         news
     }
 
+    /// Whether anything goes on with an object.
+    pub(crate) fn goes_on(&self, key: &ObjectRef<K>) -> bool {
+        self.locked().contains_key(key)
+    }
+
     /// Nothing goes on with the object any more.
     pub(crate) fn forget(&self, key: &ObjectRef<K>) {
         self.locked().remove(key);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, JobSetSpec};
@@ -27,6 +28,8 @@ use crate::metrics::Metrics;
 use crate::watch::Stores;
 use crate::watch::light::weight;
 use crate::watch::notify::Notified;
+use crate::watch::readable::fault;
+use crate::watch::room::Room;
 
 #[cfg(test)]
 mod tests;
@@ -51,10 +54,13 @@ pub(crate) struct Controller {
 struct Sight {
     stores: Stores,
     jobsets: BTreeMap<Key, Known>,
-    /// That of all of them.
-    weight: u64,
+    room: Room,
     /// JobSets for which there is no room.
     without_room: BTreeSet<Key>,
+    /// When these are looked at again.
+    look_again: Instant,
+    /// What users are to be told of them.
+    news: Vec<(ObjectReference, Event)>,
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that were made, by name.
@@ -78,14 +84,17 @@ impl Made {
 struct Known {
     jobset: Arc<JobSet>,
     jobs: Vec<Arc<Job>>,
-    /// What it takes, where that is more than usual.
-    weight: u64,
+    /// What it takes, with its Jobs.
+    weight: usize,
 }
 
-/// What a JobSet weighs that counts for nothing.
-const USUAL: u64 = 256;
-/// What all that weigh more weigh together: 64 MB.
-const MOST: u64 = 65_536;
+/// What the JobSets of one namespace may weigh together, and those of all: 32 and 128 MB. The largest that there may be weighs some 30,000.
+const SHARE: usize = 32_768;
+const ALL: usize = 131_072;
+/// Reason of the event on these.
+const NO_ROOM_REASON: &str = "NoRoom";
+/// How often JobSets are looked at again for which there was no room.
+const NO_ROOM: Duration = Duration::from_secs(30);
 
 impl Controller {
     pub(crate) fn new(client: Client, stores: Stores, pod_groups: PodGroups, metrics: Arc<Metrics>) -> Self {
@@ -95,8 +104,10 @@ impl Controller {
             sight: Sight {
                 stores: stores.clone(),
                 jobsets: BTreeMap::new(),
-                weight: 0,
+                room: Room::new(SHARE, ALL),
                 without_room: BTreeSet::new(),
+                look_again: Instant::now(),
+                news: Vec::new(),
                 written: HashMap::new(),
                 groups: HashMap::new(),
                 setbacks: Setbacks::default(),
@@ -161,26 +172,33 @@ async fn follow(
         while let Some(Some(key)) = changes.next().now_or_never() {
             sight.look(&key);
         }
+        let again = sight.look_again();
+        for (regarding, event) in sight.news.drain(..) {
+            hand.news.add(regarding, event);
+        }
         if sight.jobsets.is_empty() {
             hand.gangs.waiting(0);
-            wake = None;
+            wake = again;
             continue;
         }
         if watches.is_empty() {
             hand.watched.start(&hand.client, watches, end);
         }
         let Some(decided) = sight.decide(hand) else {
-            wake = None;
+            wake = again;
             continue;
         };
         let done = act(hand, &mut sight, decided.jobsets).await;
         // What was written may let something else be done, which the watches need not tell first.
-        let again = done.then_some(Duration::ZERO);
-        wake = [decided.wake, sight.next_message(), sight.setbacks.next(), again]
+        let at_once = done.then_some(Duration::ZERO);
+        wake = [decided.wake, sight.next_message(), sight.setbacks.next(), at_once]
             .into_iter()
             .flatten()
             .min()
-            .map(|after| Instant::now() + after);
+            .map(|after| Instant::now() + after)
+            .into_iter()
+            .chain(again)
+            .min();
         if end.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
             return;
         }
@@ -194,57 +212,57 @@ struct Decided {
 }
 
 impl Sight {
-    /// Looks at a JobSet again.
-    fn look(&mut self, object: &ObjectRef<JobSet>) {
-        let before = self.weight;
-        self.see(object);
-        if self.weight < before {
-            for (namespace, name) in self.without_room.clone() {
-                self.see(&ObjectRef::new(&name).within(&namespace));
+    /// Looks again at JobSets for which there was no room, where there may be some now; returns when that is due next.
+    fn look_again(&mut self) -> Option<Instant> {
+        if self.without_room.is_empty() {
+            return None;
+        }
+        if self.look_again <= Instant::now() {
+            self.look_again = Instant::now() + NO_ROOM;
+            for key in self.without_room.clone() {
+                if self.room.has_some(&key.0) {
+                    self.look(&object(&key));
+                }
             }
         }
+        Some(self.look_again)
     }
 
-    /// Keeps what there is of a JobSet now. One that is kept is not dropped for what it weighs: what a gang that starts is told makes it heavier.
-    fn see(&mut self, object: &ObjectRef<JobSet>) {
+    /// Looks at a JobSet again. One that is kept is not dropped for what it weighs, but beyond a quarter more than there is: what a gang that starts is told makes it heavier.
+    fn look(&mut self, object: &ObjectRef<JobSet>) {
         let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
-        let before = self.jobsets.remove(&key);
-        self.weight = self
-            .weight
-            .saturating_sub(before.as_ref().map_or(0, |known| known.weight));
         let Some((jobset, jobs)) = self.stores.gang(object) else {
+            self.drop(&key);
             self.without_room.remove(&key);
             self.written.remove(&key);
             self.groups.remove(&key);
             self.setbacks.forget(object);
             return;
         };
-        let is_kept = before.is_some_and(|before| {
-            before.jobset.metadata.uid == jobset.metadata.uid && !before.jobset.is_suspended()
-        });
         // Nothing is decided about one that is suspended.
-        let jobset = match jobset.is_suspended() {
-            true => Arc::new(suspended(&jobset)),
-            false => jobset,
+        let (jobset, jobs) = match jobset.is_suspended() {
+            true => (Arc::new(suspended(&jobset)), Vec::new()),
+            false => (jobset, jobs),
         };
-        let weight = Some(weight(&jobset))
-            .filter(|weight| *weight > USUAL)
-            .unwrap_or(0);
-        if weight > 0 && !is_kept && self.weight.saturating_add(weight) > MOST {
-            if self.without_room.insert(key) {
-                let (namespace, name) = (object.namespace.as_deref(), &object.name);
-                tracing::warn!(
-                    namespace,
-                    jobset = name,
-                    weight,
-                    "no room for the gangs of a JobSet that is larger than usual; they wait until other such JobSets have gone"
-                );
-            }
+        // A Job takes 1.5 kB.
+        let weight = weight(&jobset).saturating_add(jobs.len().saturating_mul(3) / 2);
+        let before = self.jobsets.get(&key).map(|known| known.weight);
+        if self.room.takes(&key.0, before, weight) {
+            self.without_room.remove(&key);
+            self.jobsets.insert(key, Known { jobset, jobs, weight });
             return;
         }
-        self.without_room.remove(&key);
-        self.weight = self.weight.saturating_add(weight);
-        self.jobsets.insert(key, Known { jobset, jobs, weight });
+        self.drop(&key);
+        if self.without_room.insert(key) {
+            let why = "the JobSets with gangs of this namespace take more memory than the control plane has for them; the gangs of this one wait until others have gone";
+            self.news.push(fault(&*jobset, NO_ROOM_REASON, why.to_owned()));
+        }
+    }
+
+    fn drop(&mut self, key: &Key) {
+        if let Some(known) = self.jobsets.remove(key) {
+            self.room.release(&key.0, known.weight);
+        }
     }
 
     /// Decides about all gangs; `None`: not all of the cluster is known yet.

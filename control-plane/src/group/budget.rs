@@ -18,9 +18,9 @@ use lockstep_core::limits::MOST_WORKERS;
 #[cfg(test)]
 mod tests;
 
-/// The most workers without pods that all groups together expect; at 1.2 kB for each they take 180
+/// The most workers without pods that all groups together expect; at 1.2 kB for each they take 130
 /// MB. A group of the largest size finds room before it has any pod, beside hundreds of small ones.
-pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 3 / 2;
+pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 11 / 10;
 
 /// So many workers may be expected for each pod that there is.
 pub(super) const FOR_EACH_POD: u64 = 10;

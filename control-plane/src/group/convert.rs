@@ -188,6 +188,10 @@ pub(crate) fn sentence(cause: &Cause) -> String {
             "a worker of an unfinished replicatedJob has already completed and is not run again in place"
                 .to_owned()
         }
+        Reason::StaysDown => {
+            "a policy or a webhook has taken a worker's agent, and kubelet does not start its container again (its restartPolicy is not OnFailure)"
+                .to_owned()
+        }
         Reason::ManualRequest => "it was asked for".to_owned(),
         Reason::ReplacementLate => {
             "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout"

@@ -35,8 +35,8 @@ const AWAY: Duration = Duration::from_secs(3600);
 /// How often JobSets are looked at again that have found no room to become groups.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
-/// What a JobSet weighs at most for each of its pods, and one more.
-const USUAL: u64 = 128;
+/// What a JobSet weighs at most for each of its pods.
+const USUAL: usize = 128;
 
 /// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
 const GIVEN_UP: Duration = Duration::from_secs(30);
@@ -174,11 +174,8 @@ impl Manager {
         };
         let pods = self.context.stores.pods_of(key).len();
         // One that says much more than so many pods are made of says it for the memory that it takes.
-        let meant = u64::try_from(pods)
-            .unwrap_or(u64::MAX)
-            .saturating_add(1)
-            .saturating_mul(USUAL);
-        let own = weight(&jobset).saturating_sub(meant);
+        let own = weight(&jobset).saturating_sub(pods.saturating_mul(USUAL));
+        let own = u64::try_from(own).unwrap_or(u64::MAX);
         let workers = Size::of(&jobset).workers.saturating_add(own);
         if self.budget.takes(key.clone(), workers, pods) {
             self.without_room.remove(&name());

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::packed::Packed;
 use crate::watch::kept::{known_by_name, same_kind_as};
 use crate::watch::lean::{Lean, Meta, Slim};
+use crate::watch::room::Weighs;
 
 #[cfg(test)]
 mod tests;
@@ -210,6 +211,12 @@ where
     /// What it belongs to, by its labels.
     pub(super) fn owner(&self) -> Option<ObjectRef<Packed<K::Owner>>> {
         Some(ObjectRef::new(self.owner.as_deref()?).within(&self.namespace))
+    }
+}
+
+impl<K: Belongs + 'static> Weighs for Belonging<K> {
+    fn bytes(&self) -> usize {
+        self.text.len().saturating_add(size_of::<Self>())
     }
 }
 

@@ -20,6 +20,7 @@ use super::turns::{NoTurn, Turn, Turns};
 use crate::unfit;
 use crate::watch::kept::same_kind_as;
 use crate::watch::parts::Parts;
+use crate::watch::room::{Weighs, bytes_of};
 
 #[cfg(test)]
 mod tests;
@@ -261,6 +262,15 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
             unfit: unfit.map(String::into_boxed_str),
             kind: PhantomData,
         })
+    }
+}
+
+impl<K: Kind> Weighs for Packed<K> {
+    fn bytes(&self) -> usize {
+        let unfit = self.unfit.as_deref().map_or(0, str::len);
+        [self.text.len(), unfit]
+            .into_iter()
+            .fold(bytes_of(&self.metadata), usize::saturating_add)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Watches of Ray's resources and of what belongs to them.
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef};
@@ -16,7 +17,9 @@ use crate::apply::events::{Queue, short};
 use crate::watch::follow::{Health, patient};
 use crate::watch::kept::mapped;
 use crate::watch::lean::Lean;
-use crate::watch::readable::{Reported, fault};
+use crate::watch::readable::{Reported, fault, left_out};
+use crate::watch::room::{Room, within};
+use crate::watch::sized;
 
 /// Objects that are listed at once.
 pub(super) const PAGE: u32 = 100;
@@ -27,11 +30,13 @@ const UNREADABLE: &str = "Unreadable";
 /// it is being deleted it is what can be read of it: what was begun is brought to its end.
 pub(super) fn readable<K: Kind>(
     api: Api<Packed<K>>,
+    room: Room,
     news: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<Packed<K>>>> + Send {
     let config = watcher::Config::default().page_size(PAGE);
+    let begin = move || patient(watcher(api.clone(), config.clone())).boxed();
     let mut reported = Reported::default();
-    patient(watcher(api, config)).filter_map(move |event| {
+    within(room.clone(), begin, left_out(room, news.clone())).filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (Event::InitApply(object) | Event::Apply(object)) = &event else {
@@ -63,16 +68,22 @@ fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
     news.add(regarding, event);
 }
 
-/// All objects of a kind that have this label.
+/// All objects of a kind that have this label, and for which there is room.
 pub(super) fn labelled<K>(
+    kind: &'static str,
     api: Api<Lean<K>>,
+    room: &Room,
     label: &str,
-) -> impl Stream<Item = watcher::Result<Event<Belonging<K>>>> + Send + use<K>
+) -> BoxStream<'static, watcher::Result<Event<Belonging<K>>>>
 where
     K: Belongs + Clone + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().labels(label).page_size(PAGE);
-    patient(watcher(api, config)).map_ok(|event| mapped(event, |object| Belonging::of(&object)))
+    sized(kind, room, move || {
+        patient(watcher(api.clone(), config.clone()))
+            .map_ok(|event| mapped(event, |object| Belonging::of(&object)))
+            .boxed()
+    })
 }
 
 /// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`. What a list does not show any more has changed, too: it went while

@@ -9,6 +9,7 @@ use super::follow::jobset_of;
 use super::kept::{Kept, known_by_name, mapped};
 use super::lean::Lean;
 use super::recent::version;
+use super::room::Weighs;
 
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,12 @@ pub(super) fn packed(event: Event<Job>) -> Event<PackedJob> {
 impl Kept for PackedJob {
     fn revision(&self) -> u64 {
         self.revision
+    }
+}
+
+impl Weighs for PackedJob {
+    fn bytes(&self) -> usize {
+        self.size().saturating_add(size_of::<Self>())
     }
 }
 

@@ -3,6 +3,9 @@
 //! A volume of two bytes takes 3 kB once it is read, and a group lives for as long as its JobSet. What those who keep a JobSet ask of a template ([`in_place`], the needs
 //! of gangs) is answered by the light one as by the whole one. What is written to the API server is made from Jobs, or patches what changes.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     Container, EphemeralVolumeSource, Lifecycle, LifecycleHandler, PersistentVolumeClaimVolumeSource,
     PodSpec, Probe, Volume,
@@ -28,10 +31,21 @@ pub fn light(mut jobset: JobSet) -> JobSet {
 
 /// What a light JobSet takes in memory, in objects of about 1 kB.
 #[must_use]
-pub fn weight(light: &JobSet) -> u64 {
+pub fn weight(light: &JobSet) -> usize {
     let text = serde_json::to_vec(light).unwrap_or_default();
     let Extent { objects, elements } = Extent::of_text(&text);
-    u64::try_from(objects.max(elements / 8)).unwrap_or(u64::MAX)
+    objects.max(elements / 8)
+}
+
+/// The Job without what nobody reads who keeps those of gangs: lists of its template, and its failure policy.
+#[must_use]
+pub fn light_job(job: Arc<Job>) -> Arc<Job> {
+    let mut job = Arc::unwrap_or_clone(job);
+    if let Some(spec) = &mut job.spec {
+        spec.pod_failure_policy = None;
+        spec.template.spec = None;
+    }
+    Arc::new(job)
 }
 
 fn lighten(pod: &mut PodSpec) {

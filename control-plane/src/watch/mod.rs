@@ -19,10 +19,12 @@ pub(crate) mod parts;
 mod pod;
 pub(crate) mod readable;
 pub mod recent;
+pub(crate) mod room;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -40,13 +42,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::apply::events;
 use departed::Departed;
 use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
-use light::light;
+use light::{light, light_job};
 use members::{JobRef, MembersByJob};
 use notify::Notifier;
+use room::{Room, Rooms, Weighs, bytes_of, within};
 
 pub use packed::{PackedJobSet, Unreadable};
 pub use pod::WatchedPod;
@@ -84,9 +88,15 @@ struct Caches {
     claims: Arc<Cache<PersistentVolumeClaim>>,
     members: Arc<MembersByJob>,
     departed: Arc<Departed>,
+    rooms: Rooms,
 }
 
 impl Stores {
+    /// What all that caches keep may take.
+    pub(crate) fn rooms(&self) -> &Rooms {
+        &self.caches.rooms
+    }
+
     /// Waits until all caches are filled for the first time.
     pub async fn wait_until_ready(&self) {
         let Caches {
@@ -218,6 +228,7 @@ impl Stores {
         let (jobs, _) = caches.jobs.recent.complete(key, caches.jobs.seen(key));
         let jobs = self.jobs_and_departed(&jobset, unpacked(jobs));
         let jobs = completed::with_gone(&jobset, jobs);
+        let jobs = jobs.into_iter().map(light_job).collect();
         Some((Arc::new(light(jobset)), jobs))
     }
 
@@ -310,6 +321,7 @@ impl Stores {
                 claims: Cache::new().0,
                 members: Arc::default(),
                 departed: Arc::default(),
+                rooms: Rooms::default(),
             }),
         }
     }
@@ -347,6 +359,7 @@ pub fn start(
     let (claims, claim_writer) = Cache::<PersistentVolumeClaim>::new();
     let members = Arc::new(MembersByJob::default());
     let departed = Arc::new(Departed::default());
+    let rooms = Rooms::default();
     let stores = Stores {
         jobsets: jobsets.store.clone(),
         caches: Arc::new(Caches {
@@ -357,6 +370,7 @@ pub fn start(
             claims: Arc::clone(&claims),
             members: Arc::clone(&members),
             departed: Arc::clone(&departed),
+            rooms: rooms.clone(),
         }),
     };
     let follow = Follow {
@@ -366,7 +380,9 @@ pub fn start(
         owner: |jobset| Some(jobset.key()),
         told: of_jobs(watchers),
     };
-    let events = readable::jobsets(client).boxed();
+    let (news, publisher) = events::queue(client.clone());
+    tasks.spawn(publisher.run());
+    let events = readable::jobsets(client, rooms.written, news).boxed();
     let until = shutdown.clone();
     tasks.spawn(async move {
         let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };
@@ -388,10 +404,9 @@ pub fn start(
             departed.put(&of, job);
         }
     };
-    tasks.spawn(follow.run(
-        children::<Job>(client).inspect(see).map_ok(job::packed).boxed(),
-        shutdown.clone(),
-    ));
+    let jobs = children::<Job>(client);
+    let begin = move || jobs().inspect(see.clone()).map_ok(job::packed).boxed();
+    tasks.spawn(follow.run(sized("Job", &rooms.made, begin), shutdown.clone()));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {
@@ -426,10 +441,8 @@ pub fn start(
             placement.extend(members.apply(event));
         }
     };
-    tasks.spawn(follow.run(
-        children(client).inspect(see).map_ok(pod::watched).boxed(),
-        shutdown.clone(),
-    ));
+    let pods = children(client);
+    tasks.spawn(follow.run(pods().inspect(see).map_ok(pod::watched).boxed(), shutdown.clone()));
     let told = vec![Told::all(&watchers.reconciler)];
     let follow = Follow {
         kind: "Service",
@@ -438,7 +451,8 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    tasks.spawn(follow.run(children::<Service>(client).boxed(), shutdown.clone()));
+    let services = sized("Service", &rooms.made, children(client));
+    tasks.spawn(follow.run(services, shutdown.clone()));
     let told = vec![Told::all(&watchers.reconciler)];
     let follow = Follow {
         kind: "PersistentVolumeClaim",
@@ -447,10 +461,8 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    tasks.spawn(follow.run(
-        children::<PersistentVolumeClaim>(client).boxed(),
-        shutdown.clone(),
-    ));
+    let claims = sized("PersistentVolumeClaim", &rooms.made, children(client));
+    tasks.spawn(follow.run(claims, shutdown.clone()));
     stores
 }
 
@@ -460,15 +472,51 @@ fn of_jobs<K>(watchers: &Watchers) -> Vec<Told<K>> {
     told.into_iter().chain(&watchers.ray).map(Told::all).collect()
 }
 
-/// The objects of a kind that belong to some JobSet.
+/// Watches of the objects of a kind that belong to some JobSet.
 fn children<K>(
     client: &Client,
-) -> impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
+) -> impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + use<K>
 where
     K: Slim + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
+    let api = Api::<Lean<K>>::all(client.clone());
     let config = watcher::Config::default()
         .labels(labels::JOBSET_NAME)
         .page_size(PAGE);
-    patient(watcher(Api::<Lean<K>>::all(client.clone()), config)).map_ok(lean::whole)
+    move || {
+        patient(watcher(api.clone(), config.clone()))
+            .map_ok(lean::whole)
+            .boxed()
+    }
+}
+
+/// The events of a watch, without the objects for which there is no room. The log says so.
+pub(crate) fn sized<K: Weighs>(
+    kind: &'static str,
+    room: &Room,
+    begin: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
+) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
+    let share = room.share;
+    let left_out = move |object: &K| {
+        tracing::warn!(
+            kind,
+            namespace = object.namespace().as_deref(),
+            name = object.name().as_deref(),
+            share,
+            "what belongs to JobSets and Ray's resources takes more memory in this namespace than there is for it: this object is left out"
+        );
+    };
+    within(room.clone(), begin, left_out).boxed()
+}
+
+impl Weighs for Service {
+    fn bytes(&self) -> usize {
+        bytes_of(&self.metadata).saturating_add(size_of::<Self>())
+    }
+}
+
+impl Weighs for PersistentVolumeClaim {
+    fn bytes(&self) -> usize {
+        bytes_of(&self.metadata).saturating_add(size_of::<Self>())
+    }
 }

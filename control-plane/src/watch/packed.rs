@@ -14,6 +14,7 @@ use thiserror::Error as ThisError;
 use super::kept::same_kind_as;
 use super::lean::LAST_APPLIED;
 use super::parts::{Field, Parts, Text};
+use super::room::{Weighs, bytes_of};
 use crate::unfit;
 
 #[cfg(test)]
@@ -150,6 +151,12 @@ impl From<Parts> for PackedJobSet {
             spec,
             status,
         }
+    }
+}
+
+impl Weighs for PackedJobSet {
+    fn bytes(&self) -> usize {
+        self.text.len().saturating_add(bytes_of(&self.metadata))
     }
 }
 

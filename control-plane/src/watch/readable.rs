@@ -1,6 +1,7 @@
 //! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the object.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -10,41 +11,65 @@ use lockstep_core::plan::{self, Severity};
 
 use super::follow::patient;
 use super::packed::{PackedJobSet, Unreadable};
-use crate::apply::events::{self, Recorder};
+use super::room::{Room, within};
+use crate::apply::events::{self, Queue};
 
 #[cfg(test)]
 mod tests;
 
+/// Objects that are remembered of those for which there is no room.
+const MOST_REPORTED: usize = 4096;
 /// Reason of the Event on a JobSet that cannot be read.
 const UNREADABLE: &str = "UnreadableJobSet";
 
-/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it.
+/// Reason of the Event on an object for which there is no room.
+const NO_ROOM: &str = "NoRoom";
+
+/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So is one for which there is no room.
 pub(super) fn jobsets(
     client: &Client,
+    room: Room,
+    news: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
     let api = Api::<PackedJobSet>::all(client.clone());
-    let recorder = events::recorder(client.clone());
+    let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
     let mut reported = Reported::default();
-    patient(watcher(api, watcher::Config::default())).filter_map(move |event| {
-        let (event, unreadable) = match event {
-            Ok(event) => {
-                reported.follow(&event);
-                let (event, unreadable) = split(event);
-                (event.map(Ok), unreadable)
-            }
-            Err(error) => (Some(Err(error)), None),
-        };
-        // A new list brings the same objects again.
-        let news = unreadable.filter(|(object, _)| reported.is_news(object));
-        let recorder = recorder.clone();
-        async move {
-            if let Some((object, error)) = news {
+    within(room.clone(), begin, left_out(room, news.clone())).filter_map(move |event| {
+        let event = event.map(|event| {
+            reported.follow(&event);
+            let (event, unreadable) = split(event);
+            // A new list brings the same objects again.
+            if let Some((object, error)) = unreadable
+                && reported.is_news(&object)
+            {
                 let why = format!("this JobSet cannot be read and is left alone: {error}");
-                report(&recorder, &object, UNREADABLE, why).await;
+                let (regarding, event) = fault(&object, UNREADABLE, why);
+                news.add(regarding, event);
             }
             event
-        }
+        });
+        ready(event.transpose())
     })
+}
+
+/// Tells of objects for which there is no room, once for each change of what they ask for.
+pub(crate) fn left_out<K>(room: Room, news: Queue) -> impl FnMut(&K) + Send
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut reported = Reported::default();
+    move |object| {
+        reported.bound();
+        if reported.is_news(object) {
+            let why = format!(
+                "the JobSets and Ray resources of this namespace take more memory than the {} MiB that the control plane has for them; this one is left alone until others are \
+                 removed (the share grows with the control plane's memory limit)",
+                room.share >> 20
+            );
+            let (regarding, event) = fault(object, NO_ROOM, why);
+            news.add(regarding, event);
+        }
+    }
 }
 
 /// The unreadable objects that were reported, and at which generation. What is gone is forgotten.
@@ -73,6 +98,13 @@ impl Reported {
         }
     }
 
+    /// Forgets everything where that is more than there may be. It is told again then.
+    fn bound(&mut self) {
+        if self.by_uid.len() >= MOST_REPORTED {
+            self.by_uid.clear();
+        }
+    }
+
     /// Whether nothing was said of this version of it yet.
     pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
@@ -94,15 +126,6 @@ fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(Pa
         Event::Apply(object) => (Some(Event::Delete(object.clone())), Some((object, error))),
         event => (Some(event), None),
     }
-}
-
-/// Tells that an object is left alone: in the log, and as an Event.
-pub(crate) async fn report<K>(recorder: &Recorder, object: &K, reason: &str, why: String)
-where
-    K: Resource<DynamicType = ()>,
-{
-    let (regarding, event) = fault(object, reason, why);
-    events::publish(recorder, &regarding, &event).await;
 }
 
 /// Logs what is wrong with an object, and makes the Event of it.

@@ -148,6 +148,8 @@ struct Judge {
     not_in_place: Option<String>,
     /// Why the workers have no agents.
     no_agents: Option<String>,
+    /// Whether it asks for restarts in place.
+    is_in_place: bool,
 }
 
 impl Judge {
@@ -155,6 +157,7 @@ impl Judge {
         let always = |why: &str| Self {
             not_in_place: Some(why.to_owned()),
             no_agents: Some(why.to_owned()),
+            is_in_place: false,
         };
         if !features.in_place_restart {
             return always("the feature gate InPlaceRestart is off");
@@ -170,6 +173,7 @@ impl Judge {
         Self {
             not_in_place: no_agents.clone().filter(|_| group.rung.is_none()),
             no_agents,
+            is_in_place: true,
         }
     }
 
@@ -186,6 +190,9 @@ impl Judge {
             let what = if domains && !qualified_name(value).is_empty() {
                 // Upstream takes it.
                 Some("is not the name of a node label, so that no pod can be made".to_owned())
+            } else if key == keys::SUPERVISE && value == keys::SUPERVISE_NONE && self.is_in_place {
+                // It is why there are no agents.
+                None
             } else {
                 self.without_effect(key, place, has)
             };

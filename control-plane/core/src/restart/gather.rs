@@ -39,6 +39,8 @@ pub struct Gathered {
     pub finished_stages: BTreeSet<String>,
     /// Jobs that a replicatedJob without any would have.
     pub unwanted_jobs: BTreeSet<String>,
+    /// The replicatedJobs whose containers kubelet does not start again.
+    pub never_again: BTreeSet<String>,
     /// Jobs whose gang has yet to come together.
     pub waiting_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal.
@@ -158,6 +160,14 @@ fn stage(
     let Some(spec) = replicated.template.spec.as_ref() else {
         return;
     };
+    if !spec
+        .template
+        .spec
+        .as_ref()
+        .is_some_and(in_place::is_started_again)
+    {
+        gathered.never_again.insert(replicated.name.clone());
+    }
     let gang = jobset.spec.gang.as_ref();
     let minimum = gang.map(|gang| gang.minimums(&jobset.spec.replicated_jobs));
     let minimum = minimum.and_then(|minimums| minimums.get(replicated.name.as_str()).copied());
@@ -210,6 +220,7 @@ fn stage(
                     back_off_ms,
                     extra: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
                     rung,
+                    stays_down: false,
                     scope,
                 };
                 gathered.workers.insert(identity, worker);
@@ -313,6 +324,11 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
         // A policy or a webhook has changed the pod since its template was judged: it is restarted as one whose template says so.
         if live && pod.obstacle.is_some() {
             worker.rung = worker.rung.max(Rung::Container);
+            worker.scope = Scope::Group;
+        }
+        // Also once it has ended, which is the first that is seen of its failure at times.
+        if pod.obstacle.is_some() && is_present && gathered.never_again.contains(&worker.stage) {
+            worker.stays_down = true;
             worker.scope = Scope::Group;
         }
         if live {

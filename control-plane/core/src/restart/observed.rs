@@ -64,6 +64,8 @@ pub struct Worker {
     pub extra: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
     pub rung: Rung,
+    /// Whether it cannot be restarted in place at all: it has no agent, and kubelet does not start its container again.
+    pub stays_down: bool,
     /// What its failures concern.
     pub scope: Scope,
 }
@@ -290,6 +292,8 @@ pub enum Reason {
     TimedOut,
     /// A worker of an unfinished stage is already done and cannot be run again in place.
     WorkDone,
+    /// A worker without an agent is not started again by kubelet.
+    StaysDown,
     /// Somebody has asked for it.
     ManualRequest,
     /// A report contradicts the protocol.
@@ -318,6 +322,7 @@ impl Reason {
             Self::PodLost => "PodLost",
             Self::TimedOut => "TimedOut",
             Self::WorkDone => "WorkDone",
+            Self::StaysDown => "StaysDown",
             Self::ManualRequest => "ManualRequest",
             Self::ProtocolError => "ProtocolError",
             Self::ReplacementLate => "ReplacementLate",
@@ -338,6 +343,7 @@ impl Reason {
             Self::PodLost,
             Self::TimedOut,
             Self::WorkDone,
+            Self::StaysDown,
             Self::ManualRequest,
             Self::ProtocolError,
             Self::ReplacementLate,

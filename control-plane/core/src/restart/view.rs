@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{
-    Exit, Generation, Identity, Incarnation, Observed, Phase, PodFact, Report, Rung, UnixNanos, Worker,
+    Exit, Generation, Identity, Incarnation, Observed, Phase, PodFact, Reason, Report, Rung, UnixNanos,
+    Worker,
 };
 pub(super) use slots::Slots;
 
@@ -148,9 +149,16 @@ impl<'a> View<'a> {
             .unwrap_or_default()
     }
 
-    /// Identities that are done although their stage is not: they cannot be run again in place.
-    pub(super) fn has_done_work_in_unfinished_stage(&self) -> bool {
-        self.slots.values().any(|slot| slot.done && !slot.finished)
+    /// Why nothing less than making the Jobs anew restarts the group.
+    pub(super) fn cannot_be_in_place(&self) -> Option<Reason> {
+        let mut slots = self.slots.values();
+        // Done although its stage is not: it cannot be run again in place.
+        if slots.any(|slot| slot.done && !slot.finished) {
+            return Some(Reason::WorkDone);
+        }
+        let mut slots = self.slots.values();
+        let stays_down = slots.any(|slot| slot.counts() && slot.worker.stays_down);
+        stays_down.then_some(Reason::StaysDown)
     }
 }
 

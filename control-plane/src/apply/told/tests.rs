@@ -22,7 +22,9 @@ fn event(message: &str) -> Event {
 async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
     let (told, js) = (Told::default(), jobset("u"));
     let (a, b) = (event("a"), event("b"));
+    assert!(!told.goes_on(&ObjectRef::from_obj(&js)));
     assert_eq!(told.news(&js, vec![a.clone()]), vec![a.clone()]);
+    assert!(told.goes_on(&ObjectRef::from_obj(&js)));
     for _ in 0..3 {
         tokio::time::advance(Duration::from_secs(300)).await;
         assert_eq!(told.news(&js, vec![a.clone()]), []);

@@ -31,11 +31,22 @@ pub(in crate::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb
     answer
 }
 
+fn recreated(reason: Reason) -> &'static str {
+    match reason {
+        Reason::StaysDown => {
+            "a policy or a webhook has taken a worker's agent, and kubelet does not start its container again: the Jobs would be made anew"
+        }
+        _ => {
+            "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be made anew"
+        }
+    }
+}
+
 fn head(effect: Effect) -> pb::DryRun {
     let (kind, generation, rung) = match effect {
         Effect::Nothing(_) => (pb::RestartEffect::Nothing, None, None),
         Effect::InPlace { generation, rung } => (pb::RestartEffect::InPlace, Some(generation), Some(rung)),
-        Effect::Recreate { generation } => (
+        Effect::Recreate { generation, .. } => (
             pb::RestartEffect::Recreate,
             Some(generation),
             Some(Rung::Recreate),
@@ -44,10 +55,7 @@ fn head(effect: Effect) -> pb::DryRun {
     let (reason, message) = match effect {
         Effect::Nothing(why) => unmoved(why),
         Effect::InPlace { .. } => ("", "the workers would be restarted in place"),
-        Effect::Recreate { .. } => (
-            Reason::WorkDone.as_str(),
-            "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be made anew",
-        ),
+        Effect::Recreate { reason, .. } => (reason.as_str(), recreated(reason)),
     };
     pb::DryRun {
         effect: kind.into(),

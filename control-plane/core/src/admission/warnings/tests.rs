@@ -119,6 +119,14 @@ fn what_tunes_restarts_in_place_does_nothing_elsewhere() {
 }
 
 #[test]
+fn that_nothing_is_supervised_has_an_effect() {
+    let refused = |js: JobSet| js.annotated(keys::SUPERVISE, keys::SUPERVISE_NONE);
+    let in_place = jobset([replicated_job("w", 1)]).restarting(RestartStrategy::InPlaceRestart, 1);
+    assert!(told(&refused(in_place)).is_empty());
+    assert_eq!(told(&refused(plain())).len(), 1);
+}
+
+#[test]
 fn what_agents_do_is_not_done_without_them() {
     let probed = replicated_job("w", 1).pod_spec(|pod| {
         pod.containers[0].liveness_probe = Some(Probe::default());

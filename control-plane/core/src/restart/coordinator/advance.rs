@@ -40,8 +40,8 @@ impl Coordinator {
                     // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
                     self.raise();
                 }
-                if view.has_done_work_in_unfinished_stage() {
-                    self.recreate(Self::cause_of(Reason::WorkDone), now, out);
+                if let Some(reason) = view.cannot_be_in_place() {
+                    self.recreate(Self::cause_of(reason), now, out);
                 } else if self.all_parked(observed, view) {
                     if let Some(timeline) = &mut self.timeline {
                         timeline.parked_at = now;

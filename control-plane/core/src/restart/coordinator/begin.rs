@@ -162,16 +162,8 @@ impl Coordinator {
         out: &mut Output,
     ) {
         self.time(&cause, now);
-        if view.has_done_work_in_unfinished_stage() {
-            self.recreate(
-                Cause {
-                    reason: Reason::WorkDone,
-                    ..cause
-                },
-                now,
-                out,
-            );
-            return;
+        if let Some(reason) = view.cannot_be_in_place() {
+            return self.recreate(Cause { reason, ..cause }, now, out);
         }
         self.raise();
         self.in_place = true;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::view::{Slot, View};
-use super::super::{Generation, Identity, Observed, Phase, Rung, UnixNanos};
+use super::super::{Generation, Identity, Observed, Phase, Reason, Rung, UnixNanos};
 use super::{Coordinator, State};
 
 /// What a request for a restart would do.
@@ -30,10 +30,12 @@ pub enum Effect {
         /// The rung that it would begin with.
         rung: Rung,
     },
-    /// The Jobs would be made anew, since a worker of an unfinished replicatedJob is done.
+    /// The Jobs would be made anew.
     Recreate {
         /// The restart attempt that it would lead to.
         generation: Generation,
+        /// Why it would not be in place.
+        reason: Reason,
     },
 }
 
@@ -110,7 +112,8 @@ impl Coordinator {
         let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         let recreates = with.state == State::Recreating;
         let effect = if recreates {
-            Effect::Recreate { generation }
+            let reason = with.cause.as_ref().map_or(Reason::WorkDone, |cause| cause.reason);
+            Effect::Recreate { generation, reason }
         } else {
             Effect::InPlace {
                 generation,

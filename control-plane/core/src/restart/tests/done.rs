@@ -1,6 +1,6 @@
 //! Workers that are done: nobody waits for them, their work is not run again, and what only looks like it is no end.
 
-use super::world::World;
+use super::world::{World, id};
 use crate::restart::{Announcement, Exit, Generation, Phase, Reason, UnixNanos};
 
 #[test]
@@ -10,6 +10,38 @@ fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
     world.settle();
     assert_eq!(world.restarts(), 0);
     world.fail(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once() {
+    let mut world = World::running(3, 3);
+    world.observed.workers.get_mut(&id(1)).unwrap().stays_down = true;
+    world.settle();
+    assert_eq!(world.restarts(), 0, "nobody has failed");
+    // Whoever fails: it could not be started again.
+    world.fail(0);
+    let out = world.step();
+    assert!(matches!(
+        &out.announcements[..],
+        [Announcement::Recreating { cause, .. }] if cause.reason == Reason::StaysDown
+    ));
+    // The pod of the one that was killed with the others is no failure of its own.
+    world.lose_pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn one_that_is_seen_to_stay_down_once_others_stop_is_made_anew() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Stopping");
+    world.observed.workers.get_mut(&id(1)).unwrap().stays_down = true;
     world.settle();
     assert_eq!(world.coordinator.state_name(), "Recreating");
     assert_eq!(world.observed.durable.counter, 1);

@@ -286,6 +286,45 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_restarts_by_its_container
 }
 
 #[test]
+fn a_changed_pod_that_kubelet_does_not_start_again_cannot_be_restarted_in_place() {
+    for (policy, stays_down) in [("OnFailure", false), ("Never", true)] {
+        let js = jobset([replicated_job("a", 2)])
+            .restarting(RestartStrategy::InPlaceRestart, 3)
+            .with(|js| {
+                let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+                job.template.spec.as_mut().unwrap().restart_policy = Some(policy.to_owned());
+            });
+        let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+        let jobs: Vec<_> = (0..2)
+            .map(|index| Arc::new(jobs.make(&js.spec.replicated_jobs[0], index)))
+            .collect();
+        let unchanged = pod("own", Some("job"), 0, false);
+        let said = |pod: &PodSummary| {
+            let workers = gather(&js, &jobs, [pod], 0).workers;
+            workers
+                .values()
+                .map(|worker| worker.stays_down)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(said(&unchanged), [false, false], "{policy}");
+        let changed = PodSummary {
+            obstacle: Some(Obstacle::SharedProcesses),
+            ..unchanged
+        };
+        assert_eq!(said(&changed), [stays_down, false], "{policy}");
+        // Its end may be seen first.
+        let ended = PodSummary {
+            agent: AgentPod {
+                failed: true,
+                ..AgentPod::default()
+            },
+            ..changed
+        };
+        assert_eq!(said(&ended), [stays_down, false], "{policy}");
+    }
+}
+
+#[test]
 fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
     let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);

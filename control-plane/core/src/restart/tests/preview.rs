@@ -1,7 +1,7 @@
 //! What a request for a restart would do is what it does.
 
 use super::world::{World, id};
-use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Rung, Unmoved};
+use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Reason, Rung, Unmoved};
 
 fn preview(world: &World, token: &str) -> Preview {
     world.coordinator.preview(&world.observed, token, world.now)
@@ -71,7 +71,8 @@ fn what_is_done_in_an_unfinished_stage_is_made_anew() {
     assert_eq!(
         said.effect,
         Effect::Recreate {
-            generation: Generation(1)
+            generation: Generation(1),
+            reason: Reason::WorkDone,
         }
     );
     assert!(said.workers.values().all(|fate| *fate == Fate::Stopped));
