@@ -7,6 +7,8 @@
 //! which have thousands of streams to serve, have the threads of the runtime. A step that takes
 //! long holds up all JobSets: what may take long runs elsewhere, and whether the thread gets on is
 //! a part of the process's health ([`Pulse`]).
+//!
+//! The Lease has one of its own: whatever keeps all others busy, it is renewed.
 
 mod pulse;
 
@@ -21,6 +23,10 @@ pub use pulse::Pulse;
 #[cfg(test)]
 mod tests;
 
+/// How nice one is that gives way to all others (nice(2)).
+const BEHIND: i32 = 10;
+/// Threads for what blocks, of each.
+const BESIDE: usize = 16;
 /// How long what is left may take at the end.
 const END: Duration = Duration::from_secs(1);
 
@@ -33,19 +39,40 @@ pub(crate) struct ApiThread {
 }
 
 impl ApiThread {
-    /// Starts it.
+    /// Starts one of this name.
     ///
     /// # Errors
     /// There can be no more threads.
-    pub(crate) fn start() -> std::io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    pub(crate) fn start(name: &str) -> std::io::Result<Self> {
+        Self::start_as(name, || {})
+    }
+
+    /// Starts one that gives way to all others where there are not enough cores, with what it does beside.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub(crate) fn start_behind(name: &str) -> std::io::Result<Self> {
+        Self::start_as(name, || {
+            // Where the kernel refuses, it is one like the others.
+            let _ = rustix::process::setpriority_process(None, BEHIND);
+        })
+    }
+
+    fn start_as(name: &str, begin: fn()) -> std::io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            // Of threads for what blocks.
+            .on_thread_start(begin)
+            .max_blocking_threads(BESIDE)
+            .build()?;
         let handle = runtime.handle().clone();
         let end = CancellationToken::new();
         let until = end.clone();
         let pulse = Pulse::start();
         runtime.spawn(pulse.clone().keep());
-        let thread = Builder::new().name("api".to_owned());
+        let thread = Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || {
+            begin();
             runtime.block_on(until.cancelled());
             // A look-up of the API server's name may take long, and nobody waits for it any more.
             runtime.shutdown_timeout(END);

@@ -38,6 +38,10 @@ pub(crate) struct Leader {
     pub(crate) own: Identity,
     pub(crate) settings: Settings,
     pub(crate) client: Client,
+    /// What the Lease is read and written with. It waits for nothing else.
+    pub(crate) lease: Client,
+    /// Where what a leader does runs: not where the Lease is renewed.
+    pub(crate) parts: Handle,
     /// Host of the API server.
     pub(crate) api_server: Option<String>,
     pub(crate) stores: Stores,
@@ -81,7 +85,7 @@ impl Leader {
         registry.count_in(&metrics);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let backwards = Backwards::default();
-        self.start(&registry, &backwards, &mut parts, &end);
+        self.start_apart(&registry, &backwards, &mut parts, &end);
         let mut went_back = false;
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
@@ -117,7 +121,7 @@ impl Leader {
 
     /// Nothing where the shutdown comes first.
     async fn become_leader(&self) -> anyhow::Result<Option<Leadership>> {
-        let (client, election, own) = (&self.client, &self.settings.leader_election, &self.own);
+        let (client, election, own) = (&self.lease, &self.settings.leader_election, &self.own);
         let hub = self.settings.hub.advertised;
         let prepared = async {
             self.stores.wait_until_ready().await;
@@ -132,6 +136,18 @@ impl Leader {
         }
         let leads = Leadership::without_election(client, election, own, hub);
         Ok(self.shutdown.run_until_cancelled(leads).await.transpose()?)
+    }
+
+    fn start_apart(
+        self,
+        registry: &Arc<Registry>,
+        backwards: &Backwards,
+        parts: &mut JoinSet<anyhow::Result<()>>,
+        end: &CancellationToken,
+    ) {
+        let apart = self.parts.clone();
+        let _on = apart.enter();
+        self.start(registry, backwards, parts, end);
     }
 
     fn start(

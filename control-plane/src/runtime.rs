@@ -10,12 +10,13 @@
 //!                     └─> ray::Controller ───> API server (JobSets of RayClusters)
 //! ```
 //!
-//! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are their connections to the API server. All else
-//! has connections of its own: what a restart writes, or the Lease, never waits for what is reconciled.
+//! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are their connections to the API server. The Lease has
+//! another one, whatever keeps the rest busy, and so have the platform API and the status page, which give way to all others. All else has connections of its own: what a restart writes never waits for what is reconciled.
 
 use std::sync::Arc;
 
 use kube::Client;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -49,9 +50,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let traces = Traces::to(settings.traces.as_ref())?;
     let rates = settings.requests.map(Rates::new);
     let client = client::connect(config.clone(), rates.clone(), &metrics)?;
-    let api = ApiThread::start()?;
+    let api = ApiThread::start("api")?;
     let follower = {
         let _on = api.enter();
+        client::connect(config.clone(), rates.clone(), &metrics)?
+    };
+    let lease_thread = ApiThread::start("lease")?;
+    let lease = {
+        let _on = lease_thread.enter();
         client::connect(config, rates, &metrics)?
     };
     let shutdown = CancellationToken::new();
@@ -145,12 +151,16 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings.hub.address.map(|_| Arc::clone(&role)),
         shutdown.clone(),
     );
-    parts.spawn(platform::run(
-        settings.platform,
-        Arc::clone(&identity),
-        service,
-        shutdown.clone(),
-    ));
+    let doors = ApiThread::start_behind("platform")?;
+    parts.spawn_on(
+        platform::run(
+            settings.platform,
+            Arc::clone(&identity),
+            service,
+            shutdown.clone(),
+        ),
+        doors.handle(),
+    );
     if settings.hub.address.is_some() || settings.status_page.is_some() {
         watches.spawn(follow);
     }
@@ -161,7 +171,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         Arc::new(move || leads.holder()),
         shutdown.clone(),
     );
-    parts.spawn(page.run(settings.status_page));
+    parts.spawn_on(page.run(settings.status_page), doors.handle());
     let gate = gate(&settings, &client, &metrics);
     let refusals = Arc::clone(&gate.refusals);
     if let Some(address) = settings.hub.address {
@@ -178,6 +188,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         own,
         settings,
         client,
+        lease,
+        parts: Handle::current(),
         api_server,
         stores,
         metrics,
@@ -194,11 +206,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         api: api.handle().clone(),
         shutdown: shutdown.clone(),
     };
-    parts.spawn(leader.lead());
+    parts.spawn_on(leader.lead(), lease_thread.handle());
 
     let result = until_first_failure(&mut parts, &shutdown).await;
     while watches.join_next().await.is_some() {}
     traces.end().await;
+    doors.end().await;
+    lease_thread.end().await;
     api.end().await;
     tracing::info!("control plane ends");
     result

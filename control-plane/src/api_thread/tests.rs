@@ -10,7 +10,7 @@ fn here() -> Option<String> {
 
 #[tokio::test]
 async fn what_is_spawned_in_it_and_what_that_spawns_runs_on_one_thread() {
-    let api = ApiThread::start().expect("a thread");
+    let api = ApiThread::start("api").expect("a thread");
     let spawned = {
         let _on = api.enter();
         tokio::spawn(async {
@@ -26,7 +26,7 @@ async fn what_is_spawned_in_it_and_what_that_spawns_runs_on_one_thread() {
 
 #[tokio::test]
 async fn its_end_takes_what_is_left_with_it() {
-    let api = ApiThread::start().expect("a thread");
+    let api = ApiThread::start("api").expect("a thread");
     let left = api.handle().spawn(std::future::pending::<()>());
     api.end().await;
     assert!(left.await.unwrap_err().is_cancelled());
@@ -47,7 +47,7 @@ async fn wait_until(pulse: &Pulse, in_seconds: u64, is_stuck: bool) {
 
 #[tokio::test]
 async fn a_thread_that_is_held_up_is_known_to_be_stuck_until_it_gets_on() {
-    let api = ApiThread::start().expect("a thread");
+    let api = ApiThread::start("api").expect("a thread");
     let pulse = api.pulse();
     assert_eq!(pulse.stuck_for(Instant::now()), None);
     let (go_on, held) = mpsc::channel::<()>();

@@ -14,6 +14,7 @@ use lockstep_core::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 
 use crate::watch::lean::Lean;
+use crate::watch::lean::asked::{self, SelectorSeen};
 
 use super::{Applier, ApplyError, PARALLELISM, is_status, said};
 
@@ -96,8 +97,9 @@ impl Applier {
                 None
             }
             Err(error) if is_status(&error, 409) || is_status(&error, 403) => {
-                let whole: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
-                let there = whole.get_opt(&name).await.ok().flatten();
+                let services: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
+                let there = asked::get::<SelectorSeen, _>(&services, &name).await;
+                let there = there.ok().flatten();
                 if there.is_none() && !is_status(&error, 409) {
                     return Err(ApplyError::CreateService { name, error });
                 }

@@ -1,7 +1,8 @@
 //! The nodes, what is taken of them, and the pods of gangs, as the watches show them.
 //!
 //! Promises: what this process has written itself shows at once; an older state never takes the place of a newer one; a pod that has ended or
-//! is gone takes nothing; a new list takes the place of everything that was known before, at once.
+//! is gone takes nothing; a new list takes the place of everything that was known before, at once; what pods state that they need has a bound in each
+//! namespace, beyond which a pod may go anywhere, as far as is known here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use lockstep_api::annotations;
 use lockstep_core::gang::{Footprint, Node, Pod};
 
 use super::seen::{SeenNode, SeenPod};
+use crate::memory;
 use crate::watch::recent::version;
+use crate::watch::room::Room;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +30,18 @@ pub(super) struct Cluster {
     listed_nodes: BTreeMap<String, Node>,
     listed_pods: HashMap<Uid, Kept>,
     ready: Ready,
+    room: NeedsRoom,
+}
+
+/// Room for what pods of gangs need of nodes, where they state long lists, in bytes.
+#[derive(Debug)]
+struct NeedsRoom(Room);
+
+impl Default for NeedsRoom {
+    fn default() -> Self {
+        let memory = memory::limit();
+        Self(Room::new(memory / 64, memory / 16))
+    }
 }
 
 /// Which lists were complete once.
@@ -61,6 +76,8 @@ struct Known {
     node: Option<String>,
     /// The UID of its JobSet, where it is in a gang.
     jobset: Option<Uid>,
+    /// Its namespace, and the room that what it needs takes there, where that is any.
+    taken: Option<(String, usize)>,
 }
 
 /// What is kept of a pod.
@@ -83,6 +100,14 @@ impl Kept {
         };
         let of_interest = kept.footprint.is_some() || kept.member.is_some();
         Some((pod.metadata.uid.clone()?, kept)).filter(|_| of_interest)
+    }
+}
+
+impl NeedsRoom {
+    fn give_back(&self, known: Known) {
+        if let Some((namespace, bytes)) = known.taken {
+            self.0.release(&namespace, bytes);
+        }
     }
 }
 
@@ -123,14 +148,23 @@ impl Nodes {
 }
 
 impl Pods {
-    fn join(&mut self, uid: &str, mut pod: Pod) {
+    /// Returns the room that what it needs takes.
+    fn join(&mut self, uid: &str, mut pod: Pod, room: &Room) -> usize {
         let siblings = self.members.entry(pod.jobset_uid.clone()).or_default();
         // Most pods of a gang need the same.
         let same = siblings.values().map(|sibling| &sibling.needs);
         if let Some(needs) = same.take(2).find(|needs| **needs == pod.needs) {
             pod.needs = Arc::clone(needs);
+            siblings.insert(uid.to_owned(), Arc::new(pod));
+            return 0;
+        }
+        let mut bytes = pod.needs.bytes();
+        if bytes > 0 && !room.takes(&pod.namespace, None, bytes) {
+            pod.needs = Arc::new(pod.needs.in_short());
+            bytes = 0;
         }
         siblings.insert(uid.to_owned(), Arc::new(pod));
+        bytes
     }
 
     fn leave(&mut self, uid: &str, jobset: &str) {
@@ -209,7 +243,9 @@ impl Cluster {
                 false
             }
             Event::InitDone => {
-                self.pods = Pods::default();
+                for known in std::mem::take(&mut self.pods).known.into_values() {
+                    self.room.give_back(known);
+                }
                 self.nodes.taken.clear();
                 for (uid, kept) in std::mem::take(&mut self.listed_pods) {
                     self.put(uid, kept);
@@ -269,7 +305,8 @@ impl Cluster {
 
     /// Puts a pod in; returns its node.
     fn put(&mut self, uid: Uid, kept: Kept) -> Option<String> {
-        let known = Known {
+        let mut known = Known {
+            taken: None,
             revision: kept.revision,
             node: kept.footprint.as_ref().map(|footprint| footprint.node.clone()),
             jobset: kept.member.as_ref().map(|member| member.jobset_uid.clone()),
@@ -279,7 +316,9 @@ impl Cluster {
             self.nodes.take(&uid, footprint);
         }
         if let Some(member) = kept.member {
-            self.pods.join(&uid, member);
+            let namespace = member.namespace.clone();
+            let bytes = self.pods.join(&uid, member, &self.room.0);
+            known.taken = (bytes > 0).then_some((namespace, bytes));
         }
         self.pods.known.insert(uid, known);
         node
@@ -291,8 +330,9 @@ impl Cluster {
         if let Some(jobset) = &known.jobset {
             self.pods.leave(uid, jobset);
         }
-        let node = known.node?;
-        self.nodes.give_back(uid, &node);
-        Some(node)
+        let node = known.node.clone();
+        self.room.give_back(known);
+        self.nodes.give_back(uid, node.as_deref()?);
+        node
     }
 }

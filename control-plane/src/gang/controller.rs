@@ -1,6 +1,6 @@
 //! The task that decides about all gangs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, JobSetSpec};
 use lockstep_core::gang::{self, Decision, GroupPolicy, PodGroupRef, World};
+use lockstep_core::limits::Size;
 use lockstep_core::plan::Event;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -24,6 +25,7 @@ use super::setbacks::Setbacks;
 use super::task::{Done, Key, Task, carry_out};
 use super::watch::Watched;
 use crate::apply::events;
+use crate::group::pace;
 use crate::metrics::Metrics;
 use crate::watch::Stores;
 use crate::watch::light::weight;
@@ -34,7 +36,7 @@ use crate::watch::room::Room;
 #[cfg(test)]
 mod tests;
 
-/// Between two decisions: what comes meanwhile is decided about at once.
+/// Between two decisions, or longer where they take long: what comes meanwhile is decided about at once.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a status is written of which only the message has changed.
 const REPEAT: Duration = Duration::from_secs(10);
@@ -55,8 +57,8 @@ struct Sight {
     stores: Stores,
     jobsets: BTreeMap<Key, Known>,
     room: Room,
-    /// JobSets for which there is no room.
-    without_room: BTreeSet<Key>,
+    /// JobSets for which there is no room, and what they weigh.
+    without_room: BTreeMap<Key, usize>,
     /// When these are looked at again.
     look_again: Instant,
     /// What users are to be told of them.
@@ -88,10 +90,7 @@ struct Known {
     weight: usize,
 }
 
-/// What the JobSets of one namespace may weigh together, and those of all: 32 and 128 MB. The largest that there may be weighs some 30,000.
-const SHARE: usize = 32_768;
-const ALL: usize = 131_072;
-/// Reason of the event on these.
+/// Reason of the event on a JobSet for which there is no room.
 const NO_ROOM_REASON: &str = "NoRoom";
 /// How often JobSets are looked at again for which there was no room.
 const NO_ROOM: Duration = Duration::from_secs(30);
@@ -104,8 +103,8 @@ impl Controller {
             sight: Sight {
                 stores: stores.clone(),
                 jobsets: BTreeMap::new(),
-                room: Room::new(SHARE, ALL),
-                without_room: BTreeSet::new(),
+                room: stores.rooms().gangs.clone(),
+                without_room: BTreeMap::new(),
                 look_again: Instant::now(),
                 news: Vec::new(),
                 written: HashMap::new(),
@@ -151,6 +150,7 @@ async fn follow(
     end: &CancellationToken,
 ) {
     let mut wake: Option<Instant> = None;
+    let mut took = Duration::ZERO;
     let mut served = hand.pod_groups.changes().fuse();
     loop {
         let timer = async {
@@ -159,10 +159,11 @@ async fn follow(
                 None => std::future::pending().await,
             }
         };
+        let mut changed = Vec::new();
         tokio::select! {
             () = end.cancelled() => return,
             key = changes.next() => match key {
-                Some(key) => sight.look(&key),
+                Some(key) => changed.push(key),
                 None => return,
             },
             () = hand.watched.changed.notified() => {}
@@ -170,13 +171,18 @@ async fn follow(
             () = timer => {}
         }
         while let Some(Some(key)) = changes.next().now_or_never() {
-            sight.look(&key);
+            changed.push(key);
         }
-        let again = sight.look_again();
+        let began = Instant::now();
+        let again = pace::apart(took, || {
+            changed.iter().for_each(|key| sight.look(key));
+            sight.look_again()
+        });
         for (regarding, event) in sight.news.drain(..) {
             hand.news.add(regarding, event);
         }
         if sight.jobsets.is_empty() {
+            took = began.elapsed();
             hand.gangs.waiting(0);
             wake = again;
             continue;
@@ -184,7 +190,9 @@ async fn follow(
         if watches.is_empty() {
             hand.watched.start(&hand.client, watches, end);
         }
-        let Some(decided) = sight.decide(hand) else {
+        let decided = pace::apart(took, || sight.decide(hand));
+        took = began.elapsed();
+        let Some(decided) = decided else {
             wake = again;
             continue;
         };
@@ -199,7 +207,8 @@ async fn follow(
             .into_iter()
             .chain(again)
             .min();
-        if end.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
+        let pause = PAUSE.max(pace::rest(took));
+        if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
     }
@@ -219,8 +228,8 @@ impl Sight {
         }
         if self.look_again <= Instant::now() {
             self.look_again = Instant::now() + NO_ROOM;
-            for key in self.without_room.clone() {
-                if self.room.has_some(&key.0) {
+            for (key, weight) in self.without_room.clone() {
+                if self.room.has(&key.0, weight) {
                     self.look(&object(&key));
                 }
             }
@@ -244,8 +253,7 @@ impl Sight {
             true => (Arc::new(suspended(&jobset)), Vec::new()),
             false => (jobset, jobs),
         };
-        // A Job takes 1.5 kB.
-        let weight = weight(&jobset).saturating_add(jobs.len().saturating_mul(3) / 2);
+        let weight = weight_of(&jobset, jobs.len());
         let before = self.jobsets.get(&key).map(|known| known.weight);
         if self.room.takes(&key.0, before, weight) {
             self.without_room.remove(&key);
@@ -253,8 +261,8 @@ impl Sight {
             return;
         }
         self.drop(&key);
-        if self.without_room.insert(key) {
-            let why = "the JobSets with gangs of this namespace take more memory than the control plane has for them; the gangs of this one wait until others have gone";
+        if self.without_room.insert(key, weight).is_none() {
+            let why = "the JobSets with gangs of this namespace take more memory than the control plane has for them; the gangs of this one wait until others have gone (the share grows with the control plane's memory limit)";
             self.news.push(fault(&*jobset, NO_ROOM_REASON, why.to_owned()));
         }
     }
@@ -365,6 +373,14 @@ impl Sight {
         self.look(&object);
         news
     }
+}
+
+/// What a JobSet takes, in kB: itself, one for each of its Jobs that is there, and of what it asks for a quarter for each Job and a sixteenth for each pod, of which decisions
+/// make lists. Nothing of that is decided about one that is suspended.
+fn weight_of(jobset: &JobSet, jobs: usize) -> usize {
+    let asked = Size::of(jobset);
+    let asked = usize::try_from(asked.jobs / 4 + asked.workers / 16).unwrap_or(usize::MAX);
+    weight(jobset).saturating_add(jobs).saturating_add(asked)
 }
 
 /// What is kept of a JobSet while it is suspended.

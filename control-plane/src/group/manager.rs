@@ -35,8 +35,8 @@ const AWAY: Duration = Duration::from_secs(3600);
 /// How often JobSets are looked at again that have found no room to become groups.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
-/// What a JobSet weighs at most for each of its pods.
-const USUAL: usize = 128;
+/// What a JobSet weighs at most, and for each of its pods besides.
+const USUAL: (usize, usize) = (64, 8);
 
 /// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
 const GIVEN_UP: Duration = Duration::from_secs(30);
@@ -174,10 +174,19 @@ impl Manager {
         };
         let pods = self.context.stores.pods_of(key).len();
         // One that says much more than so many pods are made of says it for the memory that it takes.
-        let own = weight(&jobset).saturating_sub(pods.saturating_mul(USUAL));
+        let usual = pods.saturating_mul(USUAL.1).saturating_add(USUAL.0);
+        let own = weight(&jobset).saturating_sub(usual);
         let own = u64::try_from(own).unwrap_or(u64::MAX);
         let workers = Size::of(&jobset).workers.saturating_add(own);
-        if self.budget.takes(key.clone(), workers, pods) {
+        // Its pods may be gone for a moment, as while its Jobs are made anew.
+        let is_group = self
+            .groups
+            .get(key)
+            .is_some_and(|group| group.uid == jobset.uid_str());
+        if self
+            .budget
+            .takes(key.clone(), jobset.ns(), (workers, pods), is_group)
+        {
             self.without_room.remove(&name());
             return Some(jobset);
         }
@@ -267,6 +276,9 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
 
 /// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.
 fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
+    if stores.is_seen_in_part(key) {
+        return None;
+    }
     let jobset = light(stores.in_place(key).filter(|jobset| is_group(jobset, agents))?);
     let pods = stores.pods_of(key);
     // The same pods as the reconciler looks at.

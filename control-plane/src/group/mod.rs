@@ -15,7 +15,7 @@ mod manager;
 mod metrics;
 mod mirror;
 mod observe;
-mod pace;
+pub(crate) mod pace;
 mod phases;
 mod replace;
 mod sight;

@@ -1,4 +1,4 @@
-//! Keeps groups that take long to look at from holding up the rest. A tenant can have a group looked at as often as it writes the JobSet, and the Lease, the
+//! Keeps groups and gangs that take long to look at from holding up the rest. A tenant can have one looked at as often as it writes the JobSet, and the Lease, the
 //! daemons' streams and all other groups run on the same threads.
 //!
 //! Promises: what takes long blocks none of the runtime's threads, and is not begun again by a change before five times as long has passed.
@@ -16,7 +16,7 @@ const ONE_IN: u32 = 5;
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// Does some work; beside the runtime's threads where the step before took long.
-pub(super) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
+pub(crate) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
     if took >= LONG && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         block_in_place(work)
     } else {
@@ -25,7 +25,7 @@ pub(super) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
 }
 
 /// How long after the beginning of a step that took so long a change of what the API server shows waits for the next one.
-pub(super) fn rest(took: Duration) -> Duration {
+pub(crate) fn rest(took: Duration) -> Duration {
     if took < LONG {
         Duration::ZERO
     } else {

@@ -13,18 +13,26 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, future};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, GetParams, ListParams, PostParams};
+use kube::core::Request;
 use kube::{Client, ResourceExt};
 use lockstep_api::labels;
+use lockstep_core::extent::Extent;
 use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
+use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use crate::retry::delay;
 use crate::watch::recent::BELIEVED;
 
+#[cfg(test)]
+mod tests;
+
 /// Pods that are created at the same time, over all groups.
 pub(super) const AT_ONCE: usize = 50;
+/// Pods of a Job that are listed at once.
+const PAGE: u32 = 500;
 /// So many failures in a row are news. A follower's pod is refused until its leader is scheduled, which is none.
 const NEWS: u32 = 6;
 
@@ -162,7 +170,63 @@ impl Replacer {
     }
 }
 
-/// Creates pods of one Job, which is read first.
+/// A Job, with the template that its pods are made from.
+struct Source {
+    text: Box<RawValue>,
+    /// Read, where that takes little.
+    read: Option<Job>,
+    /// Places that one pod of it takes of [`AT_ONCE`].
+    places: u32,
+}
+
+impl Source {
+    /// Reads a Job; `None`: there is none.
+    async fn get(client: &Client, jobs: &Api<Job>, name: &str) -> Result<Option<Self>, kube::Error> {
+        let request = Request::new(jobs.resource_url()).get(name, &GetParams::default());
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match client.request::<Box<RawValue>>(request).await {
+            Ok(text) => Ok(Some(Self::of(text))),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of(text: Box<RawValue>) -> Self {
+        let objects = Extent::of_text(text.get().as_bytes()).objects;
+        let places = 1 + objects / (Extent::MOST.objects / AT_ONCE);
+        let places = u32::try_from(places.min(AT_ONCE)).unwrap_or(1);
+        Self {
+            read: (places == 1).then(|| parsed(&text)).flatten(),
+            text,
+            places,
+        }
+    }
+
+    /// The pod for this place, unless none is needed there.
+    fn pod(&self, wanted: &Replacement, present: &BTreeMap<u32, BTreeSet<String>>) -> Option<Pod> {
+        let read;
+        let job = match &self.read {
+            Some(job) => job,
+            None => {
+                read = parsed(&self.text)?;
+                &read
+            }
+        };
+        let others = present.get(&wanted.place.index);
+        let is_needed = job.metadata.uid.as_ref() == Some(&wanted.job_uid)
+            && is_open(job, wanted.place.index)
+            && others.is_none_or(|others| others.is_subset(&wanted.ended));
+        is_needed
+            .then(|| replacement_pod(job, wanted.place.index, &wanted.name))
+            .flatten()
+    }
+}
+
+fn parsed(text: &RawValue) -> Option<Job> {
+    serde_json::from_str(text.get()).ok()
+}
+
+/// Creates pods of one Job, which is read first. A template may take 50 MB once it is read: pods of a large one are made one by one, and take the places of many.
 async fn of_one_job(
     client: Client,
     permits: &Semaphore,
@@ -171,8 +235,9 @@ async fn of_one_job(
     wanted: Vec<Replacement>,
 ) -> Results {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let jobs: Api<Job> = Api::namespaced(client, namespace);
-    let (job, present) = match tokio::try_join!(jobs.get_opt(job), present(&pods, job)) {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let seen = tokio::try_join!(Source::get(&client, &jobs, job), present(&pods, job));
+    let (job, present) = match seen {
         Ok(seen) => seen,
         Err(error) => {
             let error = Arc::new(error);
@@ -180,20 +245,19 @@ async fn of_one_job(
             return wanted.into_iter().map(failed).collect();
         }
     };
+    let Some(job) = job else {
+        return wanted
+            .into_iter()
+            .map(|wanted| (wanted, Ok(Outcome::Needless)))
+            .collect();
+    };
     let creations = wanted.into_iter().map(|wanted| {
-        let pod = job
-            .as_ref()
-            .filter(|job| {
-                let others = present.get(&wanted.place.index);
-                job.metadata.uid.as_ref() == Some(&wanted.job_uid)
-                    && is_open(job, wanted.place.index)
-                    && others.is_none_or(|others| others.is_subset(&wanted.ended))
-            })
-            .and_then(|job| replacement_pod(job, wanted.place.index, &wanted.name));
-        let pods = &pods;
+        let (pods, job, present) = (&pods, &job, &present);
         async move {
-            let result = match pod {
-                Some(pod) => create(pods, permits, &pod).await,
+            // Never closed; and if it were, the pod would only be created beside too many others.
+            let _permit = permits.acquire_many(job.places).await;
+            let result = match job.pod(&wanted, present) {
+                Some(pod) => create(pods, &pod).await,
                 None => Ok(Outcome::Needless),
             };
             (wanted, result)
@@ -205,22 +269,27 @@ async fn of_one_job(
 /// UIDs of the Job's pods, by completion index, as they are now.
 async fn present(pods: &Api<Pod>, job: &str) -> Result<BTreeMap<u32, BTreeSet<String>>, kube::Error> {
     let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
+    let mut page = of_job.limit(PAGE);
     let mut present: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
-    for pod in pods.list_metadata(&of_job).await?.items {
-        let index = pod
-            .labels()
-            .get(labels::BATCH_JOB_COMPLETION_INDEX)
-            .and_then(|index| index.parse().ok());
-        if let (Some(index), Some(uid)) = (index, pod.uid()) {
-            present.entry(index).or_default().insert(uid);
+    loop {
+        let listed = pods.list_metadata(&page).await?;
+        for pod in &listed.items {
+            let index = pod
+                .labels()
+                .get(labels::BATCH_JOB_COMPLETION_INDEX)
+                .and_then(|index| index.parse().ok());
+            if let (Some(index), Some(uid)) = (index, pod.uid()) {
+                present.entry(index).or_default().insert(uid);
+            }
+        }
+        match listed.metadata.continue_ {
+            Some(more) if !more.is_empty() => page = page.continue_token(&more),
+            _ => return Ok(present),
         }
     }
-    Ok(present)
 }
 
-async fn create(pods: &Api<Pod>, permits: &Semaphore, pod: &Pod) -> Result<Outcome, ReplaceError> {
-    // Never closed; and if it were, the pod would only be created beside too many others.
-    let _permit = permits.acquire().await;
+async fn create(pods: &Api<Pod>, pod: &Pod) -> Result<Outcome, ReplaceError> {
     match pods.create(&PostParams::default(), pod).await {
         Ok(_) => Ok(Outcome::Created),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Outcome::Needless),

@@ -26,7 +26,7 @@ use super::sight::Sight;
 use super::write::{self, Change, WriteError};
 use crate::backwards::Backwards;
 use crate::hub::{GroupLink, Registry};
-use crate::platform::{Board, Snapshot};
+use crate::platform::{Board, Post, Question, Snapshot};
 use crate::watch::light::light;
 use crate::watch::recent::version;
 use crate::watch::{Stores, packed};
@@ -135,6 +135,8 @@ impl Task {
         let mut basis: Option<Basis> = None;
         // The last look at the API server: when it began, and how long it and the step after it took.
         let mut whole = (Instant::now(), Duration::ZERO);
+        // When the last question was answered, and how long that took.
+        let mut asked = (Instant::now(), Duration::ZERO);
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
         loop {
             let began = Instant::now();
@@ -284,9 +286,13 @@ impl Task {
                     Again::All
                 }
                 () = executor.progress() => Again::All,
-                question = post.asked() => {
+                question = asked_after(asked.0 + pace::rest(asked.1), &mut post) => {
                     let observed = sight.observed();
-                    let preview = question.preview(&coordinator, observed, self.context.clock.now());
+                    let began = Instant::now();
+                    let preview = pace::apart(took.max(asked.1), || {
+                        question.preview(&coordinator, observed, self.context.clock.now())
+                    });
+                    asked = (began, began.elapsed());
                     question.answer(preview, Arc::clone(observed));
                     Again::Nodes
                 }
@@ -342,6 +348,12 @@ impl Task {
         .and_then(|seen| seen.unpack().ok())
         .map_or(known, kept_of)
     }
+}
+
+/// The next question about the group, once this time has come. Cancel-safe.
+async fn asked_after(at: Instant, post: &mut Post) -> Question {
+    tokio::time::sleep_until(at.into()).await;
+    post.asked().await
 }
 
 /// Something is different that the API server shows, and this time has come. Cancel-safe.

@@ -1,14 +1,24 @@
 use super::*;
 
 #[test]
-fn a_container_without_a_limit_counts_as_one_of_the_chart() {
-    for (text, bytes) in [
-        ("268435456\n", 268_435_456),
-        ("max\n", USUAL),
-        ("", USUAL),
-        ("0", USUAL),
-        ("-1", USUAL),
+fn a_limit_is_a_number_or_there_is_none() {
+    for (text, limit) in [
+        ("268435456\n", Some(268_435_456)),
+        // As version 1 says that there is none: more than any machine has.
+        ("9223372036854771712\n", Some(9_223_372_036_854_771_712)),
+        ("max\n", None),
+        ("", None),
+        ("0", None),
+        ("-1", None),
     ] {
-        assert_eq!(limit_of(text), bytes, "{text:?}");
+        assert_eq!(limit_of(text), limit, "{text:?}");
     }
+}
+
+#[test]
+fn the_machine_has_as_much_as_it_says() {
+    let text = "MemTotal:       24561232 kB\nMemFree:          123 kB\n";
+    assert_eq!(total_of(text), Some(24_561_232 * 1024));
+    assert_eq!(total_of("MemFree: 1 kB\n"), None);
+    assert!(limit() > 0);
 }

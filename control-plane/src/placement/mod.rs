@@ -14,8 +14,10 @@ use kube::{Api, Client};
 use lockstep_api::labels;
 use lockstep_core::placement::{self, LeaderSearch, Member, Refusal};
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
 use crate::watch::Stores;
+use crate::watch::lean::Lean;
 use crate::watch::members::{JobRef, MembersByJob};
 
 pub use controller::Controller;
@@ -46,7 +48,14 @@ pub struct Placement {
     client: Client,
     members: Arc<MembersByJob>,
     domains: Domains,
+    turns: Arc<Semaphore>,
 }
+
+/// Pods that are asked for at once, and how often for more: whatever else bears the labels of one Job is no leader of it.
+const PAGE: u32 = 100;
+const PAGES: usize = 50;
+/// Reviews that look for a leader at the API server at the same time.
+const AT_ONCE: usize = 4;
 
 impl Placement {
     /// Placement by what the watch of pods shows and, where that lags, by what the API server says.
@@ -56,6 +65,7 @@ impl Placement {
             domains: Domains::new(client.clone()),
             client,
             members: stores.members(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
@@ -66,6 +76,7 @@ impl Placement {
             domains: Domains::new(client.clone()),
             client,
             members: Arc::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
@@ -142,9 +153,20 @@ impl Placement {
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         let selector = selector.join(",");
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let found = pods.list(&ListParams::default().labels(&selector)).await?;
-        Ok(found.items.iter().filter_map(Member::of).collect())
+        let pods: Api<Lean<Pod>> = Api::namespaced(self.client.clone(), namespace);
+        let mut page = ListParams::default().labels(&selector).limit(PAGE);
+        let mut members = Vec::new();
+        // Never closed, so there is a turn.
+        let _turn = self.turns.acquire().await;
+        for _ in 0..PAGES {
+            let found = pods.list(&page).await?;
+            members.extend(found.items.iter().filter_map(|Lean(pod)| Member::of(pod)));
+            match found.metadata.continue_ {
+                Some(more) if !more.is_empty() => page = page.continue_token(&more),
+                _ => break,
+            }
+        }
+        Ok(members)
     }
 }
 

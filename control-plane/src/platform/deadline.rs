@@ -17,6 +17,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
+use super::large::held;
+
 /// The header with a caller's deadline.
 const HEADER: &str = "grpc-timeout";
 /// Longest number in it, as gRPC has it.
@@ -67,10 +69,12 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             match timeout_at(end.map_or(latest, |end| end.min(latest)), answer).await {
-                Ok(Ok(answer)) => Ok(match end {
+                Ok(Ok(answer)) => Ok(match (end, held(answer)) {
                     // A refusal is over with its headers, and must be seen to be: other clients than tonic's read no status there otherwise.
-                    Some(end) if !answer.body().is_end_stream() => answer.map(|body| until(body, end)),
-                    _ => answer,
+                    (Some(end), answer) if !answer.body().is_end_stream() => {
+                        answer.map(|body| until(body, end))
+                    }
+                    (_, answer) => answer,
                 }),
                 Ok(Err(never)) => Err(never),
                 Err(_) => Ok(exceeded().into_http()),

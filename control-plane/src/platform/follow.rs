@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::board::{Board, Filter, Key};
 use super::convert;
+use super::large::{Line, Size, Unread};
 
 /// Changes that come within this time are sent as one.
 const MERGE: Duration = Duration::from_millis(20);
@@ -27,6 +28,17 @@ pub(super) struct Follower {
     removals: u64,
     sent: BTreeMap<Key, Sent>,
     synced: bool,
+    line: Arc<Line>,
+    /// Room for what was told last, until the reader asks for more.
+    unread: Option<Unread>,
+}
+
+/// What is to be told of a group.
+struct Told {
+    change: u64,
+    key: Key,
+    group: pb::Group,
+    digest: u64,
 }
 
 struct Sent {
@@ -35,7 +47,8 @@ struct Sent {
 }
 
 impl Follower {
-    pub(super) fn new(board: Arc<Board>, filter: Filter, omit_workers: bool) -> Self {
+    /// A place in this line.
+    pub(super) fn new(board: Arc<Board>, filter: Filter, omit_workers: bool, line: Arc<Line>) -> Self {
         Self {
             changes: board.changes(),
             removals: board.removals(),
@@ -45,15 +58,18 @@ impl Follower {
             seen: 0,
             sent: BTreeMap::new(),
             synced: false,
+            line,
+            unread: None,
         }
     }
 
     /// The next message, once there is one. Cancel-safe: nothing is taken before it is returned.
     pub(super) async fn next(&mut self) -> pb::WatchGroupsResponse {
+        self.unread = None;
         loop {
             // Marked before the look, so that what changes after it wakes.
             self.changes.borrow_and_update();
-            if let Some(event) = self.look() {
+            if let Some(event) = self.look().await {
                 return pb::WatchGroupsResponse { event: Some(event) };
             }
             // The board lives as long as this does, so there is always another change to wait for.
@@ -64,10 +80,14 @@ impl Follower {
         }
     }
 
-    fn look(&mut self) -> Option<Event> {
-        while let Some((change, key, state)) = self.board.next_change(&self.filter, self.seen) {
-            let group = convert::group(&key, &state, self.omit_workers);
-            let digest = digest(&group);
+    async fn look(&mut self) -> Option<Event> {
+        while let Some((told, unread)) = self.tell().await {
+            let Told {
+                change,
+                key,
+                group,
+                digest,
+            } = told;
             let uid = group.uid.clone();
             if self.sent.get(&key).is_some_and(|sent| sent.uid != uid) {
                 // Another JobSet of the same name: the one before is gone, and this one comes next.
@@ -76,6 +96,7 @@ impl Follower {
             self.seen = change;
             let before = self.sent.insert(key, Sent { uid, digest });
             if before.is_none_or(|before| before.digest != digest) {
+                self.unread = unread;
                 return Some(Event::Changed(group));
             }
         }
@@ -83,6 +104,34 @@ impl Follower {
             return self.removed(key);
         }
         (!std::mem::replace(&mut self.synced, true)).then_some(Event::Synced(pb::Synced {}))
+    }
+
+    /// What is to be told next; of a large group in turn, once there is room for it.
+    async fn tell(&self) -> Option<(Told, Option<Unread>)> {
+        let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
+        let size = Size::of(&state, self.omit_workers);
+        // Whoever waits keeps no state that is not the newest any more.
+        drop(state);
+        let unread = self.line.room(size).await;
+        let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
+        let (seen, omit_workers) = (self.seen, self.omit_workers);
+        let tell = move || {
+            let (change, key, state) = board.next_change(&filter, seen)?;
+            let group = convert::group(&key, &state, omit_workers);
+            let digest = digest(&group);
+            Some(Told {
+                change,
+                key,
+                group,
+                digest,
+            })
+        };
+        let told = if size.is_large() {
+            self.line.in_turn(tell).await?
+        } else {
+            tell()
+        };
+        Some((told?, unread))
     }
 
     /// Tells that a group which was sent is gone.

@@ -26,6 +26,7 @@ mod dry_run;
 mod fields;
 mod follow;
 mod history;
+mod large;
 mod only;
 mod open;
 mod page;

@@ -28,6 +28,7 @@ use super::board::{Board, Key, Snapshot};
 use super::deadline::Deadlines;
 use super::dry_run::Wish;
 use super::follow::Follower;
+use super::large::{Held, Lines, Size};
 use super::places::Places;
 use super::refused::{Reason, Refused};
 use super::suspend::{self, Done};
@@ -61,6 +62,7 @@ pub struct PlatformService {
     agents: Agents,
     role: Option<Arc<Role>>,
     places: Places,
+    lines: Lines,
     shutdown: CancellationToken,
 }
 
@@ -86,6 +88,7 @@ impl PlatformService {
             agents,
             role,
             places: Places::default(),
+            lines: Lines::default(),
             shutdown,
         }
     }
@@ -240,12 +243,26 @@ impl Platform for PlatformService {
         let mut answer = pb::ListGroupsResponse::default();
         let (mut size, count) = (0, found.len());
         let mut last = None;
+        let line = self.lines.of(&filter.namespace);
+        let mut unread = Vec::new();
         for (key, state) in found {
-            let group = convert::group(&key, &state, list.omit_workers);
+            let large = Size::of(&state, list.omit_workers);
+            // One that does not fit beside the others begins the next page.
+            if large.is_large() && !answer.groups.is_empty() {
+                break;
+            }
+            unread.extend(line.room(large).await);
+            let (of, omit) = (key.clone(), list.omit_workers);
+            let tell = move || convert::group(&of, &state, omit);
+            let group = if large.is_large() {
+                line.in_turn(tell).await.ok_or_else(not_leading)?
+            } else {
+                tell()
+            };
             size += group.encoded_len();
             answer.groups.push(group);
             last = Some(key);
-            if size > FULL_PAGE {
+            if size > FULL_PAGE || large.is_large() {
                 break;
             }
         }
@@ -253,7 +270,11 @@ impl Platform for PlatformService {
         if let Some(last) = last.filter(|_| more) {
             answer.next_page_token = fields::page_token(&last);
         }
-        Ok(Response::new(answer))
+        let mut answer = Response::new(answer);
+        if !unread.is_empty() {
+            answer.extensions_mut().insert(Held(Arc::new(unread)));
+        }
+        Ok(answer)
     }
 
     type WatchGroupsStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
@@ -270,7 +291,12 @@ impl Platform for PlatformService {
         let place = self.places.take(&filter.namespace);
         let place = place.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
         let watching = Watching::new(
-            Follower::new(Arc::clone(&self.board), filter.clone(), wish.omit_workers),
+            Follower::new(
+                Arc::clone(&self.board),
+                filter.clone(),
+                wish.omit_workers,
+                self.lines.of(&filter.namespace),
+            ),
             filter,
             (caller, Arc::clone(&self.authorizer)),
             self.shutdown.clone(),
@@ -326,6 +352,8 @@ impl Platform for PlatformService {
         let uid = state.jobset.uid_str().to_owned();
         let is_handled = state.observed.durable.handled_alone.as_deref() == Some(&wish.to_string());
         if !is_handled {
+            let line = self.lines.of(&key.namespace);
+            let _turn = line.write().await;
             only::request(self.client.clone(), &key, &uid, &wish).await?;
         }
         Ok(Response::new(pb::RestartWorkersResponse {
@@ -359,6 +387,8 @@ impl Platform for PlatformService {
         let key = fields::key(wish.namespace, wish.name)?;
         self.may(&caller, "patch", &key.namespace, &key.name).await?;
         let fits = |jobset: &JobSet| self.is_group(jobset);
+        let line = self.lines.of(&key.namespace);
+        let _turn = line.write().await;
         let Done { uid, changed } = suspend::set(self.client.clone(), &key, wish.suspended, fits).await?;
         Ok(Response::new(pb::SetSuspendedResponse { uid, changed }))
     }

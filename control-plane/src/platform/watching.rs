@@ -90,6 +90,7 @@ mod tests {
     use super::authorize::Refusal;
     use super::*;
     use crate::platform::board::Board;
+    use crate::platform::large::Lines;
     use crate::platform::places::Places;
 
     /// Answers in this order, the last one first; and who was refused.
@@ -130,7 +131,7 @@ mod tests {
             address: String::new(),
         };
         let mut watching = Watching::new(
-            Follower::new(Arc::clone(&board), filter.clone(), false),
+            Follower::new(Arc::clone(&board), filter.clone(), false, Lines::default().of("")),
             filter,
             (caller, Arc::clone(&answers) as Arc<dyn Authorizer>),
             CancellationToken::new(),

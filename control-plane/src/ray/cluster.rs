@@ -18,11 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENCY;
 use super::apply::{self, RayError};
-use super::belonging::{Belonging, HeadService};
+use super::belonging::{Belonging, Belongs, HeadService};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use super::packed::Packed;
 use super::turns::{NEXT_TURN, Turns};
+use crate::watch::lean::Lean;
+use crate::watch::lean::asked::{self, PodSeen};
 use crate::watch::notify::Notified;
 use crate::watch::{PackedJobSet, Stores};
 use crate::work::{self, Reconcile};
@@ -143,7 +145,7 @@ impl Reconciler {
         Ok(None)
     }
 
-    /// Name and address of the head's pod; and all of it while it is not ready, to say why.
+    /// Name and address of the head's pod; and what it says of itself while it is not ready.
     async fn head(
         &self,
         cluster: &RayCluster,
@@ -168,8 +170,7 @@ impl Reconciler {
             return Ok((known.clone(), None));
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), cluster.ns());
-        let found = api
-            .get_opt(&pod.name)
+        let found = asked::get::<PodSeen, _>(&api, &pod.name)
             .await
             .map_err(RayError::of("the head's pod"))?;
         let Some(found) = found else {
@@ -257,7 +258,9 @@ impl Reconcile for Reconciler {
         if decided.create_service.is_some() {
             // The watch shows none that has no label of a cluster's, and may be behind.
             let name = names::head_service(cluster.name());
-            observed.service = apply::get(&self.client, cluster.ns(), &name).await?;
+            let found = apply::get::<Lean<HeadService>>(&self.client, cluster.ns(), &name).await?;
+            let found = found.map(|found| Arc::unwrap_or_clone(found).0.into_object());
+            observed.service = found.map(Arc::new);
             decided = plan(&observed);
         }
         if decided.create_jobset.is_some() && names::jobsets(cluster.name()).len() > 1 {

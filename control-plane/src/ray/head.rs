@@ -19,6 +19,7 @@ use lockstep_core::ray::names;
 
 use super::apply::RayError;
 use crate::watch::Stores;
+use crate::watch::lean::asked::{self, PodSeen};
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +66,7 @@ impl Heads {
             Some(ip) => ip,
             None => {
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), job.ns());
-                let found = api.get_opt(&pod).await;
+                let found = asked::get::<PodSeen, _>(&api, &pod).await;
                 let found = found.map_err(RayError::of("the head's pod"))?;
                 let found = found.filter(|pod| {
                     pod.metadata.uid.as_ref() == Some(&uid)

@@ -13,6 +13,8 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
+use crate::watch::lean::asked::{self, PodSeen};
+
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +28,8 @@ const HOLDS: Duration = Duration::from_secs(15);
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 /// Leases that are looked at.
 const MOST: u32 = 256;
+/// How the API server, or what stands before it, answers to what can be no pod's name. That there is none, 404, is no error.
+const NO_NAME: [u16; 3] = [400, 414, 422];
 /// Answers that are remembered.
 const REMEMBERED: usize = 4_096;
 
@@ -84,32 +88,40 @@ impl KubeRay {
     /// Who holds a Lease of KubeRay's name now.
     async fn holders(&self) -> kube::Result<Vec<Holder>> {
         let leases = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::erase::<Lease>(&()));
-        let named = ListParams::default()
+        let mut named = ListParams::default()
             .fields(&format!("metadata.name={LEASE}"))
             .limit(MOST);
         let now = Timestamp::now();
         let mut holders = Vec::new();
-        for lease in leases
-            .list(&named)
-            .await?
-            .iter()
-            .filter(|lease| is_held(lease, now))
-        {
-            holders.push(Holder {
-                namespace: lease.namespace().unwrap_or_default(),
-                name: self.service_account(lease).await?,
-            });
+        let mut left = MOST as usize;
+        // Large ones come in pages of fewer than are asked for.
+        loop {
+            let page = leases.list(&named).await?;
+            for lease in page.items.iter().take(left).filter(|lease| is_held(lease, now)) {
+                holders.push(Holder {
+                    namespace: lease.namespace().unwrap_or_default(),
+                    name: self.service_account(lease).await?,
+                });
+            }
+            left = left.saturating_sub(page.items.len());
+            match page
+                .metadata
+                .continue_
+                .filter(|next| left > 0 && !next.is_empty())
+            {
+                Some(next) => named = named.continue_token(&next),
+                None => return Ok(holders),
+            }
         }
-        Ok(holders)
     }
 
     /// The ServiceAccount of the pod that holds a Lease.
     async fn service_account(&self, lease: &DynamicObject) -> kube::Result<String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
         let pod = match pod_of(lease) {
-            Some(name) => match pods.get_opt(name).await {
-                // Whatever is wrong with what somebody has written concerns nobody else.
-                Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => None,
+            Some(name) => match asked::get::<PodSeen, _>(&pods, name).await {
+                // Whatever is wrong with the name that somebody has written concerns nobody else: no pod has it.
+                Err(kube::Error::Api(status)) if NO_NAME.contains(&status.code) => None,
                 found => found?,
             },
             None => None,

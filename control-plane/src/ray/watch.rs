@@ -79,11 +79,16 @@ where
     K: Belongs + Clone + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().labels(label).page_size(PAGE);
-    sized(kind, room, move || {
-        patient(watcher(api.clone(), config.clone()))
-            .map_ok(|event| mapped(event, |object| Belonging::of(&object)))
-            .boxed()
-    })
+    sized(
+        kind,
+        room,
+        move || {
+            patient(watcher(api.clone(), config.clone()))
+                .map_ok(|event| mapped(event, |object| Belonging::of(&object)))
+                .boxed()
+        },
+        |_| {},
+    )
 }
 
 /// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`. What a list does not show any more has changed, too: it went while

@@ -28,6 +28,8 @@ const AT_ONCE: usize = 2;
 const WAITING: usize = 8;
 /// How much later.
 const LATER: Duration = Duration::from_millis(200);
+/// How much later one is looked at of which not all is seen.
+const IN_PART: Duration = Duration::from_secs(60);
 /// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
 /// two milliseconds.
 const LARGE: usize = 256 << 10;
@@ -48,7 +50,7 @@ pub(super) enum Looked {
     Decided(Box<Decided>),
     /// There is no such JobSet, or the process ends.
     Gone,
-    /// Nothing: too many are looked at. To be tried again after this time.
+    /// Nothing: too many are looked at, or not all of it is seen. To be tried again after this time.
     Busy(Duration),
 }
 
@@ -90,6 +92,9 @@ impl Default for Looks {
 impl Looks {
     /// Looks at a JobSet and decides.
     pub(super) async fn decide(&self, key: &ObjectRef<JobSet>, look: Look) -> Looked {
+        if look.stores.is_seen_in_part(key) {
+            return Looked::Busy(IN_PART);
+        }
         if look.stores.weight(key) > LARGE {
             let key = key.clone();
             return self

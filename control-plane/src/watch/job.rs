@@ -14,6 +14,9 @@ use super::room::Weighs;
 #[cfg(test)]
 mod tests;
 
+/// Bytes of a Job that is not unusual: one has a few hundred.
+const USUAL: usize = 8 << 10;
+
 /// A Job in the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PackedJob {
@@ -68,6 +71,11 @@ impl Kept for PackedJob {
 impl Weighs for PackedJob {
     fn bytes(&self) -> usize {
         self.size().saturating_add(size_of::<Self>())
+    }
+
+    /// A JobSet one of whose Jobs is not seen cannot be looked after.
+    fn is_usual(&self) -> bool {
+        self.size() <= USUAL
     }
 }
 

@@ -18,7 +18,10 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::kept::{mapped, same_kind_as};
+use owners::owners;
 
+pub(crate) mod asked;
+mod owners;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +80,7 @@ pub(crate) struct Meta {
     deletion_timestamp: Option<Time>,
     deletion_grace_period_seconds: Option<i64>,
     finalizers: Option<Vec<String>>,
+    #[serde(deserialize_with = "owners")]
     owner_references: Option<Vec<OwnerReference>>,
     labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "without_copy")]
@@ -113,6 +117,7 @@ pub(crate) struct ChildMeta {
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
+    #[serde(deserialize_with = "owners")]
     owner_references: Option<Vec<OwnerReference>>,
     #[serde(deserialize_with = "child_labels")]
     labels: Option<BTreeMap<String, String>>,

@@ -34,7 +34,7 @@ pub fn light(mut jobset: JobSet) -> JobSet {
 pub fn weight(light: &JobSet) -> usize {
     let text = serde_json::to_vec(light).unwrap_or_default();
     let Extent { objects, elements } = Extent::of_text(&text);
-    objects.max(elements / 8)
+    objects.max(elements / 8).max(text.len() / 1024)
 }
 
 /// The Job without what nobody reads who keeps those of gangs: lists of its template, and its failure policy.

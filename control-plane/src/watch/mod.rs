@@ -11,6 +11,7 @@ pub(crate) mod follow;
 mod job;
 pub(crate) mod kept;
 pub(crate) mod lean;
+mod left_out;
 pub mod light;
 pub mod members;
 pub mod notify;
@@ -47,10 +48,11 @@ use departed::Departed;
 use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
+use left_out::LeftOut;
 use light::{light, light_job};
 use members::{JobRef, MembersByJob};
 use notify::Notifier;
-use room::{Room, Rooms, Weighs, bytes_of, within};
+use room::{Room, Rooms, Weighs, within};
 
 pub use packed::{PackedJobSet, Unreadable};
 pub use pod::WatchedPod;
@@ -89,9 +91,16 @@ struct Caches {
     members: Arc<MembersByJob>,
     departed: Arc<Departed>,
     rooms: Rooms,
+    left_out: Arc<LeftOut>,
 }
 
 impl Stores {
+    /// Whether Jobs of a JobSet are left out of what is seen, because there is no room for them: then nothing can be decided about it.
+    #[must_use]
+    pub(crate) fn is_seen_in_part(&self, key: &ObjectRef<JobSet>) -> bool {
+        self.caches.left_out.has(key)
+    }
+
     /// What all that caches keep may take.
     pub(crate) fn rooms(&self) -> &Rooms {
         &self.caches.rooms
@@ -215,6 +224,9 @@ impl Stores {
     #[must_use]
     pub fn gang(&self, key: &ObjectRef<JobSet>) -> Option<(Arc<JobSet>, Vec<Arc<Job>>)> {
         let caches = &*self.caches;
+        if self.is_seen_in_part(key) {
+            return None;
+        }
         let seen = vec![self.jobsets.get(&packed(key))?];
         let (jobset, _) = caches.jobsets.recent.complete(key, seen);
         let jobset = jobset.first()?;
@@ -322,6 +334,7 @@ impl Stores {
                 members: Arc::default(),
                 departed: Arc::default(),
                 rooms: Rooms::default(),
+                left_out: Arc::default(),
             }),
         }
     }
@@ -360,6 +373,7 @@ pub fn start(
     let members = Arc::new(MembersByJob::default());
     let departed = Arc::new(Departed::default());
     let rooms = Rooms::default();
+    let left_out = Arc::new(LeftOut::default());
     let stores = Stores {
         jobsets: jobsets.store.clone(),
         caches: Arc::new(Caches {
@@ -371,6 +385,7 @@ pub fn start(
             members: Arc::clone(&members),
             departed: Arc::clone(&departed),
             rooms: rooms.clone(),
+            left_out: Arc::clone(&left_out),
         }),
     };
     let follow = Follow {
@@ -406,7 +421,13 @@ pub fn start(
     };
     let jobs = children::<Job>(client);
     let begin = move || jobs().inspect(see.clone()).map_ok(job::packed).boxed();
-    tasks.spawn(follow.run(sized("Job", &rooms.made, begin), shutdown.clone()));
+    let (told, listed) = (Arc::clone(&left_out), Arc::clone(&left_out));
+    let jobs = sized("Job", &rooms.made, begin, move |job: &PackedJob| {
+        told.add(job.jobset())
+    })
+    .inspect(move |event| listed.follow(event))
+    .boxed();
+    tasks.spawn(follow.run(jobs, shutdown.clone()));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {
@@ -451,8 +472,7 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    let services = sized("Service", &rooms.made, children(client));
-    tasks.spawn(follow.run(services, shutdown.clone()));
+    tasks.spawn(follow.run(children::<Service>(client)(), shutdown.clone()));
     let told = vec![Told::all(&watchers.reconciler)];
     let follow = Follow {
         kind: "PersistentVolumeClaim",
@@ -461,8 +481,8 @@ pub fn start(
         owner: jobset_of,
         told,
     };
-    let claims = sized("PersistentVolumeClaim", &rooms.made, children(client));
-    tasks.spawn(follow.run(claims, shutdown.clone()));
+    let claims = children::<PersistentVolumeClaim>(client);
+    tasks.spawn(follow.run(claims(), shutdown.clone()));
     stores
 }
 
@@ -490,33 +510,23 @@ where
     }
 }
 
-/// The events of a watch, without the objects for which there is no room. The log says so.
+/// The events of a watch, without the objects for which there is no room. The log says so, and `tell` is told.
 pub(crate) fn sized<K: Weighs>(
     kind: &'static str,
     room: &Room,
     begin: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
+    tell: impl Fn(&K) + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
     let share = room.share;
     let left_out = move |object: &K| {
+        tell(object);
         tracing::warn!(
             kind,
             namespace = object.namespace().as_deref(),
             name = object.name().as_deref(),
             share,
-            "what belongs to JobSets and Ray's resources takes more memory in this namespace than there is for it: this object is left out"
+            "what belongs to JobSets and Ray's resources takes more memory than there is for it in this namespace: this object is left out, and what it belongs to is left alone"
         );
     };
     within(room.clone(), begin, left_out).boxed()
-}
-
-impl Weighs for Service {
-    fn bytes(&self) -> usize {
-        bytes_of(&self.metadata).saturating_add(size_of::<Self>())
-    }
-}
-
-impl Weighs for PersistentVolumeClaim {
-    fn bytes(&self) -> usize {
-        bytes_of(&self.metadata).saturating_add(size_of::<Self>())
-    }
 }

@@ -3,11 +3,11 @@
 //! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what there is. So each namespace has a share of the
 //! memory of this process. What is beyond it is left out: it is as good as absent until there is room again.
 //!
-//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than [`Room`] has; what is kept stays while it does not
-//! grow; what is left out is listed again a minute after its namespace has come down
-//! to three quarters of its share, at the latest.
+//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than there is and a quarter of that, usual ones of kinds that
+//! have a usual size apart; what is kept stays while it does not grow, for as long as this process runs; what is left out is seen again when it is changed, or
+//! when all are listed again because there is room: a minute later at first, and half an hour later where something is left out again and again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use crate::memory;
 #[cfg(test)]
 mod tests;
 
-/// How often a watch asks whether there is room again for what it has left out.
-const LOOK: Duration = Duration::from_secs(60);
+/// How long after a list it is asked at the earliest whether there is room for what it has left out, and where that goes on. A list is work for everybody.
+const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 60));
 
 /// What a label, an annotation or an owner takes beside its text.
 const ENTRY: usize = 96;
@@ -33,6 +33,11 @@ const ENTRY: usize = 96;
 pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
     /// Bytes that it takes, about.
     fn bytes(&self) -> usize;
+
+    /// Whether it is kept whatever others take: leaving it out would do more harm.
+    fn is_usual(&self) -> bool {
+        false
+    }
 }
 
 /// What all that caches keep of tenants' objects may take. Cheap to clone.
@@ -40,8 +45,10 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
 pub(crate) struct Rooms {
     /// What tenants write: JobSets, and Ray's resources.
     pub(crate) written: Room,
-    /// What is made for these: Jobs, Services and claims.
+    /// What is made for these: Jobs, and the Services of Ray's heads.
     pub(crate) made: Room,
+    /// JobSets with gangs and their Jobs, in kB.
+    pub(crate) gangs: Room,
 }
 
 impl Rooms {
@@ -50,6 +57,7 @@ impl Rooms {
         Self {
             written: Room::new(memory / 32, memory / 4),
             made: Room::new(memory / 32, memory / 4),
+            gangs: Room::new(memory / 32 / 1000, memory / 8 / 1000),
         }
     }
 }
@@ -61,7 +69,7 @@ impl Default for Rooms {
 }
 
 /// Room for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone; all clones are one.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Room {
     /// For those of one namespace.
     pub(crate) share: usize,
@@ -70,7 +78,7 @@ pub(crate) struct Room {
     taken: Arc<Mutex<Taken>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Taken {
     by_namespace: HashMap<String, usize>,
     sum: usize,
@@ -109,6 +117,15 @@ impl Room {
         fits
     }
 
+    /// Counts what is kept in any case.
+    fn put(&self, namespace: &str, before: Option<usize>, bytes: usize) {
+        self.release(namespace, before.unwrap_or(0));
+        let mut taken = self.locked();
+        let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
+        taken.set(namespace, of_namespace.saturating_add(bytes));
+        taken.sum = taken.sum.saturating_add(bytes);
+    }
+
     /// Gives back what an object has taken that is kept no more.
     pub(crate) fn release(&self, namespace: &str, bytes: usize) {
         let mut taken = self.locked();
@@ -117,12 +134,11 @@ impl Room {
         taken.sum = taken.sum.saturating_sub(bytes);
     }
 
-    /// Whether there is room again in a namespace that had none.
-    pub(crate) fn has_some(&self, namespace: &str) -> bool {
+    /// Whether there is room for so many bytes.
+    pub(crate) fn has(&self, namespace: &str, bytes: usize) -> bool {
         let taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
-        let three_quarters = |most: usize| most / 4 * 3;
-        of_namespace <= three_quarters(self.share) && taken.sum <= three_quarters(self.all)
+        of_namespace.saturating_add(bytes) <= self.share && taken.sum.saturating_add(bytes) <= self.all
     }
 }
 
@@ -165,10 +181,12 @@ struct Account {
     room: Room,
     /// By namespace and name.
     kept: HashMap<String, HashMap<String, Entry>>,
-    /// Namespaces of which something was left out.
-    short: HashSet<String>,
+    /// Namespaces of which something was left out, and how much that takes at least.
+    short: HashMap<String, usize>,
     /// Lists so far.
     lists: u64,
+    /// Whether one is under way.
+    listing: bool,
 }
 
 struct Entry {
@@ -190,8 +208,9 @@ impl Account {
         Self {
             room,
             kept: HashMap::new(),
-            short: HashSet::new(),
+            short: HashMap::new(),
             lists: 0,
+            listing: true,
         }
     }
 
@@ -203,7 +222,11 @@ impl Account {
             bytes: object.bytes().saturating_add(ENTRY),
             list: self.lists,
         };
-        if self.room.takes(&namespace, before, entry.bytes) {
+        let is_usual = object.is_usual();
+        if is_usual {
+            self.room.put(&namespace, before, entry.bytes);
+        }
+        if is_usual || self.room.takes(&namespace, before, entry.bytes) {
             match known {
                 Some(known) => *known = entry,
                 None => {
@@ -213,7 +236,8 @@ impl Account {
             return Fate::Kept;
         }
         self.forget(&namespace, &name);
-        self.short.insert(namespace);
+        let least = self.short.entry(namespace).or_insert(entry.bytes);
+        *least = entry.bytes.min(*least);
         Fate::LeftOut(before.is_some())
     }
 
@@ -231,10 +255,12 @@ impl Account {
 
     fn begin_list(&mut self) {
         self.lists += 1;
+        self.listing = true;
         self.short.clear();
     }
 
     fn end_list(&mut self) {
+        self.listing = false;
         let (room, list) = (&self.room, self.lists);
         self.kept.retain(|namespace, kept| {
             kept.retain(|_, entry| {
@@ -248,8 +274,14 @@ impl Account {
         });
     }
 
+    /// Whether something is left out, and no list is under way that may bring it.
+    fn waits(&self) -> bool {
+        !self.short.is_empty() && !self.listing
+    }
+
     fn is_room_again(&self) -> bool {
-        self.short.iter().any(|namespace| self.room.has_some(namespace))
+        let mut short = self.short.iter();
+        short.any(|(namespace, least)| self.room.has(namespace, *least))
     }
 }
 
@@ -268,7 +300,8 @@ fn place<K: Weighs>(object: &K) -> (String, String) {
     (namespace, object.name().unwrap_or_default().into_owned())
 }
 
-/// The events of the watches that `begin` makes, without the objects for which there is no room; `left_out` is told of each of these. A watch is begun anew where there is room again.
+/// The events of the watches that `begin` makes, without the objects for which there is no room; `left_out` is told of each of these. A watch is begun anew
+/// where there is room again.
 pub(crate) fn within<K, F, L>(
     room: Room,
     begin: F,
@@ -284,7 +317,8 @@ where
         begin,
         left_out,
         account: Account::new(room),
-        look: Instant::now() + LOOK,
+        look: Instant::now() + LOOK.0,
+        wait: LOOK.0,
     };
     stream::unfold(watch, |mut watch| async {
         let event = watch.next().await?;
@@ -297,7 +331,9 @@ struct Watch<K, F, L> {
     begin: F,
     left_out: L,
     account: Account,
+    /// When it is asked whether there is room again, and how long after a list that is.
     look: Instant,
+    wait: Duration,
 }
 
 impl<K, F, L> Watch<K, F, L>
@@ -310,9 +346,10 @@ where
         loop {
             let event = tokio::select! {
                 event = self.events.next() => event?,
-                () = sleep_until(self.look), if !self.account.short.is_empty() => {
-                    self.look = Instant::now() + LOOK;
+                () = sleep_until(self.look), if self.account.waits() => {
+                    self.look = Instant::now() + LOOK.0;
                     if self.account.is_room_again() {
+                        self.account.listing = true;
                         self.events = (self.begin)();
                     }
                     continue;
@@ -332,7 +369,16 @@ where
     fn sift(&mut self, event: Event<K>) -> Option<Event<K>> {
         match &event {
             Event::Init => self.account.begin_list(),
-            Event::InitDone => self.account.end_list(),
+            Event::InitDone => {
+                self.account.end_list();
+                let again = !self.account.short.is_empty();
+                self.wait = if again {
+                    self.wait.saturating_mul(2).min(LOOK.1)
+                } else {
+                    LOOK.0
+                };
+                self.look = Instant::now() + self.wait;
+            }
             Event::Delete(object) => {
                 let (namespace, name) = place(object);
                 self.account.forget(&namespace, &name);

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND, VERSION};
 use lockstep_core::admission::{self, Existing};
 use lockstep_core::features::Features;
 use lockstep_core::network;
 use lockstep_core::patterns::Patterns;
 use lockstep_core::validation::Violation;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -21,9 +23,19 @@ use super::refusal::Refusal;
 use super::review::{Allowed, Operation, Request};
 use crate::apply::said;
 use crate::unfit;
+use crate::watch::lean::asked::{self, ClaimSeen, SelectorSeen};
 
-/// How many volume claims are looked up at once.
-const CLAIMS_AT_ONCE: usize = 8;
+/// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is compared of it is read.
+const AT_ONCE: usize = 8;
+/// Volume claims of one review that are held at once.
+const HELD: usize = 64;
+
+/// Of these, those for reviews of one namespace: they keep no other from being reviewed.
+const OF_ONE: usize = 2;
+
+/// Who looks objects up now, over all namespaces and by namespace. A review waits for its turn within the time that it has.
+static LOOK_UPS: Semaphore = Semaphore::const_new(AT_ONCE);
+static OF_NAMESPACES: Mutex<BTreeMap<String, Arc<Semaphore>>> = Mutex::new(BTreeMap::new());
 
 /// Who compiles patterns now: two at a time, so that those who state many leave cores to others.
 static TURNS: Semaphore = Semaphore::const_new(2);
@@ -59,23 +71,29 @@ pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
 /// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with them the defaults in their items, which
 /// are immutable. Upstream refuses that. A JobSet that never had the defaults is not given them. Those that follow from what is changed are made anew.
 fn completed(old: &JobSet, new: &JobSet) -> JobSet {
-    let with_defaults_in_lists = |jobset: &JobSet| {
-        let mut defaulted = jobset.clone();
-        admission::default(&mut defaulted);
-        let (spec, stated) = (&mut defaulted.spec, jobset.spec.clone());
-        spec.network = stated.network;
-        spec.success_policy = stated.success_policy;
-        spec.startup_policy = stated.startup_policy;
-        spec.execution_policy = stated.execution_policy;
-        defaulted
-    };
-    if with_defaults_in_lists(old) == *old {
+    if with_defaults_in_lists(old.clone()) == *old {
         let mut new = new.clone();
         admission::restate(old, &mut new);
-        with_defaults_in_lists(&new)
+        with_defaults_in_lists(new)
     } else {
         new.clone()
     }
+}
+
+/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it takes: one may take 50 MB.
+fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
+    let spec = &jobset.spec;
+    let network = spec.network.clone();
+    let success_policy = spec.success_policy.clone();
+    let startup_policy = spec.startup_policy.clone();
+    let execution_policy = spec.execution_policy.clone();
+    admission::default(&mut jobset);
+    let spec = &mut jobset.spec;
+    spec.network = network;
+    spec.success_policy = success_policy;
+    spec.startup_policy = startup_policy;
+    spec.execution_policy = execution_policy;
+    jobset
 }
 
 /// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored: where updates do not pass [`mutate`]
@@ -137,17 +155,45 @@ async fn judged(jobset: JobSet, features: Features) -> Result<(JobSet, Vec<Viola
 /// What is wrong with the volume claims that the JobSet would share with those that exist. One that cannot be looked up is refused as upstream does.
 async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violation> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    let look_up = async |name: String| {
-        let found = api.get_opt(&name).await.map_err(|error| said(&error));
+    let claim = async |name: String| {
+        let found = look_up::<ClaimSeen, _>(&api, namespace, &name).await;
+        let found = found.map_err(|error| said(&error));
         Some((name, found.transpose()?))
     };
-    let claims: BTreeMap<String, Existing> = stream::iter(admission::claim_names(jobset))
-        .map(look_up)
-        .buffered(CLAIMS_AT_ONCE)
-        .filter_map(ready)
-        .collect()
-        .await;
-    admission::validate_claims(jobset, &claims)
+    let mut violations = Vec::new();
+    for names in admission::claim_names(jobset).chunks(HELD) {
+        let claims: BTreeMap<String, Existing> = stream::iter(names.to_vec())
+            .map(&claim)
+            .buffered(AT_ONCE)
+            .filter_map(ready)
+            .collect()
+            .await;
+        if !claims.is_empty() {
+            violations.extend(admission::validate_claims(jobset, &claims));
+        }
+    }
+    violations
+}
+
+/// The turns of one namespace.
+fn own_turns(namespace: &str) -> Arc<Semaphore> {
+    let mut of = OF_NAMESPACES.lock().unwrap_or_else(PoisonError::into_inner);
+    of.retain(|_, turns| Arc::strong_count(turns) > 1);
+    let turns = of.entry(namespace.to_owned());
+    Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(OF_ONE))))
+}
+
+/// Looks an object up in its turn, and reads of it what `Seen` says.
+async fn look_up<Seen, K>(api: &Api<K>, namespace: &str, name: &str) -> kube::Result<Option<K>>
+where
+    Seen: DeserializeOwned + Into<K>,
+    K: Resource + Clone,
+{
+    let own = own_turns(namespace);
+    // Only a semaphore's end would be an error, and they have none.
+    let _own = own.acquire().await.ok();
+    let _turn = LOOK_UPS.acquire().await.ok();
+    asked::get::<Seen, K>(api, name).await
 }
 
 /// A warning where the name of the JobSet's Service is taken. The event of its controller says the same; of one that cannot be looked up it says all.
@@ -156,7 +202,9 @@ async fn service_in_the_way(jobset: &JobSet, namespace: &str, client: &Client) -
         return None;
     }
     let api: Api<Service> = Api::namespaced(client.clone(), namespace);
-    let there = api.get_opt(jobset.subdomain()).await.ok()??;
+    let there = look_up::<SelectorSeen, _>(&api, namespace, jobset.subdomain())
+        .await
+        .ok()??;
     network::in_the_way(jobset, &there).map(|fault| format!("spec.network.subdomain: {fault}"))
 }
 

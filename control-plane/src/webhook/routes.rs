@@ -45,12 +45,12 @@ const RAY_PATHS: [&str; 3] = [
 
 /// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
 pub(super) const LONGEST_BODY: usize = 7 << 20;
-/// Larger reviews are read two at a time: each may take 200 MB.
+/// Larger reviews are read one at a time: each may take 200 MB.
 const SMALL: Extent = Extent {
     objects: 2_048,
     elements: 16_384,
 };
-static TURNS: Semaphore = Semaphore::const_new(2);
+static TURNS: Semaphore = Semaphore::const_new(1);
 /// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 

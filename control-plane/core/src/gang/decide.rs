@@ -5,6 +5,7 @@
 //! nothing.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use lockstep_api::GangPhase;
@@ -299,9 +300,10 @@ impl<'a> Entry<'a> {
             return;
         }
         let (gang, seats) = (self.gang, &self.seats);
+        let priorities: Vec<i32> = gang.parts.iter().map(super::Part::priority).collect();
         let gated = |below: bool| {
             let seats = seats.iter().filter(move |seat| seat.below == below);
-            let ranked = seats.map(move |seat| (rank(gang, seat), seat.pod));
+            let ranked = seats.map(|seat| (rank(&priorities, seat), seat.pod));
             let pods = ranked.filter_map(|(rank, pod)| Some((rank, pod?)));
             pods.filter(|(_, pod)| pod.gated)
         };
@@ -356,8 +358,8 @@ fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
     !seat.done && seat.pod.is_none() && !follows
 }
 
-fn rank(gang: &Gang, seat: &Seat<'_>) -> Rank {
-    let priority = gang.parts.get(seat.part).map_or(0, super::Part::priority);
+fn rank(priorities: &[i32], seat: &Seat<'_>) -> Rank {
+    let priority = priorities.get(seat.part).copied().unwrap_or(0);
     (!seat.below, Reverse(priority))
 }
 
@@ -367,6 +369,8 @@ where
     'a: 's,
 {
     let mut groups: Vec<Group<'a>> = Vec::new();
+    // There may be as many as there are Jobs.
+    let mut of_jobs: HashMap<&'a str, usize> = HashMap::new();
     for seat in seats {
         let template = gang
             .parts
@@ -375,13 +379,18 @@ where
         let Some(needs) = seat.pod.map(|pod| &pod.needs).or(template) else {
             continue;
         };
-        let job = |needs: &super::Needs| needs.exclusive.as_ref().map(|job| job.job_key.clone());
-        let same = |group: &&mut Group<'a>| {
-            std::ptr::eq(group.needs, needs.as_ref())
-                || *group.needs == **needs
-                || needs.exclusive.is_some() && job(group.needs) == job(needs)
+        let known = match &needs.exclusive {
+            Some(exclusive) => {
+                let next = groups.len();
+                let known = *of_jobs.entry(&exclusive.job_key).or_insert(next);
+                groups.get_mut(known)
+            }
+            None => groups.iter_mut().find(|group| {
+                let is_same = || group.needs.exclusive.is_none() && *group.needs == **needs;
+                std::ptr::eq(group.needs, needs.as_ref()) || is_same()
+            }),
         };
-        match groups.iter_mut().find(same) {
+        match known {
             Some(group) => group.count += 1,
             None => groups.push(Group { needs, count: 1 }),
         }

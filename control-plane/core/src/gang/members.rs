@@ -10,6 +10,7 @@ use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
 use crate::children::{job_index, label};
 use crate::limits;
+use crate::placement::LONGEST_LABEL;
 use crate::restart::{completed_indexes, failed_indexes, has_condition};
 use crate::status::is_suspended;
 
@@ -197,7 +198,7 @@ fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
         .unwrap_or_default();
     let spec = template.and_then(|template| template.spec.as_ref());
     let plain = Arc::new(spec.map(|spec| Needs::of(&meta, spec)).unwrap_or_default());
-    let topology = topology(jobset, replicated_job);
+    let topology = topology(jobset, replicated_job).filter(|topology| topology.len() <= LONGEST_LABEL);
     let jobs = 0..replicated_job.replicas().max(0);
     let of_job = |index| match topology {
         Some(topology) => Arc::new(Needs {

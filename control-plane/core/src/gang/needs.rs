@@ -1,26 +1,29 @@
 //! What a pod needs of a node, and what it asks for beyond what is understood here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     self as k8s, Container, NodeSelector, NodeSelectorTerm, PodSpec, Toleration,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{annotations, labels};
 
 use super::Resources;
+use crate::placement::LONGEST_LABEL;
 
-/// What a pod needs of a node.
+/// What a pod needs of a node. Pods of one template differ in `exclusive` alone, and share the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Needs {
     /// What it asks for, and one of [`Resources::PODS`].
-    pub requests: Resources,
+    pub requests: Arc<Resources>,
     /// Labels that the node must have.
-    pub node_selector: BTreeMap<String, String>,
+    pub node_selector: Arc<BTreeMap<String, String>>,
     /// Required node affinity: one of these terms must match. None: any node will do.
-    pub affinity: Option<Vec<NodeSelectorTerm>>,
+    pub affinity: Option<Arc<Vec<NodeSelectorTerm>>>,
     /// What it puts up with.
-    pub tolerations: Vec<Toleration>,
+    pub tolerations: Arc<Vec<Toleration>>,
     /// Exclusive placement by affinity.
     pub exclusive: Option<Exclusive>,
     /// What the fit check knows nothing about, such as `podAntiAffinity`.
@@ -47,26 +50,32 @@ impl Needs {
             .and_then(|affinity| affinity.node_affinity.as_ref())
             .and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
         let exclusive = exclusive(meta);
-        let tolerates_much = spec.tolerations.as_ref().is_some_and(|all| all.len() > MOST);
+        let (selector, tolerations) = (spec.node_selector.as_ref(), spec.tolerations.as_ref());
+        let selects_much = selector.is_some_and(|labels| labels.len() > MOST);
+        let tolerates_much = tolerations.is_some_and(|all| all.len() > MOST);
+        let any = || Toleration {
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        };
         Self {
-            requests: requests(spec),
-            node_selector: spec.node_selector.clone().unwrap_or_default(),
+            requests: requests(spec).into(),
+            node_selector: selector
+                .filter(|_| !selects_much)
+                .cloned()
+                .unwrap_or_default()
+                .into(),
             affinity: node_affinity
                 .filter(|required| !is_long(required))
-                .map(|required| required.node_selector_terms.clone()),
-            tolerations: spec
-                .tolerations
-                .clone()
-                .filter(|all| all.len() <= MOST)
-                .unwrap_or_else(|| {
-                    let any = Toleration {
-                        operator: Some("Exists".to_owned()),
-                        ..Toleration::default()
-                    };
-                    tolerates_much.then_some(any).into_iter().collect()
-                }),
+                .map(|required| required.node_selector_terms.clone().into()),
+            tolerations: if tolerates_much {
+                vec![any()].into()
+            } else {
+                tolerations.cloned().unwrap_or_default().into()
+            },
             unknown: unknown(spec, exclusive.is_some())
                 .into_iter()
+                .chain(asks_much(spec).then_some("resources"))
+                .chain(selects_much.then_some("nodeSelector"))
                 .chain(node_affinity.is_some_and(is_long).then_some("nodeAffinity"))
                 .chain(tolerates_much.then_some("tolerations"))
                 .chain((in_group(meta, spec) == Some(false)).then_some("schedulingGroup"))
@@ -76,16 +85,82 @@ impl Needs {
     }
 }
 
-/// The most tolerations, and requirements and values of node affinity, that are reckoned with: each is looked at for each node, at each decision. A pod with more
-/// may go anywhere, as far as is known here.
-const MOST: usize = 1024;
+impl Needs {
+    /// Bytes that its lists take, about; 0 where they are short.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let terms = self.affinity.iter().flat_map(|terms| terms.iter());
+        let requirements = terms.clone().flat_map(|term| {
+            let fields = term.match_fields.iter().flatten();
+            term.match_expressions.iter().flatten().chain(fields)
+        });
+        let values = requirements.map(|requirement| 2 + requirement.values.as_ref().map_or(0, Vec::len));
+        let affinity = terms.count().saturating_add(values.sum());
+        let entries = [
+            self.node_selector.len(),
+            self.tolerations.len(),
+            self.requests.iter().count(),
+            affinity,
+        ];
+        let entries = entries.into_iter().fold(0, usize::saturating_add);
+        if entries > SHORT {
+            entries.saturating_mul(ENTRY)
+        } else {
+            0
+        }
+    }
 
+    /// The same without its lists, but for what it asks for of what every node has: it may go anywhere, as far as is known here.
+    #[must_use]
+    pub fn in_short(&self) -> Self {
+        let mut requests = Resources::default();
+        for name in OF_ALL.into_iter().chain([Resources::PODS]) {
+            requests.set(name, self.requests.get(name));
+        }
+        let mut unknown = self.unknown.clone();
+        unknown.push("lists that are too long");
+        Self {
+            requests: requests.into(),
+            exclusive: self.exclusive.clone(),
+            unknown,
+            ..Self::default()
+        }
+    }
+}
+
+/// Entries of all lists together that count for nothing, and what one takes beyond that.
+const SHORT: usize = 32;
+const ENTRY: usize = 160;
+
+/// The most labels, tolerations, amounts of resources, and requirements and values of node affinity, that are reckoned with: each is looked at for each node, at each
+/// decision. A pod with more may go anywhere, as far as is known here.
+const MOST: usize = 1024;
+/// The resources that are reckoned with of a pod that states more than [`MOST`] amounts.
+const OF_ALL: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+/// Whether required node affinity is more than is reckoned with. A value that is longer than a label counts as several: Kubernetes bounds none.
 fn is_long(required: &NodeSelector) -> bool {
     let terms = required.node_selector_terms.iter();
     let requirements =
         terms.flat_map(|term| term.match_expressions.iter().chain(&term.match_fields).flatten());
-    let parts = requirements.map(|requirement| 1 + requirement.values.as_ref().map_or(0, Vec::len));
+    let parts = requirements.map(|requirement| {
+        let values = requirement.values.iter().flatten();
+        1 + values.map(|value| 1 + value.len() / LONGEST_LABEL).sum::<usize>()
+    });
     required.node_selector_terms.len() > MOST || parts.sum::<usize>() > MOST
+}
+
+/// Whether a pod states more amounts of resources than are reckoned with.
+fn asks_much(spec: &PodSpec) -> bool {
+    let containers = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
+    let resources = containers.map(|container| container.resources.as_ref());
+    let resources = resources.chain([spec.resources.as_ref()]).flatten();
+    let amounts = resources.flat_map(|resources| [&resources.limits, &resources.requests]);
+    let stated = amounts.chain([&spec.overhead]).flatten().map(BTreeMap::len);
+    stated.sum::<usize>() > MOST
 }
 
 /// Whether the group that the pod is in is its gang's; `None`: it is in none. One of the Job controller's (`WorkloadWithJob`) waits for the extras too.
@@ -103,7 +178,9 @@ fn exclusive(meta: &ObjectMeta) -> Option<Exclusive> {
         return None;
     }
     Some(Exclusive {
-        topology: annotation(annotations::EXCLUSIVE_TOPOLOGY)?.clone(),
+        topology: annotation(annotations::EXCLUSIVE_TOPOLOGY)
+            .filter(|topology| topology.len() <= LONGEST_LABEL)?
+            .clone(),
         job_key: label(labels::JOB_KEY)?.clone(),
         priority: label(labels::PRIORITY).cloned(),
     })
@@ -168,16 +245,22 @@ fn unknown(spec: &PodSpec, exclusive: bool) -> Vec<&'static str> {
 
 /// What a pod asks of its node, as kube-scheduler reckons it: its regular containers and sidecars together, or the largest of its init
 /// containers with the sidecars before it, whichever is more; the pod's own statement goes before both (KEP-2837); and its overhead.
+/// Of one that [states much](asks_much) only the resources that every node has.
 #[must_use]
 pub(super) fn requests(spec: &PodSpec) -> Resources {
+    let read = if asks_much(spec) { few } else { Resources::of };
     let mut running = Resources::default();
     for container in &spec.containers {
-        running.add(&of_container(container));
+        running.add(&of_container(container, read));
     }
     let mut sidecars = Resources::default();
     let mut starting = Resources::default();
     for container in spec.init_containers.iter().flatten() {
-        let mut own = of_container(container);
+        let mut own = of_container(container, read);
+        // It changes nothing, and there may be thousands.
+        if own.iter().next().is_none() {
+            continue;
+        }
         if is_sidecar(container) {
             sidecars.add(&own);
             starting.raise(&sidecars);
@@ -192,12 +275,22 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
         .resources
         .as_ref()
         .and_then(|resources| resources.requests.as_ref());
-    for (name, amount) in of_pod.map(Resources::of).unwrap_or_default().iter() {
+    for (name, amount) in of_pod.map(read).unwrap_or_default().iter() {
         running.set(name, amount);
     }
-    running.add(&spec.overhead.as_ref().map(Resources::of).unwrap_or_default());
+    running.add(&spec.overhead.as_ref().map(read).unwrap_or_default());
     running.set(Resources::PODS, 1000);
     running
+}
+
+/// Of quantities those of [`OF_ALL`].
+fn few(quantities: &BTreeMap<String, Quantity>) -> Resources {
+    let of_all = OF_ALL.iter().filter_map(|name| quantities.get_key_value(*name));
+    Resources::of(
+        &of_all
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    )
 }
 
 /// Whether an init container runs for as long as the pod does.
@@ -206,12 +299,12 @@ fn is_sidecar(container: &Container) -> bool {
 }
 
 /// What a container requests. Where only a limit is stated the API server requests as much; a template may not have been there.
-fn of_container(container: &Container) -> Resources {
+fn of_container(container: &Container, read: fn(&BTreeMap<String, Quantity>) -> Resources) -> Resources {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let requests = resources.and_then(|resources| resources.requests.as_ref());
-    let mut stated = limits.map(Resources::of).unwrap_or_default();
-    for (name, amount) in requests.map(Resources::of).unwrap_or_default().iter() {
+    let mut stated = limits.map(read).unwrap_or_default();
+    for (name, amount) in requests.map(read).unwrap_or_default().iter() {
         stated.set(name, amount);
     }
     stated

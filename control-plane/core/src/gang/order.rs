@@ -38,8 +38,9 @@ pub(super) fn seats(gang: &Gang) -> Vec<Seat<'_>> {
     for (index, part) in gang.parts.iter().enumerate() {
         of_part(index, part, &mut seats);
     }
+    let priorities: Vec<i32> = gang.parts.iter().map(Part::priority).collect();
     seats.sort_by_key(|seat| {
-        let priority = gang.parts[seat.part].priority();
+        let priority = priorities[seat.part];
         (!seat.below, Reverse(priority), seat.rank, seat.part)
     });
     seats
@@ -52,7 +53,7 @@ impl Part {
         self.needs.get(usize::try_from(job).ok()?)
     }
 
-    /// The highest priority of its pods.
+    /// The highest priority of its pods. All of them are looked at.
     pub(super) fn priority(&self) -> i32 {
         self.pods.iter().map(|pod| pod.priority).max().unwrap_or(0)
     }

@@ -25,6 +25,9 @@ pub use eviction::{CONDITION, MESSAGE, Question, REASON, misplaced, question};
 #[cfg(test)]
 mod tests;
 
+/// Bytes of the longest name of a label: a domain, a slash and a name.
+pub(crate) const LONGEST_LABEL: usize = 253 + 1 + 63;
+
 /// The part of a pod in its Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -58,10 +61,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Reads a pod; `None`: exclusive placement is not its concern.
+    /// Reads a pod; `None`: exclusive placement is not its concern, or it names what can be no label of a node.
     #[must_use]
     pub fn of(pod: &Pod) -> Option<Self> {
-        let topology = topology(pod)?;
+        let topology = topology(pod).filter(|topology| topology.len() <= LONGEST_LABEL)?;
         let spec = pod.spec.as_ref();
         let selected = spec
             .and_then(|spec| spec.node_selector.as_ref()?.get(topology))

@@ -100,6 +100,18 @@ fn member(pod: &Pod) -> Member {
 }
 
 #[test]
+fn a_topology_that_can_be_no_label_makes_no_member() {
+    let asking = |bytes: usize| {
+        with(pod("0"), |pod| {
+            let all = pod.metadata.annotations.get_or_insert_default();
+            all.insert(annotations::EXCLUSIVE_TOPOLOGY.to_owned(), "x".repeat(bytes));
+        })
+    };
+    assert_eq!(member(&asking(317)).topology.len(), 317);
+    assert_eq!(Member::of(&asking(318)), None);
+}
+
+#[test]
 fn only_pods_that_ask_for_exclusive_placement_by_affinity_are_members() {
     assert_eq!(
         Member::of(&without_annotation(pod("0"), annotations::EXCLUSIVE_TOPOLOGY)),

@@ -41,6 +41,8 @@ pub struct Gathered {
     pub unwanted_jobs: BTreeSet<String>,
     /// The replicatedJobs whose containers kubelet does not start again.
     pub never_again: BTreeSet<String>,
+    /// Workers that had a pod which a policy or a webhook has changed, and that has ended.
+    pub ended_changed: Vec<Identity>,
     /// Jobs whose gang has yet to come together.
     pub waiting_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal.
@@ -85,6 +87,15 @@ pub fn gather<'a>(
     }
     for pod in pods {
         place(pod, recreations, &current, &mut gathered);
+    }
+    // Also where nothing but its end is seen. A pod that lives says itself what it is.
+    for identity in std::mem::take(&mut gathered.ended_changed) {
+        if let Some(worker) = gathered.workers.get_mut(&identity)
+            && worker.pods.is_empty()
+        {
+            worker.stays_down = true;
+            worker.scope = Scope::Group;
+        }
     }
     gathered
 }
@@ -315,7 +326,7 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
         .as_ref()
         .is_some_and(|controller| present.is_none_or(|uid| uid == controller));
     let of_pod = |identity: &Identity| *identity.job == **job && identity.index == index;
-    for (_, worker) in gathered
+    for (identity, worker) in gathered
         .workers
         .range_mut(from..)
         .take_while(|(identity, _)| of_pod(identity))
@@ -326,10 +337,12 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
             worker.rung = worker.rung.max(Rung::Container);
             worker.scope = Scope::Group;
         }
-        // Also once it has ended, which is the first that is seen of its failure at times.
         if pod.obstacle.is_some() && is_present && gathered.never_again.contains(&worker.stage) {
-            worker.stays_down = true;
-            worker.scope = Scope::Group;
+            if live {
+                worker.stays_down = true;
+            } else {
+                gathered.ended_changed.push(identity.clone());
+            }
         }
         if live {
             worker.pods.push(fact.clone());

@@ -310,3 +310,33 @@ async fn a_conflict_of_another_write_lets_no_message_be_written_sooner() {
     scene.act(writes(GangPhase::Waiting, "shorter", false)).await;
     assert_eq!(scene.asked(&Method::PATCH, "/status"), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_is_told_once() {
+    let mut large = jobset(GangPhase::Waiting);
+    let job =
+        json!([{"name": "w", "replicas": 1, "template": {"spec": {"parallelism": 32_000, "template": {}}}}]);
+    large.spec.replicated_jobs = serde_json::from_value(job).unwrap();
+    let mut scene = Scene::new(&large, |_, _, _| None);
+    let sight = &mut scene.sight;
+    let key = ("ns".to_owned(), "js".to_owned());
+    sight.jobsets.clear();
+    sight.room = Room::new(2_500, 10_000);
+    let (object, others) = (object(&key), 2_000);
+    assert!(sight.room.takes("ns", None, others));
+    sight.look(&object);
+    sight.look(&object);
+    assert!(sight.jobsets.is_empty());
+    let told: Vec<_> = sight.news.drain(..).map(|(_, event)| event.reason).collect();
+    assert_eq!(told, ["NoRoom"]);
+    tokio::time::advance(NO_ROOM).await;
+    assert!(sight.look_again().is_some() && sight.jobsets.is_empty());
+    sight.room.release("ns", others);
+    tokio::time::advance(NO_ROOM).await;
+    sight.look_again();
+    assert!(sight.jobsets.contains_key(&key) && sight.without_room.is_empty());
+    // What it is told later does not take it away.
+    assert!(sight.room.takes("ns", None, 450));
+    sight.look(&object);
+    assert!(sight.jobsets.contains_key(&key));
+}

@@ -117,3 +117,20 @@ fn what_is_read_of_a_node_says_the_same_as_all_of_it() {
     assert_eq!(Node::of(&seen), Node::of(&whole));
     assert!(Node::of(&seen).unschedulable);
 }
+
+#[test]
+fn of_many_volumes_and_containers_those_are_kept_that_are_decided_by() {
+    let mut pod = pod();
+    let claim = |n: usize| json!({"name": format!("c{n}"), "persistentVolumeClaim": {"claimName": "data"}});
+    let empty = |n: usize| json!({"name": format!("e{n}"), "emptyDir": {}});
+    let (claims, dirs) = ((0..100).map(claim), (0..100).map(empty));
+    pod["spec"]["volumes"] = dirs.chain(claims).collect();
+    let sidecar = |n: usize| json!({"name": format!("s{n}"), "image": "i", "resources": {}});
+    let worker = pod["spec"]["containers"][0].clone();
+    pod["spec"]["containers"] = (0..100).map(sidecar).chain([worker]).collect();
+    let whole: k8s::Pod = serde_json::from_value(pod.clone()).unwrap();
+    let SeenPod(seen) = serde_json::from_value(pod).unwrap();
+    assert_eq!(Pod::of(&seen), Pod::of(&whole));
+    let spec = seen.spec.unwrap();
+    assert_eq!((spec.volumes.unwrap().len(), spec.containers.len()), (1, 1));
+}

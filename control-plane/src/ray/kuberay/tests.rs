@@ -16,6 +16,22 @@ fn lease(namespace: &str, holder: &str, ago: SignedDuration) -> Value {
         "spec": {"holderIdentity": holder, "renewTime": renewed}})
 }
 
+/// Leases that the API server has in a page, whatever is asked for.
+const PAGE: usize = 10;
+
+/// A page of these Leases, that begins where the query says.
+fn page(leases: &[Value], query: &str) -> Value {
+    let begin = query.split('&').find_map(|pair| pair.strip_prefix("continue="));
+    let begin: usize = begin.map_or(0, |begin| begin.parse().unwrap());
+    let end = leases.len().min(begin + PAGE);
+    let next = if end < leases.len() {
+        end.to_string()
+    } else {
+        String::new()
+    };
+    json!({"metadata": {"continue": next}, "items": leases[begin..end]})
+}
+
 /// A cluster with these Leases, in which `kuberay`'s operator may do everything and a team's own in `team` alone. Counts what is asked.
 fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -25,9 +41,10 @@ fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
         let leases = leases.clone();
         async move {
             let path = request.uri().path().to_owned();
+            let query = request.uri().query().unwrap_or_default().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let (code, answer) = if path.ends_with("/leases") {
-                (200, json!({"metadata": {}, "items": leases}))
+                (200, page(&leases, &query))
             } else if path.ends_with("/subjectaccessreviews") {
                 let mut review: Value = serde_json::from_slice(&body).unwrap();
                 let user = review["spec"]["user"].as_str().unwrap();
@@ -40,9 +57,13 @@ fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
                 let spec = json!({"containers": [], "serviceAccountName": "operator"});
                 (200, json!({"metadata": {"name": "operator-1"}, "spec": spec}))
             } else {
+                // Of these names, the code that the API server answers with.
+                let code = path.rsplit("/of-code-").next().and_then(|code| code.parse().ok());
+                let code: u16 = code.unwrap_or(404);
+                let reason = if code == 404 { "NotFound" } else { "Odd" };
                 (
-                    404,
-                    json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}),
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}),
                 )
             };
             let answer = Response::builder()
@@ -107,5 +128,37 @@ async fn a_lease_that_is_old_or_of_the_future_is_held_by_nobody() {
         let ago_by = SignedDuration::from_secs(ago);
         let (kuberay, _) = cluster(vec![lease("kuberay", "operator-1_1", ago_by)]);
         assert_eq!(kuberay.runs("team").await.unwrap(), held, "{ago} s ago");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_leases_are_read_up_to_as_many_as_are_looked_at() {
+    let held = |before: usize| {
+        let old = lease("evil", "x", SignedDuration::from_hours(1));
+        let real = lease("kuberay", "operator-1_1", SignedDuration::ZERO);
+        cluster([vec![old; before], vec![real]].concat())
+    };
+    let (kuberay, _) = held(255);
+    assert!(kuberay.runs("team").await.unwrap());
+    let (kuberay, asked) = held(256);
+    assert!(!kuberay.runs("team").await.unwrap());
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        26,
+        "pages of ten, and nothing else"
+    );
+}
+
+#[tokio::test]
+async fn only_a_name_that_no_pod_can_have_is_no_pods() {
+    for code in [400, 404, 414, 422] {
+        let holder = format!("of-code-{code}_1");
+        let (kuberay, _) = cluster(vec![lease("team", &holder, SignedDuration::ZERO)]);
+        assert!(kuberay.runs("team").await.unwrap(), "{code}");
+    }
+    for code in [401, 403, 429, 500] {
+        let holder = format!("of-code-{code}_1");
+        let (kuberay, _) = cluster(vec![lease("team", &holder, SignedDuration::ZERO)]);
+        assert!(kuberay.runs("team").await.is_err(), "{code}");
     }
 }

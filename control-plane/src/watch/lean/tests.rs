@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::asked::{ClaimSeen, PodSeen, SelectorSeen};
 use super::*;
 
 fn read<K: Slim>(object: &Value) -> K {
@@ -157,4 +158,130 @@ fn an_object_is_written_whole() {
     let mut job = Job::default();
     job.spec.get_or_insert_default().backoff_limit = Some(3);
     assert_eq!(json!(Lean(job))["spec"]["backoffLimit"], json!(3));
+}
+
+fn owner(name: &str, uid: &str, controls: bool) -> Value {
+    json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": uid, "controller": controls})
+}
+
+/// UIDs of the owners that are read of a Service, and of a pod.
+fn owners_of(owners: &Value) -> [Vec<String>; 2] {
+    let object = json!({"metadata": {"ownerReferences": owners}});
+    let (service, pod): (Service, Pod) = (read(&object), read(&object));
+    [service.metadata, pod.metadata].map(|meta| {
+        let owners = meta.owner_references.into_iter().flatten();
+        owners.map(|owner| owner.uid).collect()
+    })
+}
+
+#[test]
+fn owners_of_more_text_than_names_have_are_not_read() {
+    let long = "x".repeat(1_024);
+    let owners = json!([
+        owner("a", &long, true),
+        owner(&long, "b", false),
+        owner("c", "c", true)
+    ]);
+    assert_eq!(owners_of(&owners), [["c"], ["c"]]);
+    let just_fits = json!([owner("a", &long[..1_024 - "v1Ka".len()], true)]);
+    assert!(owners_of(&just_fits).iter().all(|owners| owners.len() == 1));
+    assert_eq!(owners_of(&Value::Null), [[""; 0]; 2]);
+}
+
+#[test]
+fn of_many_owners_the_one_that_controls_is_read_wherever_it_stands() {
+    let mut owners = vec![owner("o", "other", false); 100];
+    owners[99] = owner("o", "controls", true);
+    for read in owners_of(&json!(owners)) {
+        assert_eq!((read.len(), read.last().unwrap().as_str()), (16, "controls"));
+    }
+}
+
+fn asked<Seen, K>(object: &Value) -> serde_json::Result<K>
+where
+    Seen: serde::de::DeserializeOwned + Into<K>,
+{
+    serde_json::from_str::<Seen>(&object.to_string()).map(Into::into)
+}
+
+#[test]
+fn of_a_claim_that_is_asked_for_its_spec_is_read() {
+    let claim = |names: usize| {
+        let names = vec!["ReadWriteOnce"; names];
+        asked::<ClaimSeen, PersistentVolumeClaim>(
+            &json!({"metadata": metadata(), "spec": {"accessModes": names, "volumeName": "v"}}),
+        )
+    };
+    let read = claim(1).unwrap();
+    assert_eq!(read.metadata, ObjectMeta::default());
+    assert_eq!(read.spec.unwrap().volume_name.as_deref(), Some("v"));
+    let error = claim(1_000).unwrap_err().to_string();
+    assert!(error.contains("no more than 8192 to be compared"), "{error}");
+    let without = asked::<ClaimSeen, PersistentVolumeClaim>(&json!({"metadata": metadata(), "spec": null}));
+    assert_eq!(without.unwrap().spec, None);
+}
+
+#[test]
+fn of_a_service_that_is_asked_for_its_owners_and_its_selector_are_read() {
+    let service = |selector: &Value| -> Service {
+        let spec = json!({"type": "ClusterIP", "clusterIP": "None", "selector": selector, "ports": []});
+        asked::<SelectorSeen, _>(&json!({"metadata": metadata(), "spec": spec})).unwrap()
+    };
+    let few = service(&json!({"app": "a"}));
+    assert_eq!(few.metadata.labels, None);
+    assert_eq!(few.metadata.owner_references.unwrap()[0].uid, "owner");
+    let spec = few.spec.unwrap();
+    assert_eq!(
+        (
+            spec.type_.as_deref(),
+            spec.cluster_ip.as_deref(),
+            keys(spec.selector.as_ref())
+        ),
+        (Some("ClusterIP"), Some("None"), vec!["app"])
+    );
+    let many: BTreeMap<String, String> = (0..2_000).map(|n| (n.to_string(), "a".to_owned())).collect();
+    let many = service(&json!(many)).spec.unwrap();
+    assert_eq!(
+        (many.selector.unwrap().len(), many.cluster_ip.as_deref()),
+        (1_024, Some("None"))
+    );
+    assert_eq!(service(&Value::Null).spec.unwrap().selector, None);
+}
+
+#[test]
+fn of_a_pod_that_is_asked_for_its_account_and_what_it_says_of_itself_are_read() {
+    let pod: Pod = asked::<PodSeen, _>(&json!({
+        "metadata": metadata(),
+        "spec": {"serviceAccountName": "sa", "nodeName": "n", "containers": [{"name": "c"}]},
+        "status": {
+            "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
+            "containerStatuses": [{
+                "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": "ImagePullBackOff"}},
+            }],
+        },
+    }))
+    .unwrap();
+    assert_eq!(
+        (pod.metadata.uid.as_deref(), pod.metadata.labels),
+        (Some("u"), None)
+    );
+    let spec = pod.spec.unwrap();
+    assert_eq!(
+        (spec.service_account_name.as_deref(), spec.node_name),
+        (Some("sa"), None)
+    );
+    let status = pod.status.unwrap();
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.1"));
+    assert_eq!(
+        status.conditions.unwrap()[0].reason.as_deref(),
+        Some("ContainersNotReady")
+    );
+    let container = status.container_statuses.unwrap().remove(0);
+    let waiting = container.state.unwrap().waiting.unwrap();
+    assert_eq!(
+        (container.name.as_str(), waiting.reason.as_deref()),
+        ("c", Some("ImagePullBackOff"))
+    );
 }

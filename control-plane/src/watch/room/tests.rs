@@ -134,22 +134,27 @@ async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_b
 #[tokio::test(start_paused = true)]
 async fn what_was_left_out_is_listed_again_where_there_is_room() {
     let (fed, mut events) = Fed::by(room());
-    fed.says(Event::Apply(jobset("ns", "large", 90_000)));
-    fed.says(Event::Apply(jobset("ns", "late", 20_000)));
-    assert_eq!(come(&mut events), ["+large"]);
-    tokio::time::advance(LOOK * 3).await;
+    fed.says(Event::Init);
+    fed.says(Event::InitApply(jobset("ns", "large", 90_000)));
+    fed.says(Event::InitApply(jobset("ns", "late", 20_000)));
+    assert_eq!(come(&mut events), ["list", "+large"]);
+    tokio::time::advance(LOOK.0 * 3).await;
+    assert!(come(&mut events).is_empty());
+    fed.says(Event::InitDone);
+    assert_eq!(come(&mut events), ["listed"]);
+    tokio::time::advance(LOOK.0 * 3).await;
     assert!(come(&mut events).is_empty());
     assert_eq!(fed.begun.load(Ordering::Relaxed), 1, "there is no room yet");
     fed.says(Event::Delete(jobset("ns", "large", 90_000)));
     assert_eq!(come(&mut events), ["-large"]);
-    tokio::time::advance(LOOK).await;
+    tokio::time::advance(LOOK.0).await;
     assert!(come(&mut events).is_empty());
     assert_eq!(fed.begun.load(Ordering::Relaxed), 2);
     fed.says(Event::Init);
     fed.says(Event::InitApply(jobset("ns", "late", 20_000)));
     fed.says(Event::InitDone);
     assert_eq!(come(&mut events), ["list", "+late", "listed"]);
-    tokio::time::advance(LOOK * 3).await;
+    tokio::time::advance(LOOK.0 * 3).await;
     assert!(come(&mut events).is_empty());
     assert_eq!(
         fed.begun.load(Ordering::Relaxed),

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::{annotations, labels};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -21,7 +22,7 @@ fn cores(amount: i128) -> Resources {
 
 fn needs(cpu: i128) -> Needs {
     Needs {
-        requests: cores(cpu),
+        requests: cores(cpu).into(),
         ..Needs::default()
     }
 }
@@ -115,6 +116,65 @@ fn more_terms_and_tolerations_than_are_reckoned_with_are_left_to_the_scheduler()
 }
 
 #[test]
+fn more_labels_and_amounts_than_are_reckoned_with_are_left_to_the_scheduler() {
+    let needs = |labels: usize, amounts: usize| {
+        let many = |count: usize| -> BTreeMap<String, &str> {
+            (0..count).map(|n| (format!("example.com/{n}"), "1")).collect()
+        };
+        let spec = json!({
+            "nodeSelector": many(labels),
+            "containers": [
+                {"name": "a", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}},
+                {"name": "b", "resources": {"requests": many(amounts - 2)}},
+            ],
+        });
+        Needs::of(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap())
+    };
+    let most = needs(1024, 1024);
+    assert!(most.unknown.is_empty(), "{:?}", most.unknown);
+    assert_eq!(
+        (most.node_selector.len(), most.requests.get("example.com/7")),
+        (1024, 1000)
+    );
+    let hostile = needs(1025, 1025);
+    assert_eq!(hostile.unknown, ["resources", "nodeSelector"]);
+    assert_eq!(hostile.node_selector, BTreeMap::new().into());
+    let asked: Vec<_> = hostile.requests.iter().collect();
+    let gibibyte = 1000 * (1 << 30);
+    assert_eq!(
+        asked,
+        [("cpu", 2000), ("memory", gibibyte), (Resources::PODS, 1000)]
+    );
+}
+
+/// Kubernetes takes any text for a value of node affinity.
+#[test]
+fn long_values_of_affinity_are_left_to_the_scheduler() {
+    let unknown = |bytes: usize| {
+        let requirement = json!({"key": "a", "operator": "In", "values": ["x".repeat(bytes)]});
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        let spec = json!({"containers": [], "affinity": affinity});
+        Needs::of(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap()).unknown
+    };
+    assert!(unknown(10_000).is_empty());
+    assert_eq!(unknown(1 << 20), ["nodeAffinity"]);
+}
+
+#[test]
+fn a_topology_that_can_be_no_label_is_none() {
+    let exclusive = |bytes: usize| {
+        let meta = json!({
+            "annotations": {annotations::EXCLUSIVE_TOPOLOGY: "x".repeat(bytes)},
+            "labels": {labels::JOB_KEY: "key"},
+        });
+        Needs::of(&serde_json::from_value(meta).unwrap(), &PodSpec::default()).exclusive
+    };
+    assert!(exclusive(317).is_some());
+    assert_eq!(exclusive(318), None);
+}
+
+#[test]
 fn what_is_missing_is_said() {
     let nodes = nodes(&[8, 7, 3]);
     let needs = needs(4);
@@ -128,7 +188,7 @@ fn what_is_missing_is_said() {
         "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu"
     );
     let picky = Needs {
-        node_selector: BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]),
+        node_selector: BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]).into(),
         ..needs.clone()
     };
     let groups = [Group {
@@ -162,7 +222,7 @@ fn labels_taints_and_cordons_are_read() {
         }]);
         is_eligible(
             &Needs {
-                affinity,
+                affinity: affinity.map(Into::into),
                 ..Needs::default()
             },
             &node,
@@ -184,7 +244,7 @@ fn labels_taints_and_cordons_are_read() {
     let mut tainted = node.clone();
     tainted.taints = vec![taint("NoSchedule")];
     let tolerates = |toleration: Toleration, node: &Node| {
-        let tolerations = vec![toleration];
+        let tolerations = vec![toleration].into();
         is_eligible(
             &Needs {
                 tolerations,

@@ -321,6 +321,10 @@ fn a_changed_pod_that_kubelet_does_not_start_again_cannot_be_restarted_in_place(
             ..changed
         };
         assert_eq!(said(&ended), [stays_down, false], "{policy}");
+        // One that takes its place and was not changed is restarted in place.
+        let next = pod("next", Some("job"), 0, false);
+        let workers = gather(&js, &jobs, [&next, &ended], 0).workers;
+        assert!(workers.values().all(|worker| !worker.stays_down), "{policy}");
     }
 }
 

@@ -1,0 +1,169 @@
+//! What large groups take of those who serve callers. A tenant may have a group of 100,000 workers, and ask for it on a hundred streams that it never reads.
+//!
+//! Promises: for each namespace that is asked about one large group is told at a time, beside the threads that serve others, and then none for five
+//! times as long; what is told of large groups and not read yet takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together. Who finds
+//! no room waits, and is told the newest state then; and one JobSet of each namespace is read whole at a time, to be written.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as Lock, PoisonError, Weak};
+use std::time::Duration;
+
+use http::Response;
+use http_body_util::BodyExt as _;
+use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
+use tonic::body::Body;
+
+use super::board::Snapshot;
+
+#[cfg(test)]
+mod tests;
+
+/// Groups of more workers are large: to tell one of so many takes a millisecond.
+const LARGE: usize = 1024;
+/// Bytes that a worker takes in a message, about.
+const WORKER: usize = 160;
+/// A KiB, in which room is counted.
+const KIB: usize = 1024;
+/// Room for what is not read yet, in KiB. One group of the largest size has room.
+const UNREAD: u32 = 16 * 1024;
+const UNREAD_OF_ALL: u32 = 64 * 1024;
+/// How much longer than a group takes nobody is told another one, and the longest such rest.
+const REST: u32 = 5;
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
+/// The lines in which callers wait. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Lines {
+    of: Arc<Lock<HashMap<String, Weak<Line>>>>,
+    all: Arc<Semaphore>,
+}
+
+/// Those who ask about one namespace.
+pub(super) struct Line {
+    /// When the next one is told.
+    free: Arc<Mutex<Instant>>,
+    unread: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+    /// Who writes a JobSet, for which it is read whole.
+    writes: Mutex<()>,
+}
+
+/// Room for a message that is not read yet.
+#[derive(Debug)]
+pub(super) struct Unread {
+    _line: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
+            of: Arc::default(),
+            all: Arc::new(Semaphore::new(UNREAD_OF_ALL as usize)),
+        }
+    }
+}
+
+impl Lines {
+    /// The line of those who ask about this namespace (empty: all).
+    pub(super) fn of(&self, namespace: &str) -> Arc<Line> {
+        let mut lines = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.get(namespace).and_then(Weak::upgrade) {
+            return line;
+        }
+        lines.retain(|_, line| line.strong_count() > 0);
+        let line = Arc::new(Line {
+            free: Arc::new(Mutex::new(Instant::now())),
+            unread: Arc::new(Semaphore::new(UNREAD as usize)),
+            all: Arc::clone(&self.all),
+            writes: Mutex::default(),
+        });
+        lines.insert(namespace.to_owned(), Arc::downgrade(&line));
+        line
+    }
+}
+
+impl Line {
+    /// Room for what is told of a group; `None`: it is not large, and needs none. Cancel-safe.
+    pub(super) async fn room(&self, state: Size) -> Option<Unread> {
+        if !state.is_large {
+            return None;
+        }
+        let asked = u32::try_from(state.bytes / KIB + 1)
+            .unwrap_or(u32::MAX)
+            .min(UNREAD);
+        // Neither is ever closed.
+        let line = Arc::clone(&self.unread).acquire_many_owned(asked).await.ok()?;
+        let all = Arc::clone(&self.all).acquire_many_owned(asked).await.ok()?;
+        Some(Unread {
+            _line: line,
+            _all: all,
+        })
+    }
+
+    /// A turn to read a JobSet whole, and to write it. Cancel-safe.
+    pub(super) async fn write(&self) -> MutexGuard<'_, ()> {
+        self.writes.lock().await
+    }
+
+    /// Does what a large group takes, in turn; `None`: the process ends. Where nobody waits for it any more, it still has its turn.
+    pub(super) async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let mut free = Arc::clone(&self.free).lock_owned().await;
+        sleep_until(*free).await;
+        let work = spawn_blocking(move || {
+            let began = Instant::now();
+            let done = work();
+            let rest = began.elapsed().saturating_mul(REST).min(LONGEST_REST);
+            *free = Instant::now() + rest;
+            done
+        });
+        work.await.ok()
+    }
+}
+
+/// How much there is to tell of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    is_large: bool,
+    bytes: usize,
+}
+
+impl Size {
+    pub(super) fn of(state: &Snapshot, omit_workers: bool) -> Self {
+        let workers = state.observed.workers.len();
+        Self {
+            is_large: workers > LARGE,
+            bytes: if omit_workers {
+                0
+            } else {
+                workers.saturating_mul(WORKER)
+            },
+        }
+    }
+
+    pub(super) fn is_large(self) -> bool {
+        self.is_large
+    }
+}
+
+/// What an answer takes until it is read.
+#[derive(Clone)]
+pub(super) struct Held(pub(super) Arc<Vec<Unread>>);
+
+/// The answer, which holds its room until it has been read, or nobody wants it any more.
+pub(super) fn held(mut answer: Response<Body>) -> Response<Body> {
+    let Some(held) = answer.extensions_mut().remove::<Held>() else {
+        return answer;
+    };
+    answer.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let Held(_room) = &held;
+            frame
+        }))
+    })
+}

@@ -1,0 +1,69 @@
+//! The owners of an object. They are a tenant's to write, and Kubernetes bounds neither what a reference says nor how many there are.
+//!
+//! Promises: of one object no more than [`MOST`] references of [`LONGEST`] bytes are held; the one that controls it is among them, wherever it stands in the
+//! list, unless it is longer.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::Deserializer;
+use serde::de::{SeqAccess, Visitor};
+
+/// References that are read.
+const MOST: usize = 16;
+/// Bytes of the four texts of a reference. Names and API groups have up to 253, kinds up to 63, and UIDs of Kubernetes' own 36.
+const LONGEST: usize = 1_024;
+
+/// Reads a list of owners, or null.
+pub(super) fn owners<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<OwnerReference>>, D::Error> {
+    deserializer.deserialize_option(Owners)
+}
+
+struct Owners;
+
+impl<'de> Visitor<'de> for Owners {
+    type Value = Option<Vec<OwnerReference>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of owners")
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut owners: Vec<OwnerReference> = Vec::new();
+        while let Some(owner) = list.next_element::<OwnerReference>()? {
+            if bytes(&owner) > LONGEST {
+                continue;
+            }
+            if owners.len() < MOST {
+                owners.push(owner);
+            } else if controls(&owner) && !owners.iter().any(controls) {
+                owners.truncate(MOST - 1);
+                owners.push(owner);
+            }
+        }
+        Ok(Some(owners))
+    }
+}
+
+fn controls(owner: &OwnerReference) -> bool {
+    owner.controller == Some(true)
+}
+
+fn bytes(owner: &OwnerReference) -> usize {
+    let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+    texts.into_iter().map(String::len).sum()
+}
