@@ -20,7 +20,7 @@ use counting::Counting;
 pub(crate) use rate::Rates;
 
 mod counting;
-mod pages;
+pub(crate) mod pages;
 mod rate;
 
 /// How long the API server may take until it begins to answer, retries included. Connections die without a word, and whoever waits for an answer

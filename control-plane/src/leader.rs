@@ -85,7 +85,7 @@ impl Leader {
         registry.count_in(&metrics);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let backwards = Backwards::default();
-        self.start_apart(&registry, &backwards, &mut parts, &end);
+        self.start(&registry, &backwards, &mut parts, &end);
         let mut went_back = false;
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
@@ -138,18 +138,6 @@ impl Leader {
         Ok(self.shutdown.run_until_cancelled(leads).await.transpose()?)
     }
 
-    fn start_apart(
-        self,
-        registry: &Arc<Registry>,
-        backwards: &Backwards,
-        parts: &mut JoinSet<anyhow::Result<()>>,
-        end: &CancellationToken,
-    ) {
-        let apart = self.parts.clone();
-        let _on = apart.enter();
-        self.start(registry, backwards, parts, end);
-    }
-
     fn start(
         self,
         registry: &Arc<Registry>,
@@ -157,6 +145,9 @@ impl Leader {
         parts: &mut JoinSet<anyhow::Result<()>>,
         end: &CancellationToken,
     ) {
+        // Not on the thread that renews the Lease.
+        let apart = self.parts.clone();
+        let _on = apart.enter();
         let has_daemons = self.settings.hub.address.is_some();
         if has_daemons {
             let (role, registry, end) = (Arc::clone(&self.role), Arc::clone(registry), end.clone());

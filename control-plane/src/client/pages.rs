@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::Client;
+use kube::api::{ListMeta, ListParams};
 use kube::client::Body;
 use tower::BoxError;
 
@@ -25,6 +26,12 @@ const LARGEST: usize = 4 << 20;
 const FEWER: u32 = 4;
 /// Lists whose pages are known to be large: several times as many as the control plane asks for.
 const LISTS: usize = 64;
+
+/// What to ask for the page after this one with; `None`: it was the last.
+pub(crate) fn after(asked: ListParams, listed: &ListMeta) -> Option<ListParams> {
+    let token = listed.continue_.as_deref().filter(|token| !token.is_empty())?;
+    Some(asked.continue_token(token))
+}
 
 /// The client, with pages that fit.
 pub(super) fn fitting(client: Client) -> Client {

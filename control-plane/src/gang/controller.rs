@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::watch::Stores;
 use crate::watch::light::weight;
 use crate::watch::notify::Notified;
-use crate::watch::readable::fault;
+use crate::watch::readable;
 use crate::watch::room::Room;
 
 #[cfg(test)]
@@ -90,8 +90,6 @@ struct Known {
     weight: usize,
 }
 
-/// Reason of the event on a JobSet for which there is no room.
-const NO_ROOM_REASON: &str = "NoRoom";
 /// How often JobSets are looked at again for which there was no room.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
@@ -263,7 +261,8 @@ impl Sight {
         self.drop(&key);
         if self.without_room.insert(key, weight).is_none() {
             let why = "the JobSets with gangs of this namespace take more memory than the control plane has for them; the gangs of this one wait until others have gone (the share grows with the control plane's memory limit)";
-            self.news.push(fault(&*jobset, NO_ROOM_REASON, why.to_owned()));
+            self.news
+                .push(readable::fault(&*jobset, readable::NO_ROOM, why.to_owned()));
         }
     }
 

@@ -178,7 +178,7 @@ impl Manager {
         let own = weight(&jobset).saturating_sub(usual);
         let own = u64::try_from(own).unwrap_or(u64::MAX);
         let workers = Size::of(&jobset).workers.saturating_add(own);
-        // Its pods may be gone for a moment, as while its Jobs are made anew.
+        // A group has no pods for a moment while its Jobs are recreated.
         let is_group = self
             .groups
             .get(key)

@@ -23,6 +23,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
+use crate::client::pages;
 use crate::retry::delay;
 use crate::watch::recent::BELIEVED;
 
@@ -282,9 +283,9 @@ async fn present(pods: &Api<Pod>, job: &str) -> Result<BTreeMap<u32, BTreeSet<St
                 present.entry(index).or_default().insert(uid);
             }
         }
-        match listed.metadata.continue_ {
-            Some(more) if !more.is_empty() => page = page.continue_token(&more),
-            _ => return Ok(present),
+        match pages::after(page, &listed.metadata) {
+            Some(next) => page = next,
+            None => return Ok(present),
         }
     }
 }

@@ -16,6 +16,7 @@ use lockstep_core::placement::{self, LeaderSearch, Member, Refusal};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
+use crate::client::pages;
 use crate::watch::Stores;
 use crate::watch::lean::Lean;
 use crate::watch::members::{JobRef, MembersByJob};
@@ -161,9 +162,9 @@ impl Placement {
         for _ in 0..PAGES {
             let found = pods.list(&page).await?;
             members.extend(found.items.iter().filter_map(|Lean(pod)| Member::of(pod)));
-            match found.metadata.continue_ {
-                Some(more) if !more.is_empty() => page = page.continue_token(&more),
-                _ => break,
+            match pages::after(page, &found.metadata) {
+                Some(next) => page = next,
+                None => break,
             }
         }
         Ok(members)

@@ -110,7 +110,7 @@ impl Follower {
     async fn tell(&self) -> Option<(Told, Option<Unread>)> {
         let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
         let size = Size::of(&state, self.omit_workers);
-        // Whoever waits keeps no state that is not the newest any more.
+        // A watch that waits must not hold on to an old state.
         drop(state);
         let unread = self.line.room(size).await;
         let (board, filter) = (Arc::clone(&self.board), self.filter.clone());

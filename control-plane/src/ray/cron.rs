@@ -19,6 +19,7 @@ use super::ledger::Ledger;
 use super::packed::Packed;
 use super::turns::{NEXT_TURN, Turns};
 use super::watch::PAGE;
+use crate::client::pages;
 use crate::watch::notify::Notified;
 use crate::work::{self, Reconcile};
 
@@ -96,8 +97,8 @@ impl Reconciler {
             let readable = listed.items.iter().filter(|job| job.unfit().is_none());
             let own = readable.filter(|job| is_controlled_by(job.meta(), uid));
             found.extend(own.map(|job| Arc::new(job.without_spec())));
-            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
+            match pages::after(page, &listed.metadata) {
+                Some(next) => page = next,
                 None => return Ok(found),
             }
         }

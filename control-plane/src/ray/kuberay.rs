@@ -13,6 +13,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
+use crate::client::pages;
 use crate::watch::lean::asked::{self, PodSeen};
 
 #[cfg(test)]
@@ -104,13 +105,9 @@ impl KubeRay {
                 });
             }
             left = left.saturating_sub(page.items.len());
-            match page
-                .metadata
-                .continue_
-                .filter(|next| left > 0 && !next.is_empty())
-            {
-                Some(next) => named = named.continue_token(&next),
-                None => return Ok(holders),
+            match pages::after(named, &page.metadata) {
+                Some(next) if left > 0 => named = next,
+                _ => return Ok(holders),
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::apply::events::{Queue, short};
 use crate::watch::follow::{Health, patient};
 use crate::watch::kept::mapped;
 use crate::watch::lean::Lean;
-use crate::watch::readable::{Reported, fault, left_out};
+use crate::watch::readable::{Reported, leave_alone, left_out};
 use crate::watch::room::{Room, within};
 use crate::watch::sized;
 
@@ -64,8 +64,7 @@ pub(super) fn readable<K: Kind>(
 /// Tells that an object is left alone.
 fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
     let why = short(format!("cannot be read and is left alone: {error}"));
-    let (regarding, event) = fault(object, UNREADABLE, why);
-    news.add(regarding, event);
+    leave_alone(news, object, UNREADABLE, why);
 }
 
 /// All objects of a kind that have this label, and for which there is room.

@@ -329,21 +329,42 @@ const TEMPLATE_ANNOTATIONS: [&str; 4] = [
 fn without_copy<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    deserializer.deserialize_option(Wanted(|key| key != LAST_APPLIED))
+    deserializer.deserialize_option(Wanted::by(|key| key != LAST_APPLIED))
 }
 
 fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    deserializer.deserialize_option(Wanted(|key| TEMPLATE_ANNOTATIONS.contains(&key)))
+    deserializer.deserialize_option(Wanted::by(|key| TEMPLATE_ANNOTATIONS.contains(&key)))
 }
 
 fn child_labels<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    deserializer.deserialize_option(Wanted(|key| CHILD_LABELS.contains(&key)))
+    deserializer.deserialize_option(Wanted::by(|key| CHILD_LABELS.contains(&key)))
 }
 
-/// The entries of a map, or of null, whose keys are wanted.
-struct Wanted(fn(&str) -> bool);
+/// The first entries of a map, or of null, whose keys are wanted.
+struct Wanted {
+    is_wanted: fn(&str) -> bool,
+    most: usize,
+}
+
+impl Wanted {
+    /// All whose keys are wanted.
+    fn by(is_wanted: fn(&str) -> bool) -> Self {
+        Self {
+            is_wanted,
+            most: usize::MAX,
+        }
+    }
+
+    /// So many, whatever their keys are.
+    fn first(most: usize) -> Self {
+        Self {
+            is_wanted: |_| true,
+            most,
+        }
+    }
+}
 
 impl<'de> Visitor<'de> for Wanted {
     type Value = Option<BTreeMap<String, String>>;
@@ -367,7 +388,7 @@ impl<'de> Visitor<'de> for Wanted {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut wanted = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
-            if (self.0)(&key) {
+            if wanted.len() < self.most && (self.is_wanted)(&key) {
                 wanted.insert(key, map.next_value()?);
             } else {
                 map.next_value::<IgnoredAny>()?;

@@ -23,7 +23,7 @@ const MOST_REPORTED: usize = 4096;
 const UNREADABLE: &str = "UnreadableJobSet";
 
 /// Reason of the Event on an object for which there is no room.
-const NO_ROOM: &str = "NoRoom";
+pub(crate) const NO_ROOM: &str = "NoRoom";
 
 /// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So is one for which there is no room.
 pub(super) fn jobsets(
@@ -43,8 +43,7 @@ pub(super) fn jobsets(
                 && reported.is_news(&object)
             {
                 let why = format!("this JobSet cannot be read and is left alone: {error}");
-                let (regarding, event) = fault(&object, UNREADABLE, why);
-                news.add(regarding, event);
+                leave_alone(&news, &object, UNREADABLE, why);
             }
             event
         });
@@ -66,8 +65,7 @@ where
                  removed (the share grows with the control plane's memory limit)",
                 room.share >> 20
             );
-            let (regarding, event) = fault(object, NO_ROOM, why);
-            news.add(regarding, event);
+            leave_alone(&news, object, NO_ROOM, why);
         }
     }
 }
@@ -126,6 +124,15 @@ fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(Pa
         Event::Apply(object) => (Some(Event::Delete(object.clone())), Some((object, error))),
         event => (Some(event), None),
     }
+}
+
+/// Tells that an object is left alone: in the log, and as an Event.
+pub(crate) fn leave_alone<K>(news: &Queue, object: &K, reason: &str, why: String)
+where
+    K: Resource<DynamicType = ()>,
+{
+    let (regarding, event) = fault(object, reason, why);
+    news.add(regarding, event);
 }
 
 /// Logs what is wrong with an object, and makes the Event of it.

@@ -149,7 +149,7 @@ impl<'a> View<'a> {
             .unwrap_or_default()
     }
 
-    /// Why nothing less than making the Jobs anew restarts the group.
+    /// Why the group cannot restart in place, and its Jobs have to be recreated.
     pub(super) fn cannot_be_in_place(&self) -> Option<Reason> {
         let mut slots = self.slots.values();
         // Done although its stage is not: it cannot be run again in place.

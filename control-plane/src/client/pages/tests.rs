@@ -102,9 +102,7 @@ async fn one_object_that_is_larger_than_a_page_comes_alone() {
 #[tokio::test]
 async fn what_is_no_page_passes_untouched() {
     let (client, asked) = server(&[5 << 20, 5 << 20]);
-    let found = Api::<ConfigMap>::all(client)
-        .list(&kube::api::ListParams::default())
-        .await;
+    let found = Api::<ConfigMap>::all(client).list(&ListParams::default()).await;
     assert_eq!(found.expect("both").items.len(), 2);
     assert_eq!(*asked.lock().unwrap(), [(usize::MAX, 0)]);
 }

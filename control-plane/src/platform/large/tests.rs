@@ -4,6 +4,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http_body_util::Full;
 
+use tokio::runtime::Handle;
+use tokio::time::advance;
+
 use super::*;
 
 fn large(kib: usize) -> Size {
@@ -23,7 +26,7 @@ async fn what_is_not_read_has_a_bound_for_each_namespace_and_leaves_room_to_othe
     }
     assert_eq!(unread.len(), 4);
     assert!(good.room(large(4 * 1024)).now_or_never().is_some());
-    // Whoever asks for it by another call waits in the same line.
+    // Another call for the same namespace waits in the same line.
     assert!(lines.of("evil").room(large(1)).now_or_never().is_none());
     unread.pop();
     assert!(lines.of("evil").room(large(1)).now_or_never().is_some());
@@ -43,7 +46,7 @@ async fn the_largest_has_room_and_a_small_one_needs_none() {
     assert!(line.room(large(1)).now_or_never().is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_is_told_at_a_time_and_rests_follow() {
     let lines = Lines::default();
     let at_once = Arc::new(AtomicUsize::new(0));
@@ -54,7 +57,7 @@ async fn one_is_told_at_a_time_and_rests_follow() {
         async move {
             line.in_turn(move || {
                 assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0);
-                std::thread::sleep(took);
+                Handle::current().block_on(advance(took));
                 at_once.fetch_sub(1, Ordering::SeqCst);
             })
             .await

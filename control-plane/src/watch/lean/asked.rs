@@ -3,7 +3,6 @@
 //! Whoever may create such an object decides what else is in it: 45,000 labels, which nobody reads, take 40 MB.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStatus, PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, PodCondition,
@@ -13,10 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::GetParams;
 use kube::core::Request;
 use kube::{Api, Resource};
-use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::Wanted;
 use super::owners::owners;
 
 /// Bytes of the spec of a volume claim that is compared. A usual one has a few hundred.
@@ -127,41 +127,7 @@ fn claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Persistent
 fn first_labels<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    deserializer.deserialize_option(FirstLabels)
-}
-
-/// The first [`LABELS`] entries of a map, or of null.
-struct FirstLabels;
-
-impl<'de> Visitor<'de> for FirstLabels {
-    type Value = Option<BTreeMap<String, String>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of strings")
-    }
-
-    fn visit_none<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut first = BTreeMap::new();
-        while first.len() < LABELS
-            && let Some((key, value)) = map.next_entry()?
-        {
-            first.insert(key, value);
-        }
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Some(first))
-    }
+    deserializer.deserialize_option(Wanted::first(LABELS))
 }
 
 /// Whose a pod is, its ServiceAccount, its address, and whether it is ready and why not.

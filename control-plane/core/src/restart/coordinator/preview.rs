@@ -30,7 +30,7 @@ pub enum Effect {
         /// The rung that it would begin with.
         rung: Rung,
     },
-    /// The Jobs would be made anew.
+    /// The Jobs would be recreated.
     Recreate {
         /// The restart attempt that it would lead to.
         generation: Generation,

@@ -21,7 +21,7 @@ fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once()
     world.observed.workers.get_mut(&id(1)).unwrap().stays_down = true;
     world.settle();
     assert_eq!(world.restarts(), 0, "nobody has failed");
-    // Whoever fails: it could not be started again.
+    // Any failure does it: that worker could not be started again.
     world.fail(0);
     let out = world.step();
     assert!(matches!(
