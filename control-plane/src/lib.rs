@@ -30,6 +30,7 @@ pub mod serve;
 pub mod settings;
 pub mod tls;
 pub mod traces;
+mod turns;
 mod unfit;
 pub mod watch;
 pub mod webhook;

@@ -5,11 +5,11 @@
 //! namespace, beyond which a pod may go anywhere, as far as is known here.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use kube::runtime::watcher::Event;
 use lockstep_api::annotations;
-use lockstep_core::gang::{Footprint, Node, Pod};
+use lockstep_core::gang::{Footprint, Needs, Node, Pod};
 
 use super::seen::{SeenNode, SeenPod};
 use crate::memory;
@@ -29,20 +29,69 @@ pub(super) struct Cluster {
     pods: Pods,
     listed_nodes: BTreeMap<String, Node>,
     listed_pods: HashMap<Uid, Kept>,
+    /// What those need, where it is much: the last of each JobSet.
+    listed_needs: HashMap<Uid, Arc<Needs>>,
+    listed_room: NeedsRoom,
     ready: Ready,
     room: NeedsRoom,
 }
 
 /// Room for what pods of gangs need of nodes, where they state long lists, in bytes.
 #[derive(Debug)]
-struct NeedsRoom(Room);
+struct NeedsRoom {
+    room: Room,
+    /// What was taken for pods that are gone, and others have in common with them: namespace and bytes.
+    shared: Vec<(Weak<Needs>, String, usize)>,
+}
 
 impl Default for NeedsRoom {
     fn default() -> Self {
         let memory = memory::limit();
-        Self(Room::new(memory / 64, memory / 16))
+        Self {
+            room: Room::new(memory / 64, memory / 16),
+            shared: Vec::new(),
+        }
     }
 }
+
+impl NeedsRoom {
+    /// Takes room for what a pod needs, and returns how much, or leaves its lists out.
+    fn take(&mut self, pod: &mut Pod) -> usize {
+        let bytes = pod.needs.bytes();
+        if bytes == 0 || self.room.takes(&pod.namespace, None, bytes) {
+            return bytes;
+        }
+        self.sweep();
+        if self.room.takes(&pod.namespace, None, bytes) {
+            return bytes;
+        }
+        pod.needs = Arc::new(pod.needs.in_short());
+        0
+    }
+
+    /// A pod is gone for which room was taken: others may still need the very same.
+    fn give_back(&mut self, pod: &Pod, bytes: usize) {
+        let needs = Arc::downgrade(&pod.needs);
+        self.shared.push((needs, pod.namespace.clone(), bytes));
+        if self.shared.len() >= MOST_SHARED {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        let room = &self.room;
+        self.shared.retain(|(needs, namespace, bytes)| {
+            let is_there = needs.strong_count() > 0;
+            if !is_there {
+                room.release(namespace, *bytes);
+            }
+            is_there
+        });
+    }
+}
+
+/// So many that are gone are looked at again at the latest.
+const MOST_SHARED: usize = 1_024;
 
 /// Which lists were complete once.
 #[derive(Debug, Default)]
@@ -76,8 +125,8 @@ struct Known {
     node: Option<String>,
     /// The UID of its JobSet, where it is in a gang.
     jobset: Option<Uid>,
-    /// Its namespace, and the room that what it needs takes there, where that is any.
-    taken: Option<(String, usize)>,
+    /// The room that was taken for what it needs.
+    bytes: usize,
 }
 
 /// What is kept of a pod.
@@ -100,14 +149,6 @@ impl Kept {
         };
         let of_interest = kept.footprint.is_some() || kept.member.is_some();
         Some((pod.metadata.uid.clone()?, kept)).filter(|_| of_interest)
-    }
-}
-
-impl NeedsRoom {
-    fn give_back(&self, known: Known) {
-        if let Some((namespace, bytes)) = known.taken {
-            self.0.release(&namespace, bytes);
-        }
     }
 }
 
@@ -149,7 +190,7 @@ impl Nodes {
 
 impl Pods {
     /// Returns the room that what it needs takes.
-    fn join(&mut self, uid: &str, mut pod: Pod, room: &Room) -> usize {
+    fn join(&mut self, uid: &str, mut pod: Pod, room: &mut NeedsRoom) -> usize {
         let siblings = self.members.entry(pod.jobset_uid.clone()).or_default();
         // Most pods of a gang need the same.
         let same = siblings.values().map(|sibling| &sibling.needs);
@@ -158,23 +199,35 @@ impl Pods {
             siblings.insert(uid.to_owned(), Arc::new(pod));
             return 0;
         }
-        let mut bytes = pod.needs.bytes();
-        if bytes > 0 && !room.takes(&pod.namespace, None, bytes) {
-            pod.needs = Arc::new(pod.needs.in_short());
-            bytes = 0;
-        }
+        let bytes = room.take(&mut pod);
         siblings.insert(uid.to_owned(), Arc::new(pod));
         bytes
     }
 
-    fn leave(&mut self, uid: &str, jobset: &str) {
-        if let Some(siblings) = self.members.get_mut(jobset) {
-            siblings.remove(uid);
-            if siblings.is_empty() {
-                self.members.remove(jobset);
-            }
+    /// Returns the pod.
+    fn leave(&mut self, uid: &str, jobset: &str) -> Option<Arc<Pod>> {
+        let siblings = self.members.get_mut(jobset)?;
+        let pod = siblings.remove(uid);
+        if siblings.is_empty() {
+            self.members.remove(jobset);
         }
+        pod
     }
+}
+
+/// Whether a pod is as it is kept, perhaps without its lists.
+fn is_same_pod(known: &Pod, seen: &Pod) -> bool {
+    if known == seen {
+        return true;
+    }
+    let is_short = seen.needs.bytes() > 0 && *known.needs == seen.needs.in_short();
+    let needs = Arc::clone(&known.needs);
+    is_short
+        && *known
+            == Pod {
+                needs,
+                ..seen.clone()
+            }
 }
 
 impl Cluster {
@@ -236,16 +289,19 @@ impl Cluster {
         match event {
             Event::Init => {
                 self.listed_pods.clear();
+                self.listed_needs.clear();
+                self.listed_room = NeedsRoom::default();
                 false
             }
             Event::InitApply(pod) => {
-                self.listed_pods.extend(Kept::of(pod));
+                let kept = Kept::of(pod).map(|(uid, kept)| (uid, self.listed(kept)));
+                self.listed_pods.extend(kept);
                 false
             }
             Event::InitDone => {
-                for known in std::mem::take(&mut self.pods).known.into_values() {
-                    self.room.give_back(known);
-                }
+                self.pods = Pods::default();
+                self.room = NeedsRoom::default();
+                self.listed_needs.clear();
                 self.nodes.taken.clear();
                 for (uid, kept) in std::mem::take(&mut self.listed_pods) {
                     self.put(uid, kept);
@@ -294,19 +350,39 @@ impl Cluster {
         true
     }
 
+    /// A pod of a list: what it needs is shared with the one before of its JobSet where it is the same, and has room, as it has later.
+    fn listed(&mut self, mut kept: Kept) -> Kept {
+        let Some(pod) = kept.member.as_mut().filter(|pod| pod.needs.bytes() > 0) else {
+            return kept;
+        };
+        match self.listed_needs.get(&pod.jobset_uid) {
+            Some(needs) if *needs == pod.needs => pod.needs = Arc::clone(needs),
+            _ => {
+                self.listed_room.take(pod);
+                self.listed_needs
+                    .insert(pod.jobset_uid.clone(), Arc::clone(&pod.needs));
+            }
+        }
+        kept
+    }
+
     /// Whether what is known of a pod is what is seen, but for the revision.
     fn is_same(&self, uid: &str, known: &Known, seen: &Kept) -> bool {
         let node = known.node.as_ref();
         let footprint = node.and_then(|node| self.nodes.taken.get(node)?.get(uid));
         let jobset = known.jobset.as_ref();
         let member = jobset.and_then(|jobset| self.pods.members.get(jobset)?.get(uid));
-        footprint == seen.footprint.as_ref() && member.map(Arc::as_ref) == seen.member.as_ref()
+        let is_same_member = match (member, &seen.member) {
+            (Some(known), Some(seen)) => is_same_pod(known, seen),
+            (known, seen) => known.is_none() && seen.is_none(),
+        };
+        footprint == seen.footprint.as_ref() && is_same_member
     }
 
     /// Puts a pod in; returns its node.
     fn put(&mut self, uid: Uid, kept: Kept) -> Option<String> {
         let mut known = Known {
-            taken: None,
+            bytes: 0,
             revision: kept.revision,
             node: kept.footprint.as_ref().map(|footprint| footprint.node.clone()),
             jobset: kept.member.as_ref().map(|member| member.jobset_uid.clone()),
@@ -316,9 +392,7 @@ impl Cluster {
             self.nodes.take(&uid, footprint);
         }
         if let Some(member) = kept.member {
-            let namespace = member.namespace.clone();
-            let bytes = self.pods.join(&uid, member, &self.room.0);
-            known.taken = (bytes > 0).then_some((namespace, bytes));
+            known.bytes = self.pods.join(&uid, member, &mut self.room);
         }
         self.pods.known.insert(uid, known);
         node
@@ -327,12 +401,13 @@ impl Cluster {
     /// Takes a pod out; returns its node.
     fn remove(&mut self, uid: &str) -> Option<String> {
         let known = self.pods.known.remove(uid)?;
-        if let Some(jobset) = &known.jobset {
-            self.pods.leave(uid, jobset);
+        let jobset = known.jobset.as_ref();
+        let pod = jobset.and_then(|jobset| self.pods.leave(uid, jobset));
+        if let Some(pod) = pod.filter(|_| known.bytes > 0) {
+            self.room.give_back(&pod, known.bytes);
         }
-        let node = known.node.clone();
-        self.room.give_back(known);
-        self.nodes.give_back(uid, node.as_deref()?);
-        node
+        let node = known.node?;
+        self.nodes.give_back(uid, &node);
+        Some(node)
     }
 }

@@ -183,6 +183,10 @@ async fn follow(
             took = began.elapsed();
             hand.gangs.waiting(0);
             wake = again;
+            let rest = tokio::time::sleep(pace::rest(took));
+            if end.run_until_cancelled(rest).await.is_none() {
+                return;
+            }
             continue;
         }
         if watches.is_empty() {

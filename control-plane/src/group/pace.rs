@@ -1,5 +1,5 @@
-//! Keeps groups and gangs that take long to look at from holding up the rest. A tenant can have one looked at as often as it writes the JobSet, and the Lease, the
-//! daemons' streams and all other groups run on the same threads.
+//! Keeps groups and gangs that take long to look at from holding up the rest. A tenant can have one looked at as often as it writes the JobSet, and the daemons'
+//! streams and all other groups run on the same threads.
 //!
 //! Promises: what takes long blocks none of the runtime's threads, and is not begun again by a change before five times as long has passed.
 

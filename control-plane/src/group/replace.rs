@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use futures::stream::FuturesUnordered;
-use futures::{StreamExt, future};
+use futures::{StreamExt, future, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, GetParams, ListParams, PostParams};
@@ -19,12 +19,14 @@ use kube::{Client, ResourceExt};
 use lockstep_api::labels;
 use lockstep_core::extent::Extent;
 use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use crate::client::pages;
 use crate::retry::delay;
+use crate::turns::Turns;
 use crate::watch::recent::BELIEVED;
 
 #[cfg(test)]
@@ -32,6 +34,10 @@ mod tests;
 
 /// Pods that are created at the same time, over all groups.
 pub(super) const AT_ONCE: usize = 50;
+/// Jobs that are read at the same time to make pods from, and those of one namespace. Those of a large one are made meanwhile.
+static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
+/// Pods of a large Job that are made of one look at it.
+const OF_LARGE: usize = 16;
 /// Pods of a Job that are listed at once.
 const PAGE: u32 = 500;
 /// So many failures in a row are news. A follower's pod is refused until its leader is scheduled, which is none.
@@ -193,7 +199,7 @@ impl Source {
     }
 
     fn of(text: Box<RawValue>) -> Self {
-        let objects = Extent::of_text(text.get().as_bytes()).objects;
+        let objects = template_of(&text).map_or(0, |template| Extent::of_text(template.as_bytes()).objects);
         let places = 1 + objects / (Extent::MOST.objects / AT_ONCE);
         let places = u32::try_from(places.min(AT_ONCE)).unwrap_or(1);
         Self {
@@ -223,6 +229,22 @@ impl Source {
     }
 }
 
+/// The text of the template of a Job's pods.
+fn template_of(job: &RawValue) -> Option<&str> {
+    #[derive(Deserialize)]
+    struct OfJob<'t> {
+        #[serde(borrow)]
+        spec: OfSpec<'t>,
+    }
+    #[derive(Deserialize)]
+    struct OfSpec<'t> {
+        #[serde(borrow)]
+        template: &'t RawValue,
+    }
+    let job: OfJob<'_> = serde_json::from_str(job.get()).ok()?;
+    Some(job.spec.template.get())
+}
+
 fn parsed(text: &RawValue) -> Option<Job> {
     serde_json::from_str(text.get()).ok()
 }
@@ -237,6 +259,7 @@ async fn of_one_job(
 ) -> Results {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let turn = READ.take(namespace, 1).await;
     let seen = tokio::try_join!(Source::get(&client, &jobs, job), present(&pods, job));
     let (job, present) = match seen {
         Ok(seen) => seen,
@@ -252,9 +275,20 @@ async fn of_one_job(
             .map(|wanted| (wanted, Ok(Outcome::Needless)))
             .collect();
     };
-    let creations = wanted.into_iter().map(|wanted| {
+    // As it nearly always is.
+    let (turn, at_once) = if job.places == 1 {
+        (None, AT_ONCE)
+    } else {
+        (Some(turn), 1)
+    };
+    let later = job.places > 1;
+    let creations = wanted.into_iter().enumerate().map(|(number, wanted)| {
         let (pods, job, present) = (&pods, &job, &present);
         async move {
+            // What was looked at is old by then: the rest is looked at again.
+            if later && number >= OF_LARGE {
+                return (wanted, Ok(Outcome::Needless));
+            }
             // Never closed; and if it were, the pod would only be created beside too many others.
             let _permit = permits.acquire_many(job.places).await;
             let result = match job.pod(&wanted, present) {
@@ -264,7 +298,9 @@ async fn of_one_job(
             (wanted, result)
         }
     });
-    future::join_all(creations).await
+    let results = stream::iter(creations).buffer_unordered(at_once).collect().await;
+    drop(turn);
+    results
 }
 
 /// UIDs of the Job's pods, by completion index, as they are now.

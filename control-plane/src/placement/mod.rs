@@ -14,9 +14,9 @@ use kube::{Api, Client};
 use lockstep_api::labels;
 use lockstep_core::placement::{self, LeaderSearch, Member, Refusal};
 use thiserror::Error;
-use tokio::sync::Semaphore;
 
 use crate::client::pages;
+use crate::turns::Turns;
 use crate::watch::Stores;
 use crate::watch::lean::Lean;
 use crate::watch::members::{JobRef, MembersByJob};
@@ -49,14 +49,15 @@ pub struct Placement {
     client: Client,
     members: Arc<MembersByJob>,
     domains: Domains,
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
 }
 
 /// Pods that are asked for at once, and how often for more: whatever else bears the labels of one Job is no leader of it.
 const PAGE: u32 = 100;
 const PAGES: usize = 50;
-/// Reviews that look for a leader at the API server at the same time.
-const AT_ONCE: usize = 4;
+/// Reviews that look for a leader at the API server at the same time, and those of one namespace.
+const AT_ONCE: u32 = 4;
+const OF_ONE: u32 = 1;
 
 impl Placement {
     /// Placement by what the watch of pods shows and, where that lags, by what the API server says.
@@ -66,7 +67,7 @@ impl Placement {
             domains: Domains::new(client.clone()),
             client,
             members: stores.members(),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            turns: Arc::new(Turns::new(AT_ONCE, OF_ONE)),
         }
     }
 
@@ -77,7 +78,7 @@ impl Placement {
             domains: Domains::new(client.clone()),
             client,
             members: Arc::default(),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            turns: Arc::new(Turns::new(AT_ONCE, OF_ONE)),
         }
     }
 
@@ -157,8 +158,7 @@ impl Placement {
         let pods: Api<Lean<Pod>> = Api::namespaced(self.client.clone(), namespace);
         let mut page = ListParams::default().labels(&selector).limit(PAGE);
         let mut members = Vec::new();
-        // Never closed, so there is a turn.
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.take(namespace, 1).await;
         for _ in 0..PAGES {
             let found = pods.list(&page).await?;
             members.extend(found.items.iter().filter_map(|Lean(pod)| Member::of(pod)));

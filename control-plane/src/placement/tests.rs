@@ -67,7 +67,7 @@ fn placement(api: &Api, seen: &[Value]) -> Placement {
         client: api.client(),
         members: Arc::new(members),
         domains: Domains::new(api.client()),
-        turns: Arc::new(Semaphore::new(AT_ONCE)),
+        turns: Arc::new(Turns::new(AT_ONCE, OF_ONE)),
     }
 }
 

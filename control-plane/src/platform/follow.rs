@@ -112,26 +112,25 @@ impl Follower {
         let size = Size::of(&state, self.omit_workers);
         // A watch that waits must not hold on to an old state.
         drop(state);
-        let unread = self.line.room(size).await;
         let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
         let (seen, omit_workers) = (self.seen, self.omit_workers);
-        let tell = move || {
+        let tell = move |size: Size| {
+            // Another group may come first by now.
             let (change, key, state) = board.next_change(&filter, seen)?;
+            let now = Size::of(&state, omit_workers);
+            if !size.holds(now) {
+                return Some(Err(now));
+            }
             let group = convert::group(&key, &state, omit_workers);
             let digest = digest(&group);
-            Some(Told {
+            Some(Ok(Told {
                 change,
                 key,
                 group,
                 digest,
-            })
+            }))
         };
-        let told = if size.is_large() {
-            self.line.in_turn(tell).await?
-        } else {
-            tell()
-        };
-        Some((told?, unread))
+        self.line.tell(size, tell).await
     }
 
     /// Tells that a group which was sent is gone.

@@ -5,7 +5,7 @@
 //! no room waits, and is told the newest state then; and one JobSet of each namespace is read whole at a time, to be written.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex as Lock, PoisonError, Weak};
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
 use http::Response;
@@ -23,7 +23,7 @@ mod tests;
 /// Groups of more workers are large: to tell one of so many takes a millisecond.
 const LARGE: usize = 1024;
 /// Bytes that a worker takes in a message, about.
-const WORKER: usize = 160;
+const WORKER: usize = 256;
 /// A KiB, in which room is counted.
 const KIB: usize = 1024;
 /// Room for what is not read yet, in KiB. One group of the largest size has room.
@@ -36,7 +36,7 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// The lines in which callers wait. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Lines {
-    of: Arc<Lock<HashMap<String, Weak<Line>>>>,
+    of: Arc<Lock<HashMap<String, Arc<Line>>>>,
     all: Arc<Semaphore>,
 }
 
@@ -70,22 +70,26 @@ impl Lines {
     /// The line of those who ask about this namespace (empty: all).
     pub(super) fn of(&self, namespace: &str) -> Arc<Line> {
         let mut lines = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = lines.get(namespace).and_then(Weak::upgrade) {
-            return line;
-        }
-        lines.retain(|_, line| line.strong_count() > 0);
-        let line = Arc::new(Line {
-            free: Arc::new(Mutex::new(Instant::now())),
-            unread: Arc::new(Semaphore::new(UNREAD as usize)),
-            all: Arc::clone(&self.all),
-            writes: Mutex::default(),
+        lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_free());
+        let line = lines.entry(namespace.to_owned()).or_insert_with(|| {
+            Arc::new(Line {
+                free: Arc::new(Mutex::new(Instant::now())),
+                unread: Arc::new(Semaphore::new(UNREAD as usize)),
+                all: Arc::clone(&self.all),
+                writes: Mutex::default(),
+            })
         });
-        lines.insert(namespace.to_owned(), Arc::downgrade(&line));
-        line
+        Arc::clone(line)
     }
 }
 
 impl Line {
+    /// Whether nobody is told anything, nothing is unread, and its rest is over.
+    fn is_free(&self) -> bool {
+        let rested = self.free.try_lock().is_ok_and(|free| *free <= Instant::now());
+        rested && self.unread.available_permits() == UNREAD as usize
+    }
+
     /// Room for what is told of a group; `None`: it is not large, and needs none. Cancel-safe.
     pub(super) async fn room(&self, state: Size) -> Option<Unread> {
         if !state.is_large {
@@ -101,6 +105,28 @@ impl Line {
             _line: line,
             _all: all,
         })
+    }
+
+    /// What `tell` says of a group that had this size, in turn where it is large, with its room. It is `Err` where there is more to tell than there is room for by now, and
+    /// `None` where there is no such group any more, or the process ends.
+    pub(super) async fn tell<T: Send + 'static>(
+        &self,
+        mut size: Size,
+        tell: impl Fn(Size) -> Option<Result<T, Size>> + Clone + Send + 'static,
+    ) -> Option<(T, Option<Unread>)> {
+        loop {
+            let unread = self.room(size).await;
+            let told = if size.is_large {
+                let tell = tell.clone();
+                self.in_turn(move || tell(size)).await?
+            } else {
+                tell(size)
+            };
+            match told? {
+                Ok(told) => return Some((told, unread)),
+                Err(larger) => size = larger,
+            }
+        }
     }
 
     /// A turn to read a JobSet whole, and to write it. Cancel-safe.
@@ -144,6 +170,11 @@ impl Size {
                 workers.saturating_mul(WORKER)
             },
         }
+    }
+
+    /// Whether room for this one is enough for the other.
+    pub(super) fn holds(self, other: Self) -> bool {
+        !other.is_large || self.is_large && self.bytes >= other.bytes
     }
 
     pub(super) fn is_large(self) -> bool {

@@ -28,7 +28,7 @@ use super::board::{Board, Key, Snapshot};
 use super::deadline::Deadlines;
 use super::dry_run::Wish;
 use super::follow::Follower;
-use super::large::{Held, Lines, Size};
+use super::large::{Held, Lines, Size, Unread};
 use super::places::Places;
 use super::refused::{Reason, Refused};
 use super::suspend::{self, Done};
@@ -154,6 +154,8 @@ impl PlatformService {
         if asked == Some(token) || is_handled(state, token) {
             return Ok(());
         }
+        let line = self.lines.of(&key.namespace);
+        let _turn = line.write().await;
         let api: Api<JobSet> = Api::namespaced(self.client.clone(), &key.namespace);
         let patch = json!({"metadata": {
             "uid": jobset.uid_str(),
@@ -211,12 +213,37 @@ impl PlatformService {
         Ok((key, AloneRequest { target, token }, state))
     }
 
-    /// What the request would do.
-    async fn try_out(&self, key: &Key, wish: Wish) -> Result<pb::DryRun, Status> {
+    /// What the request would do, with the room that the answer takes.
+    async fn try_out(
+        &self,
+        key: &Key,
+        state: Arc<Snapshot>,
+        wish: Wish,
+    ) -> Result<(pb::DryRun, Option<Unread>), Status> {
         let asks = self.board.asks(key).ok_or_else(|| dry_run::given_up(key))?;
+        let size = Size::of(&state, false);
+        drop(state);
+        let line = self.lines.of(&key.namespace);
+        let room = line.room(size).await;
         let answer = dry_run::ask(&asks, key, wish).await?;
-        Ok(convert::dry_run(&answer.preview, &answer.observed))
+        let tell = move || convert::dry_run(&answer.preview, &answer.observed);
+        let told = if size.is_large() {
+            line.in_turn(tell).await.ok_or_else(not_leading)?
+        } else {
+            tell()
+        };
+        Ok((told, room))
     }
+}
+
+/// An answer that holds this room until it is read.
+fn holding<T>(room: impl IntoIterator<Item = Unread>, answer: T) -> Response<T> {
+    let mut answer = Response::new(answer);
+    let room: Vec<Unread> = room.into_iter().collect();
+    if !room.is_empty() {
+        answer.extensions_mut().insert(Held(Arc::new(room)));
+    }
+    answer
 }
 
 fn not_leading() -> Status {
@@ -241,40 +268,44 @@ impl Platform for PlatformService {
         self.may(&caller, "list", &filter.namespace, "").await?;
         let (found, mut more) = self.board.list(&filter, after, fields::page_size(list.page_size));
         let mut answer = pb::ListGroupsResponse::default();
+        // Whoever waits keeps no states that are not the newest any more.
+        let sizes = found
+            .into_iter()
+            .map(|(key, state)| (key, Size::of(&state, list.omit_workers)));
+        let found: Vec<(Key, Size)> = sizes.collect();
         let (mut size, count) = (0, found.len());
         let mut last = None;
         let line = self.lines.of(&filter.namespace);
-        let mut unread = Vec::new();
-        for (key, state) in found {
-            let large = Size::of(&state, list.omit_workers);
+        let (mut unread, mut looked_at) = (Vec::new(), 0);
+        for (key, large) in found {
             // One that does not fit beside the others begins the next page.
             if large.is_large() && !answer.groups.is_empty() {
                 break;
             }
-            unread.extend(line.room(large).await);
-            let (of, omit) = (key.clone(), list.omit_workers);
-            let tell = move || convert::group(&of, &state, omit);
-            let group = if large.is_large() {
-                line.in_turn(tell).await.ok_or_else(not_leading)?
-            } else {
-                tell()
+            let (of, omit_workers, board) = (key.clone(), list.omit_workers, Arc::clone(&self.board));
+            let tell = move |size: Size| {
+                let state = board.get(&of)?;
+                let now = Size::of(&state, omit_workers);
+                let group = size.holds(now).then(|| convert::group(&of, &state, omit_workers));
+                Some(group.ok_or(now))
             };
+            let told = line.tell(large, tell).await;
+            looked_at += 1;
+            last = Some(key);
+            // One that is gone meanwhile is not told.
+            let Some((group, room)) = told else { continue };
+            unread.extend(room);
             size += group.encoded_len();
             answer.groups.push(group);
-            last = Some(key);
             if size > FULL_PAGE || large.is_large() {
                 break;
             }
         }
-        more |= answer.groups.len() < count;
+        more |= looked_at < count;
         if let Some(last) = last.filter(|_| more) {
             answer.next_page_token = fields::page_token(&last);
         }
-        let mut answer = Response::new(answer);
-        if !unread.is_empty() {
-            answer.extensions_mut().insert(Held(Arc::new(unread)));
-        }
-        Ok(answer)
+        Ok(holding(unread, answer))
     }
 
     type WatchGroupsStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
@@ -334,10 +365,10 @@ impl Platform for PlatformService {
         let (caller, asked) = Caller::of(request);
         let group = (asked.namespace, asked.name);
         let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
-        Ok(Response::new(pb::DryRunRestartResponse {
-            uid: state.jobset.uid_str().to_owned(),
-            dry_run: Some(self.try_out(&key, Wish::All(token)).await?),
-        }))
+        let uid = state.jobset.uid_str().to_owned();
+        let (dry_run, room) = self.try_out(&key, state, Wish::All(token)).await?;
+        let dry_run = Some(dry_run);
+        Ok(holding(room, pb::DryRunRestartResponse { uid, dry_run }))
     }
 
     async fn restart_workers(
@@ -351,6 +382,7 @@ impl Platform for PlatformService {
             .await?;
         let uid = state.jobset.uid_str().to_owned();
         let is_handled = state.observed.durable.handled_alone.as_deref() == Some(&wish.to_string());
+        drop(state);
         if !is_handled {
             let line = self.lines.of(&key.namespace);
             let _turn = line.write().await;
@@ -372,10 +404,10 @@ impl Platform for PlatformService {
         let (key, wish, state) = self
             .restartable_alone(&caller, group, asked.token, asked.only)
             .await?;
-        Ok(Response::new(pb::DryRunRestartWorkersResponse {
-            uid: state.jobset.uid_str().to_owned(),
-            dry_run: Some(self.try_out(&key, Wish::Some(wish)).await?),
-        }))
+        let uid = state.jobset.uid_str().to_owned();
+        let (dry_run, room) = self.try_out(&key, state, Wish::Some(wish)).await?;
+        let dry_run = Some(dry_run);
+        Ok(holding(room, pb::DryRunRestartWorkersResponse { uid, dry_run }))
     }
 
     async fn set_suspended(

@@ -20,10 +20,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// A watch under way.
 pub(super) struct Watching {
     follower: Follower,
-    filter: Filter,
-    caller: Caller,
-    authorizer: Arc<dyn Authorizer>,
-    ask_at: Instant,
+    permission: Permission,
     shutdown: CancellationToken,
     _place: Place,
 }
@@ -39,29 +36,49 @@ impl Watching {
     ) -> Self {
         Self {
             follower,
-            filter,
-            caller,
-            authorizer,
-            ask_at: Instant::now() + ASK_AGAIN,
+            permission: Permission {
+                filter,
+                caller,
+                authorizer,
+                ask_at: Instant::now() + ASK_AGAIN,
+            },
             shutdown,
             _place: place,
         }
     }
 
     pub(super) async fn next(&mut self) -> Event {
+        let Self {
+            follower,
+            permission,
+            shutdown,
+            ..
+        } = self;
+        // It keeps its place in line while its caller is asked about.
+        let mut event = std::pin::pin!(follower.next());
         loop {
             tokio::select! {
                 biased;
-                () = self.shutdown.cancelled() => {
+                () = shutdown.cancelled() => {
                     let message = "this replica of the control plane is shutting down";
                     return Err(Refused::new(Reason::ShuttingDown, message).into());
                 }
-                () = sleep_until(self.ask_at) => self.ask_again().await?,
-                event = self.follower.next() => return Ok(event),
+                () = sleep_until(permission.ask_at) => permission.ask_again().await?,
+                event = &mut event => return Ok(event),
             }
         }
     }
+}
 
+/// That a caller may watch.
+struct Permission {
+    filter: Filter,
+    caller: Caller,
+    authorizer: Arc<dyn Authorizer>,
+    ask_at: Instant,
+}
+
+impl Permission {
     /// An API server that does not answer ends no watch, and refuses nobody: what stands was allowed.
     async fn ask_again(&mut self) -> Result<(), Status> {
         self.ask_at = Instant::now() + ASK_AGAIN;

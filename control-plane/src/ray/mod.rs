@@ -105,7 +105,7 @@ impl Controller {
         let (services, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Service",
-            watch::labelled::<HeadService>("Service", Api::all(client.clone()), &rooms.made, keys::CLUSTER),
+            watch::labelled::<HeadService>("Service", Api::all(client.clone()), rooms, keys::CLUSTER),
             writer,
             move |service| changed.extend(service.owner()),
             shutdown.clone(),
@@ -133,12 +133,7 @@ impl Controller {
         let (submitters, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Job",
-            watch::labelled::<Submitter>(
-                "Job",
-                Api::all(client.clone()),
-                &rooms.made,
-                keys::ORIGINATED_FROM_NAME,
-            ),
+            watch::labelled::<Submitter>("Job", Api::all(client.clone()), rooms, keys::ORIGINATED_FROM_NAME),
             writer,
             move |submitter| job_changed.extend(submitter.owner()),
             shutdown.clone(),

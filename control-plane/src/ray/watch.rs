@@ -18,7 +18,7 @@ use crate::watch::follow::{Health, patient};
 use crate::watch::kept::mapped;
 use crate::watch::lean::Lean;
 use crate::watch::readable::{Reported, leave_alone, left_out};
-use crate::watch::room::{Room, within};
+use crate::watch::room::{Room, Rooms, within};
 use crate::watch::sized;
 
 /// Objects that are listed at once.
@@ -36,7 +36,7 @@ pub(super) fn readable<K: Kind>(
     let config = watcher::Config::default().page_size(PAGE);
     let begin = move || patient(watcher(api.clone(), config.clone())).boxed();
     let mut reported = Reported::default();
-    within(room.clone(), begin, left_out(room, news.clone())).filter_map(move |event| {
+    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (Event::InitApply(object) | Event::Apply(object)) = &event else {
@@ -71,7 +71,7 @@ fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
 pub(super) fn labelled<K>(
     kind: &'static str,
     api: Api<Lean<K>>,
-    room: &Room,
+    rooms: &Rooms,
     label: &str,
 ) -> BoxStream<'static, watcher::Result<Event<Belonging<K>>>>
 where
@@ -80,13 +80,13 @@ where
     let config = watcher::Config::default().labels(label).page_size(PAGE);
     sized(
         kind,
-        room,
+        rooms,
         move || {
             patient(watcher(api.clone(), config.clone()))
                 .map_ok(|event| mapped(event, |object| Belonging::of(&object)))
                 .boxed()
         },
-        |_| {},
+        |_, _| {},
     )
 }
 

@@ -47,12 +47,13 @@ use crate::apply::events;
 use departed::Departed;
 use follow::{Cache, Follow, Told, jobset_of, patient};
 use job::PackedJob;
+use kept::Kept as _;
 use lean::{Lean, Slim};
 use left_out::LeftOut;
 use light::{light, light_job};
 use members::{JobRef, MembersByJob};
 use notify::Notifier;
-use room::{Room, Rooms, Weighs, within};
+use room::{Rooms, Weighs, within};
 
 pub use packed::{PackedJobSet, Unreadable};
 pub use pod::WatchedPod;
@@ -397,7 +398,7 @@ pub fn start(
     };
     let (news, publisher) = events::queue(client.clone());
     tasks.spawn(publisher.run());
-    let events = readable::jobsets(client, rooms.written, news).boxed();
+    let events = readable::jobsets(client, rooms.written.clone(), news).boxed();
     let until = shutdown.clone();
     tasks.spawn(async move {
         let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };
@@ -422,11 +423,14 @@ pub fn start(
     let jobs = children::<Job>(client);
     let begin = move || jobs().inspect(see.clone()).map_ok(job::packed).boxed();
     let (told, listed) = (Arc::clone(&left_out), Arc::clone(&left_out));
-    let jobs = sized("Job", &rooms.made, begin, move |job: &PackedJob| {
-        told.add(job.jobset())
-    })
-    .inspect(move |event| listed.follow(event))
-    .boxed();
+    let tell = move |job: &PackedJob, is_left_out: bool| {
+        if let Some(jobset) = job.jobset() {
+            told.tell(jobset, &job.named(), is_left_out);
+        }
+    };
+    let jobs = sized("Job", &rooms, begin, tell)
+        .inspect(move |event| listed.follow(event))
+        .boxed();
     tasks.spawn(follow.run(jobs, shutdown.clone()));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
@@ -510,16 +514,19 @@ where
     }
 }
 
-/// The events of a watch, without the objects for which there is no room. The log says so, and `tell` is told.
+/// The events of a watch, without the objects for which there is no room. The log says so, and `tell` is told of each object whether it is left out.
 pub(crate) fn sized<K: Weighs>(
     kind: &'static str,
-    room: &Room,
+    rooms: &Rooms,
     begin: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
-    tell: impl Fn(&K) + Send + 'static,
+    tell: impl Fn(&K, bool) + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
-    let share = room.share;
-    let left_out = move |object: &K| {
-        tell(object);
+    let share = rooms.made.share;
+    let left_out = move |object: &K, is_left_out: bool| {
+        tell(object, is_left_out);
+        if !is_left_out {
+            return;
+        }
         tracing::warn!(
             kind,
             namespace = object.namespace().as_deref(),
@@ -528,5 +535,5 @@ pub(crate) fn sized<K: Weighs>(
             "what belongs to JobSets and Ray's resources takes more memory than there is for it in this namespace: this object is left out, and what it belongs to is left alone"
         );
     };
-    within(room.clone(), begin, left_out).boxed()
+    within((rooms.made.clone(), rooms.usual.clone()), begin, left_out).boxed()
 }

@@ -34,7 +34,7 @@ pub(super) fn jobsets(
     let api = Api::<PackedJobSet>::all(client.clone());
     let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
     let mut reported = Reported::default();
-    within(room.clone(), begin, left_out(room, news.clone())).filter_map(move |event| {
+    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (event, unreadable) = split(event);
@@ -52,12 +52,15 @@ pub(super) fn jobsets(
 }
 
 /// Tells of objects for which there is no room, once for each change of what they ask for.
-pub(crate) fn left_out<K>(room: Room, news: Queue) -> impl FnMut(&K) + Send
+pub(crate) fn left_out<K>(room: Room, news: Queue) -> impl FnMut(&K, bool) + Send
 where
     K: Resource<DynamicType = ()>,
 {
     let mut reported = Reported::default();
-    move |object| {
+    move |object, is_left_out| {
+        if !is_left_out {
+            return;
+        }
         reported.bound();
         if reported.is_news(object) {
             let why = format!(

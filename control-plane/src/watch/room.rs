@@ -3,9 +3,10 @@
 //! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what there is. So each namespace has a share of the
 //! memory of this process. What is beyond it is left out: it is as good as absent until there is room again.
 //!
-//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than there is and a quarter of that, usual ones of kinds that
-//! have a usual size apart; what is kept stays while it does not grow, for as long as this process runs; what is left out is seen again when it is changed, or
-//! when all are listed again because there is room: a minute later at first, and half an hour later where something is left out again and again.
+//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than there is and a quarter of that; objects of a usual size, of kinds
+//! that have one, are counted apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long as this process runs; what is left out is seen again when it is changed, or
+//! when all are listed again because there is room: a minute later at first, and half an hour later where something of a namespace is left out again
+//! and again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,7 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
     /// Bytes that it takes, about.
     fn bytes(&self) -> usize;
 
-    /// Whether it is kept whatever others take: leaving it out would do more harm.
+    /// Whether it is of a size that is usual, and counts in a room of its own.
     fn is_usual(&self) -> bool {
         false
     }
@@ -45,8 +46,10 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
 pub(crate) struct Rooms {
     /// What tenants write: JobSets, and Ray's resources.
     pub(crate) written: Room,
-    /// What is made for these: Jobs, and the Services of Ray's heads.
+    /// What is made for these and is not usual: Jobs, and the Services of Ray's heads.
     pub(crate) made: Room,
+    /// Jobs of a usual size. Nobody's keep another namespace's out.
+    pub(crate) usual: Room,
     /// JobSets with gangs and their Jobs, in kB.
     pub(crate) gangs: Room,
 }
@@ -57,6 +60,7 @@ impl Rooms {
         Self {
             written: Room::new(memory / 32, memory / 4),
             made: Room::new(memory / 32, memory / 4),
+            usual: Room::new(memory / 16, usize::MAX),
             gangs: Room::new(memory / 32 / 1000, memory / 8 / 1000),
         }
     }
@@ -117,15 +121,6 @@ impl Room {
         fits
     }
 
-    /// Counts what is kept in any case.
-    fn put(&self, namespace: &str, before: Option<usize>, bytes: usize) {
-        self.release(namespace, before.unwrap_or(0));
-        let mut taken = self.locked();
-        let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
-        taken.set(namespace, of_namespace.saturating_add(bytes));
-        taken.sum = taken.sum.saturating_add(bytes);
-    }
-
     /// Gives back what an object has taken that is kept no more.
     pub(crate) fn release(&self, namespace: &str, bytes: usize) {
         let mut taken = self.locked();
@@ -179,18 +174,33 @@ pub(crate) fn bytes_of(meta: &ObjectMeta) -> usize {
 /// What one watch keeps.
 struct Account {
     room: Room,
+    /// That of usual objects.
+    usual: Room,
     /// By namespace and name.
     kept: HashMap<String, HashMap<String, Entry>>,
-    /// Namespaces of which something was left out, and how much that takes at least.
-    short: HashMap<String, usize>,
+    /// Namespaces of which something is left out.
+    short: HashMap<String, Short>,
+    /// The same before the list that is under way.
+    before: HashMap<String, Short>,
     /// Lists so far.
     lists: u64,
     /// Whether one is under way.
     listing: bool,
 }
 
+/// A namespace of which something is left out.
+struct Short {
+    /// Whether the smallest of it is usual, and how much that takes.
+    is_usual: bool,
+    least: usize,
+    /// When all may be listed for it, and how long after the list before that is.
+    at: Instant,
+    wait: Duration,
+}
+
 struct Entry {
     bytes: usize,
+    is_usual: bool,
     /// The last list that it was in.
     list: u64,
 }
@@ -204,68 +214,92 @@ enum Fate {
 }
 
 impl Account {
-    fn new(room: Room) -> Self {
+    fn new(room: Room, usual: Room) -> Self {
         Self {
             room,
+            usual,
             kept: HashMap::new(),
             short: HashMap::new(),
+            before: HashMap::new(),
             lists: 0,
             listing: true,
         }
     }
 
+    fn room_of(&self, is_usual: bool) -> &Room {
+        if is_usual { &self.usual } else { &self.room }
+    }
+
     fn admit<K: Weighs>(&mut self, object: &K) -> Fate {
         let (namespace, name) = place(object);
-        let known = self.kept.get_mut(&namespace).and_then(|kept| kept.get_mut(&name));
-        let before = known.as_ref().map(|entry| entry.bytes);
         let entry = Entry {
             bytes: object.bytes().saturating_add(ENTRY),
+            is_usual: object.is_usual(),
             list: self.lists,
         };
-        let is_usual = object.is_usual();
-        if is_usual {
-            self.room.put(&namespace, before, entry.bytes);
-        }
-        if is_usual || self.room.takes(&namespace, before, entry.bytes) {
-            match known {
-                Some(known) => *known = entry,
-                None => {
-                    self.kept.entry(namespace).or_default().insert(name, entry);
-                }
+        let known = self.kept.get(&namespace).and_then(|kept| kept.get(&name));
+        let known = known.map(|known| (known.bytes, known.is_usual));
+        let same = known.filter(|(_, was_usual)| *was_usual == entry.is_usual);
+        let before = same.map(|(bytes, _)| bytes);
+        if self
+            .room_of(entry.is_usual)
+            .takes(&namespace, before, entry.bytes)
+        {
+            if let Some((bytes, was_usual)) = known.filter(|_| same.is_none()) {
+                self.room_of(was_usual).release(&namespace, bytes);
             }
+            self.kept.entry(namespace).or_default().insert(name, entry);
             return Fate::Kept;
         }
         self.forget(&namespace, &name);
-        let least = self.short.entry(namespace).or_insert(entry.bytes);
-        *least = entry.bytes.min(*least);
-        Fate::LeftOut(before.is_some())
+        let short = self.short.entry(namespace).or_insert_with(|| Short {
+            is_usual: entry.is_usual,
+            least: entry.bytes,
+            wait: LOOK.0,
+            at: Instant::now() + LOOK.0,
+        });
+        if entry.bytes < short.least {
+            (short.is_usual, short.least) = (entry.is_usual, entry.bytes);
+        }
+        Fate::LeftOut(known.is_some())
     }
 
     fn forget(&mut self, namespace: &str, name: &str) {
         let Some(kept) = self.kept.get_mut(namespace) else {
             return;
         };
-        if let Some(entry) = kept.remove(name) {
-            self.room.release(namespace, entry.bytes);
-        }
+        let entry = kept.remove(name);
         if kept.is_empty() {
             self.kept.remove(namespace);
+        }
+        if let Some(entry) = entry {
+            self.room_of(entry.is_usual).release(namespace, entry.bytes);
         }
     }
 
     fn begin_list(&mut self) {
         self.lists += 1;
         self.listing = true;
-        self.short.clear();
+        // A list that was broken off has brought no more than a part.
+        let short = std::mem::take(&mut self.short);
+        self.before.extend(short);
     }
 
     fn end_list(&mut self) {
         self.listing = false;
-        let (room, list) = (&self.room, self.lists);
+        let before = std::mem::take(&mut self.before);
+        for (namespace, short) in &mut self.short {
+            if let Some(before) = before.get(namespace) {
+                short.wait = before.wait.saturating_mul(2).min(LOOK.1);
+            }
+            short.at = Instant::now() + short.wait;
+        }
+        let (room, usual, list) = (&self.room, &self.usual, self.lists);
         self.kept.retain(|namespace, kept| {
             kept.retain(|_, entry| {
                 let is_there = entry.list == list;
                 if !is_there {
+                    let room = if entry.is_usual { usual } else { room };
                     room.release(namespace, entry.bytes);
                 }
                 is_there
@@ -280,8 +314,11 @@ impl Account {
     }
 
     fn is_room_again(&self) -> bool {
-        let mut short = self.short.iter();
-        short.any(|(namespace, least)| self.room.has(namespace, *least))
+        let now = Instant::now();
+        self.short.iter().any(|(namespace, short)| {
+            let room = self.room_of(short.is_usual);
+            short.at <= now && room.has(namespace, short.least)
+        })
     }
 }
 
@@ -289,7 +326,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         for (namespace, kept) in &self.kept {
             for entry in kept.values() {
-                self.room.release(namespace, entry.bytes);
+                self.room_of(entry.is_usual).release(namespace, entry.bytes);
             }
         }
     }
@@ -300,25 +337,24 @@ fn place<K: Weighs>(object: &K) -> (String, String) {
     (namespace, object.name().unwrap_or_default().into_owned())
 }
 
-/// The events of the watches that `begin` makes, without the objects for which there is no room; `left_out` is told of each of these. A watch is begun anew
-/// where there is room again.
+/// The events of the watches that `begin` makes, without the objects for which there is no room. `told` is told of each object whether it is left out, before anybody sees the
+/// event: `false` where it is kept, or gone. A watch is begun anew where there is room again.
 pub(crate) fn within<K, F, L>(
-    room: Room,
+    (room, usual): (Room, Room),
     begin: F,
-    left_out: L,
+    told: L,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
     K: Weighs,
     F: Fn() -> BoxStream<'static, watcher::Result<Event<K>>> + Send + 'static,
-    L: FnMut(&K) + Send + 'static,
+    L: FnMut(&K, bool) + Send + 'static,
 {
     let watch = Watch {
         events: begin(),
         begin,
-        left_out,
-        account: Account::new(room),
+        told,
+        account: Account::new(room, usual),
         look: Instant::now() + LOOK.0,
-        wait: LOOK.0,
     };
     stream::unfold(watch, |mut watch| async {
         let event = watch.next().await?;
@@ -329,18 +365,17 @@ where
 struct Watch<K, F, L> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     begin: F,
-    left_out: L,
+    told: L,
     account: Account,
-    /// When it is asked whether there is room again, and how long after a list that is.
+    /// When it is asked next whether there is room again.
     look: Instant,
-    wait: Duration,
 }
 
 impl<K, F, L> Watch<K, F, L>
 where
     K: Weighs,
     F: Fn() -> BoxStream<'static, watcher::Result<Event<K>>>,
-    L: FnMut(&K),
+    L: FnMut(&K, bool),
 {
     async fn next(&mut self) -> Option<watcher::Result<Event<K>>> {
         loop {
@@ -371,21 +406,17 @@ where
             Event::Init => self.account.begin_list(),
             Event::InitDone => {
                 self.account.end_list();
-                let again = !self.account.short.is_empty();
-                self.wait = if again {
-                    self.wait.saturating_mul(2).min(LOOK.1)
-                } else {
-                    LOOK.0
-                };
-                self.look = Instant::now() + self.wait;
+                self.look = Instant::now() + LOOK.0;
             }
             Event::Delete(object) => {
                 let (namespace, name) = place(object);
                 self.account.forget(&namespace, &name);
+                (self.told)(object, false);
             }
             Event::InitApply(object) | Event::Apply(object) => {
-                if let Fate::LeftOut(was_kept) = self.account.admit(object) {
-                    (self.left_out)(object);
+                let fate = self.account.admit(object);
+                (self.told)(object, fate != Fate::Kept);
+                if let Fate::LeftOut(was_kept) = fate {
                     return match event {
                         Event::Apply(object) if was_kept => Some(Event::Delete(object)),
                         _ => None,

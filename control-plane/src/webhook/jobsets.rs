@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
@@ -22,20 +22,20 @@ use super::patch;
 use super::refusal::Refusal;
 use super::review::{Allowed, Operation, Request};
 use crate::apply::said;
+use crate::turns::Turns;
 use crate::unfit;
 use crate::watch::lean::asked::{self, ClaimSeen, SelectorSeen};
 
 /// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is compared of it is read.
-const AT_ONCE: usize = 8;
+const AT_ONCE: u32 = 8;
 /// Volume claims of one review that are held at once.
 const HELD: usize = 64;
 
 /// Of these, those for reviews of one namespace: they keep no other from being reviewed.
-const OF_ONE: usize = 2;
+const OF_ONE: u32 = 2;
 
-/// Who looks objects up now, over all namespaces and by namespace. A review waits for its turn within the time that it has.
-static LOOK_UPS: Semaphore = Semaphore::const_new(AT_ONCE);
-static OF_NAMESPACES: Mutex<BTreeMap<String, Arc<Semaphore>>> = Mutex::new(BTreeMap::new());
+/// Who looks objects up now. A review waits for its turn within the time that it has.
+static LOOK_UPS: LazyLock<Turns> = LazyLock::new(|| Turns::new(AT_ONCE, OF_ONE));
 
 /// Who compiles patterns now: two at a time, so that those who state many leave cores to others.
 static TURNS: Semaphore = Semaphore::const_new(2);
@@ -164,7 +164,7 @@ async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violat
     for names in admission::claim_names(jobset).chunks(HELD) {
         let claims: BTreeMap<String, Existing> = stream::iter(names.to_vec())
             .map(&claim)
-            .buffered(AT_ONCE)
+            .buffered(OF_ONE as usize)
             .filter_map(ready)
             .collect()
             .await;
@@ -175,24 +175,13 @@ async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violat
     violations
 }
 
-/// The turns of one namespace.
-fn own_turns(namespace: &str) -> Arc<Semaphore> {
-    let mut of = OF_NAMESPACES.lock().unwrap_or_else(PoisonError::into_inner);
-    of.retain(|_, turns| Arc::strong_count(turns) > 1);
-    let turns = of.entry(namespace.to_owned());
-    Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(OF_ONE))))
-}
-
 /// Looks an object up in its turn, and reads of it what `Seen` says.
 async fn look_up<Seen, K>(api: &Api<K>, namespace: &str, name: &str) -> kube::Result<Option<K>>
 where
     Seen: DeserializeOwned + Into<K>,
     K: Resource + Clone,
 {
-    let own = own_turns(namespace);
-    // Only a semaphore's end would be an error, and they have none.
-    let _own = own.acquire().await.ok();
-    let _turn = LOOK_UPS.acquire().await.ok();
+    let _turn = LOOK_UPS.take(namespace, 1).await;
     asked::get::<Seen, K>(api, name).await
 }
 

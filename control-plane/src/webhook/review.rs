@@ -14,6 +14,8 @@ use super::refusal::Refusal;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+/// The longest name that a namespace can have.
+const LONGEST_NAMESPACE: usize = 63;
 
 /// Why a body is no question that can be answered.
 #[derive(Debug, Error)]
@@ -105,6 +107,24 @@ impl Request {
         }
         question.request.ok_or(ReviewError::Empty)
     }
+}
+
+/// Namespace of the object that a request is about; empty where there is none, or it cannot be read. It takes no memory in proportion to the body.
+pub(super) fn namespace(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct About {
+        request: OfRequest,
+    }
+    #[derive(Deserialize)]
+    struct OfRequest {
+        #[serde(default)]
+        namespace: String,
+    }
+    let about = serde_json::from_slice::<About>(body).ok();
+    let namespace = about.map(|about| about.request.namespace);
+    namespace
+        .filter(|namespace| namespace.len() <= LONGEST_NAMESPACE)
+        .unwrap_or_default()
 }
 
 /// An answer, ready to be sent.

@@ -3,7 +3,7 @@
 //! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. Of each of the three
 //! things that callers have the log say ([`Said`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was sent, whoever calls.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -19,15 +19,15 @@ use lockstep_core::extent::Extent;
 use lockstep_core::features::Features;
 use lockstep_core::ray::admission::RayResource;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
 
 use super::refusal::Refusal;
 use super::review::{Allowed, Answer, Request};
-use super::{jobsets, pods, ray};
+use super::{jobsets, pods, ray, review};
 use crate::metrics::Webhooks;
 use crate::news::{Lines, beginning};
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
+use crate::turns::Turns;
 
 /// Paths of the webhooks of JobSets and pods.
 const JOBSET_PATHS: [&str; 4] = [
@@ -45,12 +45,14 @@ const RAY_PATHS: [&str; 3] = [
 
 /// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
 pub(super) const LONGEST_BODY: usize = 7 << 20;
-/// Larger reviews are read one at a time: each may take 200 MB.
+/// Larger reviews are read one at a time: each may take 200 MB. While one looks something up, others of its namespace wait.
 const SMALL: Extent = Extent {
     objects: 2_048,
     elements: 16_384,
 };
-static TURNS: Semaphore = Semaphore::const_new(1);
+static LARGE: LazyLock<Turns> = LazyLock::new(|| Turns::new(1, 1));
+/// What reviews take together, in KiB, and those of one namespace: four times their bodies.
+static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
 /// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 
@@ -162,11 +164,13 @@ where
 async fn answer(
     said: &Said,
     body: &Bytes,
-    review: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
+    judge: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
 ) -> Response {
-    // Only the semaphore's end would be an error, and it has none.
+    let namespace = review::namespace(body);
+    let weight = u32::try_from(body.len() / 256).unwrap_or(u32::MAX);
+    let _room = READ.take(&namespace, weight).await;
     let _turn = if Extent::of_text(body).exceeds(SMALL) {
-        TURNS.acquire().await.ok()
+        Some(LARGE.take(&namespace, 1).await)
     } else {
         None
     };
@@ -183,7 +187,7 @@ async fn answer(
     };
     let reviewed = match request.is_left_alone() {
         Ok(true) => Ok(Allowed::default()),
-        Ok(false) => review(&request).await,
+        Ok(false) => judge(&request).await,
         Err(refusal) => Err(refusal),
     };
     let answer = match reviewed {

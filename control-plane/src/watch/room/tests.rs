@@ -52,8 +52,12 @@ impl Fed {
             *news.lock().unwrap() = Some(sender);
             events.boxed()
         };
-        let tell = move |jobset: &PackedJobSet| left_out.lock().unwrap().push(jobset.key().name);
-        let events = within(room, begin, tell).boxed();
+        let tell = move |jobset: &PackedJobSet, is_left_out: bool| {
+            if is_left_out {
+                left_out.lock().unwrap().push(jobset.key().name);
+            }
+        };
+        let events = within((room.clone(), room), begin, tell).boxed();
         (fed, events)
     }
 
