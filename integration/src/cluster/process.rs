@@ -34,7 +34,7 @@ impl ProcessId {
     /// The process that has this id now.
     pub fn of(pid: Pid) -> Option<Self> {
         let (state, start_time) = stat(pid)?;
-        (state != 'Z' && state != 'X').then_some(Self {
+        (!is_over(state)).then_some(Self {
             pid: pid.as_raw(),
             start_time,
         })
@@ -50,15 +50,29 @@ impl ProcessId {
         Pid::from_raw(self.pid)
     }
 
-    /// Whether it still runs. One that has ended and was not yet waited for does not.
+    /// Whether any of its threads still runs. One that has ended and was not yet waited for does not. Of one that is killed the first thread
+    /// may be gone before others are, and with these its open files: a port that it listens on is not free before.
     pub fn is_alive(self) -> bool {
-        Self::of(self.pid()) == Some(self)
+        let Some((state, start_time)) = stat(self.pid()) else {
+            return false;
+        };
+        start_time == self.start_time && (!is_over(state) || threads(self.pid()) > 1)
     }
 
     /// Sends a signal, if it still runs. Says whether it did.
     pub fn signal(self, signal: Signal) -> bool {
         self.is_alive() && kill(self.pid(), signal).is_ok()
     }
+}
+
+/// Whether the state letter is that of a thread that has ended.
+fn is_over(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// How many threads the process has, one that has ended and is not waited for included.
+fn threads(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// State letter and start time from `/proc/<pid>/stat`.

@@ -88,11 +88,14 @@ impl Cluster {
         self.state.save(&self.dir)?;
         // What starts it has other arguments. Kubelet may have ended by itself again before it was seen: see `keep_up`.
         let may_end = name.starts_with("kubelet-");
-        until(format!("{name} is started again"), PATIENCE, async || {
+        let ended = until(format!("{name} is started again"), PATIENCE, async || {
             let is_it = command_line(new).is_ok_and(|now| now == args);
-            (is_it || may_end && !new.is_alive()).then_some(())
+            (is_it || !new.is_alive()).then_some(!is_it)
         })
         .await?;
+        if ended && !may_end {
+            return Err(self.launcher().died(name));
+        }
         Ok(())
     }
 }

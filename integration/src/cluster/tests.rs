@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use super::network::{MAX_NODES, Network, SLOTS};
 use super::process::{Enter, ProcessId, parse_stat};
@@ -71,6 +72,27 @@ fn a_process_that_has_ended_is_not_another_of_the_same_id() {
     assert!(!former.is_alive());
     // Would end this test if it were sent.
     assert!(!former.signal(nix::sys::signal::Signal::SIGKILL));
+}
+
+#[test]
+fn a_process_lives_for_as_long_as_one_of_its_threads() {
+    // Ends its first thread, as a kill does a moment before it ends the others.
+    let script = "import ctypes, sys, threading\n\
+        threading.Thread(target=sys.stdin.read).start()\n\
+        ctypes.CDLL(None).pthread_exit(None)";
+    let mut child = Command::new("python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let process = ProcessId::of(nix::unistd::Pid::from_raw(child.id().cast_signed())).unwrap();
+    while ProcessId::of(process.pid()).is_some() {
+        std::thread::yield_now();
+    }
+    assert!(process.is_alive());
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(!process.is_alive());
 }
 
 #[test]
