@@ -1,5 +1,6 @@
 //! What Prometheus is told.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -33,6 +34,9 @@ struct JobSetLabels {
     jobset_name: String,
     namespace: String,
 }
+
+/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a tenant may make and end any number.
+const ENDED: usize = 10_000;
 
 /// A write to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +93,8 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     failed: Family<JobSetLabels, Counter>,
     completed: Family<JobSetLabels, Counter>,
+    /// Who has a series of these two, the oldest first.
+    ended: Mutex<VecDeque<JobSetLabels>>,
     writes: Family<WriteLabels, Counter>,
     requests: Requests,
     reconciles: Family<OutcomeLabels, Counter>,
@@ -108,6 +114,7 @@ impl Default for Metrics {
             registry: Mutex::default(),
             failed: Family::default(),
             completed: Family::default(),
+            ended: Mutex::default(),
             writes: Family::default(),
             requests: Requests::register(&mut registry),
             reconciles: Family::default(),
@@ -179,17 +186,31 @@ impl Metrics {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A JobSet has ended, and that is written.
+    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the first time since it has, it is told of no more.
     pub(crate) fn finished(&self, jobset: &JobSet, state: &TerminalState) {
+        let ended = match state {
+            TerminalState::Completed => &self.completed,
+            TerminalState::Failed => &self.failed,
+            TerminalState::Other(_) => return,
+        };
         let labels = JobSetLabels {
             jobset_name: jobset.name().to_owned(),
             namespace: jobset.ns().to_owned(),
         };
-        match state {
-            TerminalState::Completed => self.completed.get_or_create(&labels).inc(),
-            TerminalState::Failed => self.failed.get_or_create(&labels).inc(),
-            TerminalState::Other(_) => 0,
-        };
+        // Held throughout, so that no series outlives its place here.
+        let mut told = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = self.completed.get(&labels).is_none() && self.failed.get(&labels).is_none();
+        ended.get_or_create(&labels).inc();
+        if !is_new {
+            return;
+        }
+        told.push_back(labels);
+        if told.len() > ENDED
+            && let Some(oldest) = told.pop_front()
+        {
+            self.completed.remove(&oldest);
+            self.failed.remove(&oldest);
+        }
     }
 
     /// Whether this replica leads from now on; and the name of the Lease, where one is held for that.

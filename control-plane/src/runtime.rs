@@ -96,7 +96,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     parts.spawn(serve::health(
         settings.health.clone(),
         stores.clone(),
-        api.pulse(),
+        vec![
+            ("follows the API server", api.pulse()),
+            ("renews the Lease", lease_thread.pulse()),
+        ],
         servers.clone(),
         shutdown.clone(),
     ));

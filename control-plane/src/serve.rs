@@ -38,7 +38,7 @@ const HEALTH: Connections = Connections {
     grace: Duration::from_secs(1),
 };
 
-/// Serves whether the process runs, and the thread that follows the API server gets on (`/healthz`), and whether the caches are filled and the webhooks and the hub served
+/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches are filled and the webhooks and the hub served
 /// (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
@@ -46,7 +46,7 @@ const HEALTH: Connections = Connections {
 pub async fn health(
     settings: Health,
     stores: Stores,
-    pulse: Pulse,
+    threads: Vec<(&'static str, Pulse)>,
     servers: Awaited,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -62,10 +62,11 @@ pub async fn health(
         }
     };
     let stuck = move || {
-        let silent = pulse.stuck_for(Instant::now())?.as_secs();
-        Some(format!(
-            "the thread that follows the API server is stuck, for {silent} s"
-        ))
+        let now = Instant::now();
+        threads.iter().find_map(|(does, pulse)| {
+            let silent = pulse.stuck_for(now)?.as_secs();
+            Some(format!("the thread that {does} is stuck, for {silent} s"))
+        })
     };
     let router = Router::new().fallback(async move |uri: Uri| {
         let (check, missing) = if names(uri.path(), &settings.liveness, "healthz") {

@@ -21,6 +21,27 @@ fn ends_of_jobsets_are_counted_under_upstreams_names() {
 }
 
 #[test]
+fn only_so_many_jobsets_that_have_ended_are_told_of_and_the_latest_are() {
+    let metrics = Metrics::default();
+    let mut jobset = JobSet::default();
+    jobset.metadata.namespace = Some("ns".to_owned());
+    for number in 0..=ENDED {
+        jobset.metadata.name = Some(format!("js-{number}"));
+        metrics.finished(&jobset, &TerminalState::Failed);
+        metrics.finished(&jobset, &TerminalState::Completed);
+    }
+    let text = metrics.encode().unwrap();
+    for result in ["completed", "failed"] {
+        let told = |number: usize| {
+            let line = format!("jobset_{result}_total{{jobset_name=\"js-{number}\",namespace=\"ns\"}} 1\n");
+            text.contains(&line)
+        };
+        assert!(!told(0));
+        assert!(told(1) && told(ENDED));
+    }
+}
+
+#[test]
 fn other_parts_register_their_own() {
     let metrics = Metrics::default();
     let counter: Counter = Counter::default();

@@ -1,8 +1,8 @@
 //! What large groups take of those who serve callers. A tenant may have a group of 100,000 workers, and ask for it on a hundred streams that it never reads.
 //!
 //! Promises: for each namespace that is asked about one large group is told at a time, beside the threads that serve others, and then none for five
-//! times as long; what is told of large groups and not read yet takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together. Who finds
-//! no room waits, and is told the newest state then; and one JobSet of each namespace is read whole at a time, to be written.
+//! times as long; what is told of large groups and not read yet takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together, beside that of
+//! who may ask about all of them. Who finds no room waits, and is told the newest state then; and one JobSet of each namespace is read whole at a time, to be written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -72,10 +72,16 @@ impl Lines {
         let mut lines = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_free());
         let line = lines.entry(namespace.to_owned()).or_insert_with(|| {
+            // Tenants who read nothing do not keep those waiting who look after the cluster.
+            let all = if namespace.is_empty() {
+                Arc::new(Semaphore::new(UNREAD as usize))
+            } else {
+                Arc::clone(&self.all)
+            };
             Arc::new(Line {
                 free: Arc::new(Mutex::new(Instant::now())),
                 unread: Arc::new(Semaphore::new(UNREAD as usize)),
-                all: Arc::clone(&self.all),
+                all,
                 writes: Mutex::default(),
             })
         });

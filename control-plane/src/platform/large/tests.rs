@@ -33,6 +33,18 @@ async fn what_is_not_read_has_a_bound_for_each_namespace_and_leaves_room_to_othe
 }
 
 #[tokio::test]
+async fn tenants_who_read_nothing_leave_room_to_who_asks_about_all_namespaces() {
+    let lines = Lines::default();
+    let tenants = ["a", "b", "c", "d"].map(|namespace| lines.of(namespace));
+    let mut unread = Vec::new();
+    for tenant in &tenants {
+        unread.extend(tenant.room(large(16 * 1024)).await);
+    }
+    assert!(lines.of("e").room(large(1)).now_or_never().is_none());
+    assert!(lines.of("").room(large(16 * 1024)).now_or_never().is_some());
+}
+
+#[tokio::test]
 async fn the_largest_has_room_and_a_small_one_needs_none() {
     let line = Lines::default().of("ns");
     let small = Size {
