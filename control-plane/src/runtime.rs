@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are their connections to the API server. The Lease has
-//! another one, whatever keeps the rest busy, and so have the platform API and the status page, which give way to all others. All else has connections of its own: what a restart writes never waits for what is reconciled.
+//! another one, whatever keeps the rest busy; so have the webhooks, which read what tenants send, and the platform API and the status page, which give way to all others. All else has connections of its own: what a restart writes never waits for what is reconciled.
 
 use std::sync::Arc;
 
@@ -60,6 +60,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         let _on = lease_thread.enter();
         client::connect(config, rates, &metrics)?
     };
+    let reviews = ApiThread::start("webhooks")?;
     let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();
@@ -115,7 +116,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             metrics: Arc::clone(&metrics),
             ready,
         };
-        parts.spawn(webhooks.run(shutdown.clone()));
+        parts.spawn_on(webhooks.run(shutdown.clone()), reviews.handle());
     }
     parts.spawn(serve::metrics(
         settings.metrics.clone(),
@@ -215,6 +216,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     while watches.join_next().await.is_some() {}
     traces.end().await;
     doors.end().await;
+    reviews.end().await;
     lease_thread.end().await;
     api.end().await;
     tracing::info!("control plane ends");

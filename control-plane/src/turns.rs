@@ -1,4 +1,4 @@
-//! Turns for what takes much memory or time, by namespace: whoever has many wishes keeps others waiting for no more than its part.
+//! Turns for what takes much memory or time, by namespace or who else asks: whoever has many wishes keeps others waiting for no more than its part.
 //!
 //! Promises: at most as many are taken at once as there are; of these a namespace has its part; who asks for more than that part waits in line with
 //! others of the same namespace alone. A turn may weigh more than one.
@@ -43,6 +43,17 @@ impl Turns {
             .entry(namespace.to_owned())
             .or_insert_with(|| Arc::new(Semaphore::new(self.of_one as usize)));
         Arc::clone(line)
+    }
+
+    /// A turn that weighs so much, or all that the namespace may have where that is less, if it can be had now.
+    pub(crate) fn try_take(&self, namespace: &str, weight: u32) -> Option<Turn> {
+        let weight = weight.clamp(1, self.of_one);
+        let own = self.line(namespace).try_acquire_many_owned(weight).ok()?;
+        let of_all = Arc::clone(&self.all).try_acquire_many_owned(weight).ok()?;
+        Some(Turn {
+            _own: Some(own),
+            _of_all: Some(of_all),
+        })
     }
 
     /// A turn that weighs so much, or all that the namespace may have where that is less. Cancel-safe, but for the place in line.

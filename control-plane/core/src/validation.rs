@@ -70,7 +70,8 @@ impl Violation {
     }
 
     /// One that upstream reports without a field.
-    pub(crate) fn internal(field: impl Into<String>, message: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn internal(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(field, message).of(Kind::Internal)
     }
 

@@ -57,7 +57,7 @@ const PAGE: u32 = 100;
 const PAGES: usize = 50;
 /// Reviews that look for a leader at the API server at the same time, and those of one namespace.
 const AT_ONCE: u32 = 4;
-const OF_ONE: u32 = 1;
+const OF_ONE: u32 = 2;
 
 impl Placement {
     /// Placement by what the watch of pods shows and, where that lags, by what the API server says.
@@ -129,14 +129,22 @@ impl Placement {
     }
 
     async fn leader(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Member, PlacementError> {
-        let mut candidates = search
-            .job
-            .map(|job| self.members.leaders(&JobRef::new(namespace, job)))
-            .unwrap_or_default();
+        let mut candidates = self.seen(namespace, search);
         if candidates.is_empty() {
-            candidates = self.ask(namespace, search).await?;
+            let _turn = self.turns.take(namespace, 1).await;
+            // The watch may have shown it meanwhile.
+            candidates = self.seen(namespace, search);
+            if candidates.is_empty() {
+                candidates = self.ask(namespace, search).await?;
+            }
         }
         Ok(search.choose(&candidates)?.clone())
+    }
+
+    /// The leaders that the watch shows.
+    fn seen(&self, namespace: &str, search: &LeaderSearch<'_>) -> Vec<Member> {
+        let of = |job| self.members.leaders(&JobRef::new(namespace, job));
+        search.job.map(of).unwrap_or_default()
     }
 
     /// The leaders of Jobs of this name. A leader is created just before its followers, so the watch may not show it yet.
@@ -158,7 +166,6 @@ impl Placement {
         let pods: Api<Lean<Pod>> = Api::namespaced(self.client.clone(), namespace);
         let mut page = ListParams::default().labels(&selector).limit(PAGE);
         let mut members = Vec::new();
-        let _turn = self.turns.take(namespace, 1).await;
         for _ in 0..PAGES {
             let found = pods.list(&page).await?;
             members.extend(found.items.iter().filter_map(|Lean(pod)| Member::of(pod)));

@@ -38,3 +38,14 @@ async fn what_weighs_more_than_there_is_takes_all_that_its_namespace_may_have() 
     drop(heavy);
     assert_eq!(all_of(&turns, "ns", 3).len(), 1);
 }
+
+#[tokio::test]
+async fn who_does_not_want_to_wait_has_a_turn_at_once_or_none() {
+    let turns = Turns::new(4, 3);
+    let first = turns.try_take("evil", 3).unwrap();
+    assert!(turns.try_take("evil", 1).is_none());
+    assert!(turns.try_take("good", 2).is_none());
+    assert!(turns.try_take("good", 1).is_some());
+    drop(first);
+    assert!(turns.try_take("good", 2).is_some());
+}

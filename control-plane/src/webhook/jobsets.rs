@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
@@ -33,6 +34,9 @@ const HELD: usize = 64;
 
 /// Of these, those for reviews of one namespace: they keep no other from being reviewed.
 const OF_ONE: u32 = 2;
+
+/// How long the look-ups of one review may take. While it waits for them, others may wait for it.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(4);
 
 /// Who looks objects up now. A review waits for its turn within the time that it has.
 static LOOK_UPS: LazyLock<Turns> = LazyLock::new(|| Turns::new(AT_ONCE, OF_ONE));
@@ -80,7 +84,7 @@ fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     }
 }
 
-/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it takes: one may take 50 MB.
+/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it takes: one may take 25 MB.
 fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
     let spec = &jobset.spec;
     let network = spec.network.clone();
@@ -109,7 +113,10 @@ pub(super) async fn validate(
             let (jobset, mut violations) = judged(read(&request.object)?, features).await?;
             // Its names are known to be names by then.
             if violations.is_empty() {
-                violations = claims(&jobset, &request.namespace, client).await;
+                let claims = claims(&jobset, &request.namespace, client);
+                violations = tokio::time::timeout(LOOKED_UP_WITHIN, claims)
+                    .await
+                    .unwrap_or_else(|_| vec![not_looked_up()]);
             }
             let mut warnings = admission::create_warnings(&jobset, &features);
             if violations.is_empty() {
@@ -173,6 +180,13 @@ async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violat
         }
     }
     violations
+}
+
+/// What the user of a JobSet is told whose claims take too long to be looked up.
+fn not_looked_up() -> Violation {
+    let seconds = LOOKED_UP_WITHIN.as_secs();
+    let message = format!("the claims that exist could not be looked up within {seconds} s; try again");
+    Violation::internal("spec.volumeClaimPolicies", message)
 }
 
 /// Looks an object up in its turn, and reads of it what `Seen` says.

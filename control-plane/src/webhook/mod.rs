@@ -12,6 +12,7 @@ mod jobsets;
 mod object;
 mod patch;
 mod pods;
+mod question;
 mod ray;
 mod refusal;
 mod review;
@@ -87,6 +88,7 @@ impl Server {
                 client: self.client.clone(),
                 placement: self.placement,
                 said: Arc::default(),
+                room: Arc::default(),
             };
             let router = routes::router(admission, &self.metrics.webhooks());
             server::run(listener, Arc::new(tls), router, &shutdown).await;

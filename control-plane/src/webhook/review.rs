@@ -109,7 +109,7 @@ impl Request {
     }
 }
 
-/// Namespace of the object that a request is about; empty where there is none, or it cannot be read. It takes no memory in proportion to the body.
+/// Namespace of the object that a request is about; empty where there is none, or it cannot be read.
 pub(super) fn namespace(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct About {

@@ -3,11 +3,10 @@
 //! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. Of each of the three
 //! things that callers have the log say ([`Said`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was sent, whoever calls.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -15,19 +14,18 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use kube::{Client, Resource};
 use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
-use lockstep_core::extent::Extent;
 use lockstep_core::features::Features;
 use lockstep_core::ray::admission::RayResource;
 use serde::de::DeserializeOwned;
 
+use super::question::{Question, Room};
 use super::refusal::Refusal;
 use super::review::{Allowed, Answer, Request};
-use super::{jobsets, pods, ray, review};
+use super::{jobsets, pods, ray};
 use crate::metrics::Webhooks;
 use crate::news::{Lines, beginning};
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
-use crate::turns::Turns;
 
 /// Paths of the webhooks of JobSets and pods.
 const JOBSET_PATHS: [&str; 4] = [
@@ -43,16 +41,6 @@ const RAY_PATHS: [&str; 3] = [
     "/validate-ray-io-v1-raycronjob",
 ];
 
-/// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
-pub(super) const LONGEST_BODY: usize = 7 << 20;
-/// Larger reviews are read one at a time: each may take 200 MB. While one looks something up, others of its namespace wait.
-const SMALL: Extent = Extent {
-    objects: 2_048,
-    elements: 16_384,
-};
-static LARGE: LazyLock<Turns> = LazyLock::new(|| Turns::new(1, 1));
-/// What reviews take together, in KiB, and those of one namespace: four times their bodies.
-static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
 /// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 
@@ -66,6 +54,8 @@ pub(super) struct Admission {
     pub(super) kuberay: Option<Arc<KubeRay>>,
     /// What callers have the log say.
     pub(super) said: Arc<Said>,
+    /// Room for what they send.
+    pub(super) room: Arc<Room>,
 }
 
 /// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each kind has its own, so that a flood of what is no review
@@ -95,7 +85,6 @@ pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
         .route(JOBSET_PATHS[2], post(mutate_pod))
         .route(JOBSET_PATHS[3], post(validate_pod))
         .merge(ray)
-        .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&admission.said),
             in_time,
@@ -113,12 +102,15 @@ fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
         .layer(Extension(Arc::clone(kuberay)))
 }
 
-async fn mutate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.said, &body, async |request| jobsets::mutate(request)).await
+async fn mutate_jobset(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
+        jobsets::mutate(request)
+    })
+    .await
 }
 
-async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.said, &body, async |request| {
+async fn validate_jobset(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
         let warnings = jobsets::validate(request, admission.features, &admission.client).await?;
         Ok(Allowed {
             warnings,
@@ -128,15 +120,15 @@ async fn validate_jobset(State(admission): State<Admission>, body: Bytes) -> Res
     .await
 }
 
-async fn mutate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.said, &body, async |request| {
+async fn mutate_pod(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
         Ok(pods::mutate(request, &admission.placement).await?.into())
     })
     .await
 }
 
-async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Response {
-    answer(&admission.said, &body, async |request| {
+async fn validate_pod(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
         pods::validate(request, &admission.placement).await?;
         Ok(Allowed::default())
     })
@@ -146,12 +138,12 @@ async fn validate_pod(State(admission): State<Admission>, body: Bytes) -> Respon
 async fn validate_ray<R>(
     State(admission): State<Admission>,
     Extension(kuberay): Extension<Arc<KubeRay>>,
-    body: Bytes,
+    question: Question,
 ) -> Response
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
 {
-    answer(&admission.said, &body, async |request| {
+    answer(&admission.said, &question, async |request| {
         let warnings = ray::validate::<R>(request, &kuberay).await?;
         Ok(Allowed {
             warnings,
@@ -163,18 +155,10 @@ where
 
 async fn answer(
     said: &Said,
-    body: &Bytes,
+    question: &Question,
     judge: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
 ) -> Response {
-    let namespace = review::namespace(body);
-    let weight = u32::try_from(body.len() / 256).unwrap_or(u32::MAX);
-    let _room = READ.take(&namespace, weight).await;
-    let _turn = if Extent::of_text(body).exceeds(SMALL) {
-        Some(LARGE.take(&namespace, 1).await)
-    } else {
-        None
-    };
-    let mut request = match Request::read(body) {
+    let mut request = match Request::read(&question.body) {
         Ok(request) => request,
         Err(error) => {
             let error = error.to_string();

@@ -2,15 +2,17 @@
 //!
 //! Promises: a certificate that changes is used from the next connection on; and what [`Connections`] promises.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::question::Sender;
 use crate::serve::{Activity, Connections, http};
 
 #[cfg(test)]
@@ -31,11 +33,11 @@ pub(super) async fn run(
     shutdown: &CancellationToken,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let serve = |stream, _, activity| {
+    let serve = |stream, peer: SocketAddr, activity| {
         serve(
             stream,
             acceptor.clone(),
-            router.clone(),
+            router.clone().layer(Extension(Sender(peer.ip()))),
             activity,
             shutdown.clone(),
         )

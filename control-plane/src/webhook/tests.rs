@@ -19,7 +19,8 @@ use lockstep_core::features::Features;
 use serde_json::{Value, json};
 use tower::{ServiceExt as _, service_fn};
 
-use super::routes::{self, Admission, LONGEST_BODY};
+use super::question::LONGEST_BODY;
+use super::routes::{self, Admission};
 use crate::metrics::Metrics;
 use crate::placement::Placement;
 use crate::ray::kuberay::KubeRay;
@@ -28,7 +29,7 @@ const MUTATE: &str = "/mutate-jobset-x-k8s-io-v1alpha2-jobset";
 const VALIDATE: &str = "/validate-jobset-x-k8s-io-v1alpha2-jobset";
 
 /// An API server that has these volume claims, and no Lease unless it is stated; or fails.
-fn api_server(claims: Result<BTreeMap<&'static str, Value>, u16>) -> Client {
+pub(super) fn api_server(claims: Result<BTreeMap<&'static str, Value>, u16>) -> Client {
     let claims = claims.map(|mut claims| {
         claims.entry("leases").or_insert_with(|| leases(Vec::new()));
         claims
@@ -59,13 +60,14 @@ fn leases(leases: Vec<Value>) -> Value {
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": leases})
 }
 
-fn admission(client: Client) -> Admission {
+pub(super) fn admission(client: Client) -> Admission {
     Admission {
         features: Features::default(),
         placement: Placement::without_watch(client.clone()),
         kuberay: Some(Arc::new(KubeRay::new(client.clone()))),
         client,
         said: Arc::default(),
+        room: Arc::default(),
     }
 }
 
