@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, Reasons};
 use crate::news::News;
 
 /// Why somebody may be refused.
-const REASONS: [&str; 43] = [
+const REASONS: [&str; 44] = [
     "silent",
     "ended",
     "no_hello",
@@ -52,6 +52,7 @@ const REASONS: [&str; 43] = [
     "slow_handshake",
     "not_http2",
     "http2",
+    "flood",
     "unknown_client",
 ];
 

@@ -58,6 +58,10 @@ pub struct HubService {
 const STRANGERS: Duration = Duration::from_secs(30);
 /// Streams of one connection; a daemon has one.
 pub(super) const STREAMS: u32 = 8;
+/// Bytes that may come of a connection before they are looked at.
+const WINDOW: u32 = 64 << 10;
+/// The longest headers of a stream, in bytes. A token has one or two KiB.
+const LONGEST_HEAD: u32 = 16 << 10;
 /// The largest message from a daemon: far more than the states of all workers that are kept of a node.
 const MESSAGE: usize = 4 << 20;
 
@@ -240,6 +244,9 @@ pub(super) async fn serve_on(
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .http2_max_header_list_size(LONGEST_HEAD)
         .add_service(service)
         .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
         .await?;

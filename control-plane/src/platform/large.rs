@@ -26,7 +26,7 @@ const LARGE: usize = 1024;
 const WORKER: usize = 256;
 /// A KiB, in which room is counted.
 const KIB: usize = 1024;
-/// Room for what is not read yet, in KiB. One group of the largest size has room.
+/// Room for what is not read yet, in KiB. A group of the largest size takes all that a namespace has.
 const UNREAD: u32 = 16 * 1024;
 const UNREAD_OF_ALL: u32 = 64 * 1024;
 /// How much longer than a group takes nobody is told another one, and the longest such rest.
@@ -167,7 +167,11 @@ pub(super) struct Size {
 
 impl Size {
     pub(super) fn of(state: &Snapshot, omit_workers: bool) -> Self {
-        let workers = state.observed.workers.len();
+        Self::of_workers(state.observed.workers.len(), omit_workers)
+    }
+
+    /// The size of a group of so many workers.
+    pub(super) fn of_workers(workers: usize, omit_workers: bool) -> Self {
         Self {
             is_large: workers > LARGE,
             bytes: if omit_workers {

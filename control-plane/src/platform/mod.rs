@@ -20,6 +20,7 @@
 
 mod authorize;
 mod board;
+mod calls;
 mod convert;
 mod deadline;
 mod dry_run;

@@ -25,6 +25,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::authorize::{self, Authorizer, Caller};
 use super::board::{Board, Key, Snapshot};
+use super::calls::Calls;
 use super::deadline::Deadlines;
 use super::dry_run::Wish;
 use super::follow::Follower;
@@ -46,6 +47,10 @@ const CONNECTIONS: usize = 256;
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
 pub(super) const MAX_REQUEST: usize = 16 * 1024;
+/// Bytes that a caller may send of one call, and of all calls of a connection, before they are looked at.
+const WINDOWS: (u32, u32) = (32 << 10, 128 << 10);
+/// The longest headers of a call, in bytes. A token has one or two KiB.
+const LONGEST_HEAD: u32 = 16 << 10;
 /// A page ends with the group that makes it larger than this, in bytes.
 const FULL_PAGE: usize = 2 * 1024 * 1024;
 /// How long a call may take. The API server may have to be asked.
@@ -147,18 +152,13 @@ impl PlatformService {
         Err(refused.of(jobset.ns(), jobset.name()).into())
     }
 
-    /// Writes the annotation that asks for a restart, unless it is there or has been acted upon.
-    async fn request(&self, key: &Key, state: &Snapshot, token: &str) -> Result<(), Status> {
-        let jobset = &state.jobset;
-        let asked = jobset.annotation(annotations::RESTART_REQUEST);
-        if asked == Some(token) || is_handled(state, token) {
-            return Ok(());
-        }
+    /// Writes the annotation that asks for a restart.
+    async fn request(&self, key: &Key, uid: &str, token: &str) -> Result<(), Status> {
         let line = self.lines.of(&key.namespace);
         let _turn = line.write().await;
         let api: Api<JobSet> = Api::namespaced(self.client.clone(), &key.namespace);
         let patch = json!({"metadata": {
-            "uid": jobset.uid_str(),
+            "uid": uid,
             "annotations": {annotations::RESTART_REQUEST: token},
         }});
         let patched = api
@@ -224,8 +224,17 @@ impl PlatformService {
         let size = Size::of(&state, false);
         drop(state);
         let line = self.lines.of(&key.namespace);
-        let room = line.room(size).await;
+        let mut room = line.room(size).await;
         let answer = dry_run::ask(&asks, key, wish).await?;
+        // It may have grown meanwhile.
+        let size = match Size::of_workers(answer.observed.workers.len(), false) {
+            now if size.holds(now) => size,
+            now => {
+                drop(room.take());
+                room = line.room(now).await;
+                now
+            }
+        };
         let tell = move || convert::dry_run(&answer.preview, &answer.observed);
         let told = if size.is_large() {
             line.in_turn(tell).await.ok_or_else(not_leading)?
@@ -293,7 +302,12 @@ impl Platform for PlatformService {
             looked_at += 1;
             last = Some(key);
             // One that is gone meanwhile is not told.
-            let Some((group, room)) = told else { continue };
+            let Some((group, room)) = told else {
+                if self.shutdown.is_cancelled() {
+                    return Err(not_leading());
+                }
+                continue;
+            };
             unread.extend(room);
             size += group.encoded_len();
             answer.groups.push(group);
@@ -349,13 +363,20 @@ impl Platform for PlatformService {
         let (caller, asked) = Caller::of(request);
         let group = (asked.namespace, asked.name);
         let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
-        self.request(&key, &state, &token).await?;
-        Ok(Response::new(pb::RestartGroupResponse {
+        let asked = state.jobset.annotation(annotations::RESTART_REQUEST);
+        let is_asked = asked == Some(token.as_str());
+        let answer = pb::RestartGroupResponse {
             uid: state.jobset.uid_str().to_owned(),
             generation: state.generation.0,
             handled: is_handled(&state, &token),
             token,
-        }))
+        };
+        // Whoever waits keeps no state that is not the newest any more.
+        drop(state);
+        if !is_asked && !answer.handled {
+            self.request(&key, &answer.uid, &answer.token).await?;
+        }
+        Ok(Response::new(answer))
     }
 
     async fn dry_run_restart(
@@ -507,6 +528,10 @@ pub(super) async fn serve_on(
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .max_concurrent_streams(Some(MAX_STREAMS))
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .http2_max_header_list_size(LONGEST_HEAD)
+        .layer(Calls::default())
         .layer(Deadlines { call: CALL })
         .add_service(PlatformServer::new(service).max_decoding_message_size(MAX_REQUEST))
         .add_service(HealthServer::new(health).max_decoding_message_size(MAX_REQUEST))

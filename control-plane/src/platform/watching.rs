@@ -63,7 +63,18 @@ impl Watching {
                     let message = "this replica of the control plane is shutting down";
                     return Err(Refused::new(Reason::ShuttingDown, message).into());
                 }
-                () = sleep_until(permission.ask_at) => permission.ask_again().await?,
+                () = sleep_until(permission.ask_at) => {
+                    let mut asked = std::pin::pin!(permission.ask_again());
+                    tokio::select! {
+                        biased;
+                        allowed = &mut asked => allowed?,
+                        // Its turn is not kept from others while the API server is slow.
+                        event = &mut event => {
+                            asked.await?;
+                            return Ok(event);
+                        }
+                    }
+                }
                 event = &mut event => return Ok(event),
             }
         }

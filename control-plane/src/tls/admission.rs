@@ -7,7 +7,7 @@
 //!    └──────────────────────────── cut off <──────────────────────────────────┘
 //! ```
 //!
-//! Promises: a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
+//! Promises: what is sent before somebody is admitted has a bound; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
 //! stream at a time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};
@@ -23,6 +23,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::allowance::Allowance;
 use super::door::{Door, TurnedAway, Visitor};
 use super::frames::{Answers, Preface};
 use super::serving::Guest;
@@ -46,6 +47,7 @@ pub(crate) struct Stranger<S> {
     /// Whether it is borne with for as long as it speaks HTTP/2.
     for_ever: bool,
     preface: Preface,
+    allowance: Allowance,
     answers: Answers,
 }
 
@@ -61,6 +63,8 @@ struct State {
     presence: Presence,
     /// Until when it may go on without a stream.
     until: Option<Instant>,
+    /// Whether somebody has made himself known since that was last asked.
+    has_come: bool,
     /// The task that reads from the connection.
     task: Option<Waker>,
 }
@@ -85,6 +89,7 @@ impl Visit {
             state: Arc::new(Mutex::new(State {
                 presence: Presence::Unknown(visitor),
                 until: Some(Instant::now() + patience.unwrap_or(PREFACE_WITHIN)),
+                has_come: false,
                 task: None,
             })),
         }
@@ -93,6 +98,7 @@ impl Visit {
     /// Somebody who may be here has made himself known: for as long as he stays the connection is kept, and counts as nobody's.
     pub(crate) fn admit(&self) -> Stay {
         let mut state = self.state();
+        state.has_come = true;
         match &mut state.presence {
             Presence::Unknown(_) | Presence::Left { .. } => state.presence = Presence::Admitted(1),
             Presence::Admitted(streams) => *streams = streams.saturating_add(1),
@@ -105,6 +111,11 @@ impl Visit {
     /// The address of the peer, as far as clients are told apart by it.
     pub(crate) fn address(&self) -> String {
         Door::name(self.peer)
+    }
+
+    /// Somebody who may be here has made himself known with a call, and has no stream.
+    pub(crate) fn know(&self) {
+        self.state().has_come = true;
     }
 
     fn leave(&self) {
@@ -125,6 +136,18 @@ impl Visit {
         if let Some(task) = task {
             task.wake();
         }
+    }
+
+    /// Whether somebody is admitted, and whether somebody has made himself known since this was last asked.
+    fn standing(&self) -> (bool, bool) {
+        let mut state = self.state();
+        let is_admitted = matches!(state.presence, Presence::Admitted(_));
+        (is_admitted, std::mem::take(&mut state.has_come))
+    }
+
+    fn turn_away(&self, why: &TurnedAway) {
+        self.state().presence = Presence::TurnedAway;
+        self.door.turn_away(self.peer, why);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -149,6 +172,11 @@ impl<S> Stranger<S> {
             patience: None,
             for_ever: patience.is_none(),
             preface: Preface::default(),
+            allowance: if patience.is_some() {
+                Allowance::of_daemon()
+            } else {
+                Allowance::of_caller()
+            },
             answers: Answers::default(),
         }
     }
@@ -219,7 +247,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stranger<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
-            let why = self.preface.read(buf.filled().get(before..).unwrap_or_default());
+            let bytes = buf.filled().get(before..).unwrap_or_default();
+            let (is_admitted, has_come) = self.visit.standing();
+            if has_come {
+                self.allowance.renew();
+            }
+            if !self.allowance.read(bytes, !is_admitted) {
+                buf.set_filled(before);
+                self.visit.turn_away(&TurnedAway::Flood);
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            let why = self.preface.read(bytes);
             if self.for_ever && self.preface.is_whole() {
                 self.visit.state().until = None;
             }

@@ -57,6 +57,9 @@ pub(crate) enum TurnedAway {
     /// It speaks it in a way that no client does.
     #[error("the client's HTTP/2 is malformed: {0}")]
     Http2(&'static str),
+    /// It sends more than clients do who have not made themselves known.
+    #[error("the client has sent more than clients send before they make themselves known")]
+    Flood,
     /// TLS, and then nobody.
     #[error("nobody has made himself known on the connection in time")]
     Unknown,
@@ -73,6 +76,7 @@ impl TurnedAway {
             Self::Slow => "slow_handshake",
             Self::NotHttp2 => "not_http2",
             Self::Http2(_) => "http2",
+            Self::Flood => "flood",
             Self::Unknown => "unknown_client",
         }
     }

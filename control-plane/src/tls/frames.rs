@@ -7,9 +7,9 @@ use super::door::TurnedAway;
 mod tests;
 
 /// What each client begins with (RFC 9113, 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A frame's header: the length of the rest in three bytes, its type, flags and stream (RFC 9113, 4.1).
-const HEADER: usize = 9;
+pub(super) const HEADER: usize = 9;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 

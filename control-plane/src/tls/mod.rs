@@ -1,6 +1,7 @@
 //! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
 
 mod admission;
+mod allowance;
 mod authority;
 mod ca;
 mod door;

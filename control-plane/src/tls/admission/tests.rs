@@ -35,6 +35,24 @@ async fn who_does_not_make_himself_known_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_flood_of_who_is_not_known_ends_the_connection() {
+    let (mut client, server) = duplex(1 << 20);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = Stranger::new(server, visitor, Some(PATIENCE));
+    let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(2_000);
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    client.write_all(&empty_settings).await.unwrap();
+    let mut read = Vec::new();
+    let error = stranger.read_to_end(&mut read).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    assert!(stranger.read(&mut [0]).await.is_err());
+    assert_eq!(*turned_away.lock().unwrap(), ["flood"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_admitted_is_kept() {
     let (mut client, server) = duplex(64);
     let (visitor, turned_away) = visitor();

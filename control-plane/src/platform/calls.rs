@@ -1,0 +1,136 @@
+//! How many calls are under way at the same time.
+//!
+//! Promises: of one address no more than [`OF_ONE`] calls are under way, and [`ALL`] over all, whoever makes them; what is beyond that is refused at once, so that
+//! what was sent with it takes no memory. A stream is under way until its first answer; after that its place counts ([`super::places`]).
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use crate::tls::Visit;
+use crate::turns::Turns;
+
+/// Calls under way, and those of one address. Each has up to 16 KiB of headers before anybody knows who calls.
+const ALL: u32 = 4096;
+const OF_ONE: u32 = 128;
+/// Calls for which somebody must make himself known.
+const OF_KNOWN: &str = "/lockstep.platform.v1.Platform/";
+
+/// Bounds the calls of services.
+#[derive(Clone)]
+pub(super) struct Calls(Arc<Turns>);
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self(Arc::new(Turns::new(ALL, OF_ONE)))
+    }
+}
+
+impl<S> Layer<S> for Calls {
+    type Service = Bounded<S>;
+
+    fn layer(&self, inner: S) -> Bounded<S> {
+        Bounded {
+            inner,
+            calls: self.clone(),
+        }
+    }
+}
+
+/// A service of which so many calls may be under way.
+#[derive(Clone)]
+pub(super) struct Bounded<S> {
+    inner: S,
+    calls: Calls,
+}
+
+impl<S> Service<Request<Body>> for Bounded<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let visit = request.extensions().get::<Visit>().cloned();
+        let address = visit.as_ref().map(Visit::address).unwrap_or_default();
+        let Some(turn) = self.calls.0.try_take(&address, 1) else {
+            let message = "too many calls of this address are under way; try again";
+            let refused = Status::resource_exhausted(message).into_http();
+            return Box::pin(std::future::ready(Ok(refused)));
+        };
+        let visit = visit.filter(|_| request.uri().path().starts_with(OF_KNOWN));
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let Ok(answer) = answer.await;
+            drop(turn);
+            if let Some(visit) = visit.filter(|_| is_of_known(&answer)) {
+                visit.know();
+            }
+            Ok(answer)
+        })
+    }
+}
+
+/// Whether that is what somebody hears who has made himself known: an answer, or a refusal that comes after that.
+fn is_of_known(answer: &Response<Body>) -> bool {
+    let status = Status::from_header_map(answer.headers());
+    status.is_none_or(|status| matches!(status.code(), Code::Ok | Code::NotFound | Code::PermissionDenied))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tonic::Code;
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    fn code(answer: &Response<Body>) -> Code {
+        Status::from_header_map(answer.headers()).unwrap().code()
+    }
+
+    #[tokio::test]
+    async fn so_many_calls_are_under_way_and_no_more_until_one_ends() {
+        let service = Calls::default().layer(service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        }));
+        let call = || Box::pin(service.clone().oneshot(Request::new(Body::empty())));
+        let mut under_way: Vec<_> = (0..OF_ONE).map(|_| call()).collect();
+        assert!(under_way.iter_mut().all(|call| call.now_or_never().is_none()));
+        let refused = call().now_or_never().unwrap().unwrap();
+        assert_eq!(code(&refused), Code::ResourceExhausted);
+        under_way.pop();
+        assert!(call().now_or_never().is_none());
+    }
+
+    #[test]
+    fn who_is_answered_or_may_not_is_known_and_who_has_no_token_is_not() {
+        assert!(is_of_known(&Response::new(Body::empty())));
+        for (code, is_known) in [
+            (Code::PermissionDenied, true),
+            (Code::NotFound, true),
+            (Code::Unauthenticated, false),
+            (Code::ResourceExhausted, false),
+            (Code::InvalidArgument, false),
+        ] {
+            assert_eq!(
+                is_of_known(&Status::new(code, "").into_http()),
+                is_known,
+                "{code:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What may be sent on a connection while nobody is admitted on it: to answer a frame costs more than to send one, and clients send few before they are known.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::frames::{HEADER, PREFACE};
+
+#[cfg(test)]
+mod tests;
+
+/// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for each 16 KiB of its Hello; a probe of the health some six each time.
+const FRAMES: (u64, u64) = (1024, 64);
+/// The same of bytes, from daemons and from others: the largest Hello has 4 MiB, and headers with a token a few KiB.
+const OF_DAEMON: (u64, u64) = (8 << 20, 64 << 10);
+const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
+
+/// What is left of it.
+pub(super) struct Allowance {
+    frames: Bucket,
+    bytes: Bucket,
+    /// Where in a frame the client is: bytes to pass over, and then a header of which so much has come.
+    rest: usize,
+    header: [u8; HEADER],
+    seen: usize,
+}
+
+impl Allowance {
+    /// Of somebody who makes himself known once, and says much then.
+    pub(super) fn of_daemon() -> Self {
+        Self::of(OF_DAEMON)
+    }
+
+    /// Of somebody who makes calls, and makes himself known with each.
+    pub(super) fn of_caller() -> Self {
+        Self::of(OF_CALLER)
+    }
+
+    fn of(bytes: (u64, u64)) -> Self {
+        Self {
+            frames: Bucket::new(FRAMES),
+            bytes: Bucket::new(bytes),
+            rest: PREFACE.len(),
+            header: [0; HEADER],
+            seen: 0,
+        }
+    }
+}
+
+impl Allowance {
+    /// Somebody has made himself known.
+    pub(super) fn renew(&mut self) {
+        self.frames.left = self.frames.most;
+        self.bytes.left = self.bytes.most;
+    }
+
+    /// Takes in what was read; `counts`: nobody is admitted. False: that is more than there is left.
+    pub(super) fn read(&mut self, bytes: &[u8], counts: bool) -> bool {
+        let frames = self.frames_of(bytes);
+        let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        // Neither is left out where the other one is over.
+        !counts || self.frames.take(frames) & self.bytes.take(bytes)
+    }
+
+    /// How many frames begin in it.
+    fn frames_of(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut frames = 0;
+        loop {
+            let (passed, after) = bytes.split_at(self.rest.min(bytes.len()));
+            self.rest -= passed.len();
+            if after.is_empty() {
+                return frames;
+            }
+            let missing = self.header.get_mut(self.seen..).unwrap_or_default();
+            let (taken, after) = after.split_at(missing.len().min(after.len()));
+            missing.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
+            self.seen += taken.len();
+            bytes = after;
+            if self.seen < HEADER {
+                return frames;
+            }
+            let [high, middle, low, ..] = self.header;
+            self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            self.seen = 0;
+            frames += 1;
+        }
+    }
+}
+
+/// So much at once, and more of it each second.
+struct Bucket {
+    most: u64,
+    each_second: u64,
+    left: u64,
+    since: Instant,
+}
+
+impl Bucket {
+    fn new((most, each_second): (u64, u64)) -> Self {
+        Self {
+            most,
+            each_second,
+            left: most,
+            since: Instant::now(),
+        }
+    }
+
+    fn take(&mut self, amount: u64) -> bool {
+        let seconds = self.since.elapsed().as_secs();
+        if seconds > 0 {
+            self.since += Duration::from_secs(seconds);
+            self.left = self
+                .left
+                .saturating_add(seconds.saturating_mul(self.each_second))
+                .min(self.most);
+        }
+        let is_left = amount <= self.left;
+        self.left = self.left.saturating_sub(amount);
+        is_left
+    }
+}
