@@ -1,7 +1,7 @@
 //! Ray's dashboard over HTTP: its Jobs REST API, and which run of Ray it belongs to.
 //!
 //! Promises: a question is answered within [`TIME_OUT`], however many requests it takes; whatever goes wrong counts as "not reached",
-//! or "denied" where that is the answer; an answer is not read beyond 1 MiB, and what is kept of it is not longer than a status bears. No redirect is
+//! or "denied" where that is the answer; an answer is not read beyond 1 MiB, nor what stands around it beyond 64 KiB, and what is kept of it is not longer than a status bears. No redirect is
 //! followed, and no proxy of the environment asked: requests go to the address that is given, or by the proxy of the command line.
 
 use std::net::SocketAddr;
@@ -17,6 +17,7 @@ use lockstep_core::ray::job::{Ray, RayInfo};
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 
 #[cfg(test)]
@@ -30,6 +31,8 @@ const LONGEST_MESSAGE: usize = 32_000;
 const LONGEST_WORD: usize = 256;
 /// The longest answer that is read.
 const LONGEST: usize = 1 << 20;
+/// What may stand around it: its head, those of answers before it, and the framing of its parts.
+const LONGEST_HEAD: usize = 64 << 10;
 /// Answers to a request that say nothing against it.
 const PASSING: [StatusCode; 3] = [
     StatusCode::REQUEST_TIMEOUT,
@@ -183,7 +186,7 @@ impl Dashboards {
                 None => TcpStream::connect(at).await,
             };
             let stream = stream.map_err(DashboardError::Connect)?;
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(bounded(stream))).await?;
             let exchange = async {
                 let response = sender.send_request(request).await?;
                 whole(response).await
@@ -210,6 +213,13 @@ impl Dashboards {
             text: text.chars().take(500).collect(),
         })
     }
+}
+
+/// The stream, which ends after all that one answer may take. What an HTTP client reads before an answer, and between the parts of it, has else no bound, and it may
+/// read all that there is in one step.
+fn bounded(stream: TcpStream) -> impl AsyncRead + AsyncWrite + Unpin {
+    let (from, to) = stream.into_split();
+    tokio::io::join(from.take((LONGEST + LONGEST_HEAD) as u64), to)
 }
 
 async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), DashboardError> {

@@ -41,3 +41,23 @@ proptest! {
         prop_assert!(millis(info.end).is_none_or(|end| Some(end) == times.1 && end > 0));
     }
 }
+
+#[tokio::test]
+async fn one_that_never_comes_to_its_answer_is_not_listened_to_for_long() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = Place {
+        at: listener.local_addr().ok(),
+        name: "head:8265",
+    };
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: abc\r\n\r\n".repeat(1_000);
+    let head = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        while tokio::io::AsyncWriteExt::write_all(&mut stream, hints.as_bytes())
+            .await
+            .is_ok()
+        {}
+    };
+    let dashboards = Dashboards { proxy: None };
+    let (asked, ()) = tokio::join!(dashboards.get(place, "/api/version"), head);
+    assert!(matches!(asked, Err(DashboardError::Http(_))), "{asked:?}");
+}
