@@ -15,6 +15,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_core::observed::Setting;
+use lockstep_core::plan::{Event, Severity};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -24,12 +25,13 @@ use crate::hub::Registry;
 use crate::metrics::{Metrics, Outcome, Queue};
 use crate::retry::{Failures, delay};
 use crate::watch::notify::Notified;
+use crate::watch::readable::NO_ROOM;
 use crate::watch::recent::BELIEVED;
 use crate::watch::{PackedJobSet, Stores, packed};
 use crate::work::{self, Reconcile};
 
 use counts::Counts;
-use long::{Decided, Look, Looked, Looks};
+use long::{Decided, IN_PART, Look, Looked, Looks};
 
 /// JobSets that are worked on at the same time.
 const CONCURRENCY: u16 = 32;
@@ -142,6 +144,10 @@ impl Reconciler {
         let decided = match self.looks.decide(key, look).await {
             Looked::Decided(decided) => decided,
             Looked::Busy(later) => return Ok(Some(later)),
+            Looked::InPart => {
+                self.tell_in_part(key);
+                return Ok(Some(IN_PART));
+            }
             Looked::Gone => {
                 self.forget(key);
                 return Ok(None);
@@ -178,6 +184,23 @@ impl Reconciler {
         self.failures.forget(key);
         self.applier.succeeded(key);
         Ok(requeue_after)
+    }
+
+    /// Tells the user of a JobSet of which Jobs are left out, and nothing is done until they are seen.
+    fn tell_in_part(&self, key: &ObjectRef<JobSet>) {
+        let Some(jobset) = self.stores.without_spec(key) else {
+            return;
+        };
+        let event = Event {
+            severity: Severity::Warning,
+            reason: NO_ROOM.to_owned(),
+            message: "the Jobs of this namespace take more memory than the control plane has for them: some of this JobSet's are not seen, and it is left alone until others are \
+                      removed (the share grows with the control plane's memory limit)"
+                .to_owned(),
+        };
+        for event in self.complaints.news(&jobset, vec![event]) {
+            self.applier.tell(&jobset, event);
+        }
     }
 
     fn forget(&self, key: &ObjectRef<JobSet>) {

@@ -36,6 +36,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 
 /// Showing a group of more workers than this takes time.
 const LARGE: usize = 256;
+/// How long a JobSet rests of which not all is seen. Its task is ended meanwhile, or all of it is seen again.
+const IN_PART: Duration = Duration::from_secs(1);
 /// How often a large group is shown while nothing but its workers changes.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
@@ -154,6 +156,19 @@ impl Task {
                     })
                 }
             };
+            // Some of it may have been left out meanwhile: then this group ends soon.
+            if is_whole && self.context.stores.is_seen_in_part(&self.key) {
+                kept = Some((sight, Again::All));
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return End::Told,
+                    () = stop.cancelled() => {
+                        self.link.forget();
+                        return End::Told;
+                    }
+                    () = tokio::time::sleep(IN_PART) => continue,
+                }
+            }
             let (view, observed) = (sight.view(), sight.observed());
             let now = self.context.clock.now();
             let out = pace::apart(whole.1, || coordinator.step(observed, now));

@@ -29,7 +29,7 @@ const WAITING: usize = 8;
 /// How much later.
 const LATER: Duration = Duration::from_millis(200);
 /// How much later one is looked at of which not all is seen.
-const IN_PART: Duration = Duration::from_secs(60);
+pub(super) const IN_PART: Duration = Duration::from_secs(60);
 /// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
 /// two milliseconds.
 const LARGE: usize = 256 << 10;
@@ -50,8 +50,10 @@ pub(super) enum Looked {
     Decided(Box<Decided>),
     /// There is no such JobSet, or the process ends.
     Gone,
-    /// Nothing: too many are looked at, or not all of it is seen. To be tried again after this time.
+    /// Nothing: too many are looked at. To be tried again after this time.
     Busy(Duration),
+    /// Nothing: Jobs of it are left out of what is seen.
+    InPart,
 }
 
 /// What was seen, and decided.
@@ -93,20 +95,29 @@ impl Looks {
     /// Looks at a JobSet and decides.
     pub(super) async fn decide(&self, key: &ObjectRef<JobSet>, look: Look) -> Looked {
         if look.stores.is_seen_in_part(key) {
-            return Looked::Busy(IN_PART);
+            return Looked::InPart;
         }
         if look.stores.weight(key) > LARGE {
-            let key = key.clone();
-            return self
+            let (of, stores) = (key.clone(), look.stores.clone());
+            let looked = self
                 .elsewhere(move |patterns| {
-                    let (observed, unconfirmed) = look.observe(&key)?;
+                    let (observed, unconfirmed) = look.observe(&of)?;
                     Some(decided(observed, unconfirmed, patterns))
                 })
                 .await;
+            return if stores.is_seen_in_part(key) {
+                Looked::InPart
+            } else {
+                looked
+            };
         }
         let Some((observed, unconfirmed)) = look.observe(key) else {
             return Looked::Gone;
         };
+        // Some of it may have been left out meanwhile.
+        if look.stores.is_seen_in_part(key) {
+            return Looked::InPart;
+        }
         if may_take_long(&observed) {
             return self
                 .elsewhere(move |patterns| Some(decided(observed, unconfirmed, patterns)))

@@ -215,9 +215,19 @@ impl<K> Told<K> {
 impl<K: Kept> Follow<K> {
     /// Follows `events`, which never end and back off by themselves, until `shutdown`.
     pub(super) async fn run(
+        self,
+        events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
+        shutdown: CancellationToken,
+    ) {
+        self.run_with(events, shutdown, |_| {}).await;
+    }
+
+    /// The same; `followed` hears of each event once the cache shows it, and before anybody is told.
+    pub(super) async fn run_with(
         mut self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
         shutdown: CancellationToken,
+        mut followed: impl FnMut(&Event<K>) + Send,
     ) {
         let mut events = std::pin::pin!(events.take_until(shutdown.cancelled_owned()));
         let mut health = Health::default();
@@ -225,6 +235,7 @@ impl<K: Kept> Follow<K> {
             match event {
                 Ok(event) => {
                     let concerned = self.cache.apply(&mut self.writer, &event, self.owner);
+                    followed(&event);
                     if matches!(event, Event::InitDone) {
                         health.recovered(self.kind, self.cache.store.len());
                     }

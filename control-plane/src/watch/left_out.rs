@@ -1,17 +1,71 @@
 //! JobSets of which something is left out of the cache because there is no room for it. What is decided about one of which not all is seen would be wrong.
+//!
+//! Promises: a JobSet is known to be seen in part before the cache lacks something of it, and until the cache has all of it again. Who reads the cache asks before
+//! and after: what it reads is whole if neither answer was that something is left out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
 #[cfg(test)]
 mod tests;
 
-/// Names of what is left out, by JobSet.
-type Names = HashMap<ObjectRef<JobSet>, HashSet<String>>;
+/// Names of one namespace that are kept. Where more is left out nothing in that namespace is known to be whole until the next list.
+const MOST: usize = 10_000;
+
+/// What is left out, by namespace.
+#[derive(Default)]
+struct Names(HashMap<String, OfNamespace>);
+
+#[derive(Default)]
+struct OfNamespace {
+    /// The JobSet of each object.
+    of: HashMap<String, String>,
+    /// Objects of each JobSet.
+    counts: HashMap<String, usize>,
+    /// Whether more is left out than is kept here.
+    is_full: bool,
+}
+
+impl Names {
+    fn insert(&mut self, jobset: &ObjectRef<JobSet>, name: &str) {
+        let namespace = jobset.namespace.as_deref().unwrap_or_default();
+        // Somebody may have changed its label.
+        self.remove(namespace, name);
+        let names = self.0.entry(namespace.to_owned()).or_default();
+        if names.of.len() >= MOST {
+            names.is_full = true;
+            return;
+        }
+        names.of.insert(name.to_owned(), jobset.name.clone());
+        *names.counts.entry(jobset.name.clone()).or_default() += 1;
+    }
+
+    fn remove(&mut self, namespace: &str, name: &str) {
+        let Some(names) = self.0.get_mut(namespace) else {
+            return;
+        };
+        if let Some(jobset) = names.of.remove(name)
+            && let Some(count) = names.counts.get_mut(&jobset)
+        {
+            *count -= 1;
+            if *count == 0 {
+                names.counts.remove(&jobset);
+            }
+        }
+        if names.of.is_empty() && !names.is_full {
+            self.0.remove(namespace);
+        }
+    }
+
+    fn has(&self, jobset: &ObjectRef<JobSet>) -> bool {
+        let names = self.0.get(jobset.namespace.as_deref().unwrap_or_default());
+        names.is_some_and(|names| names.is_full || names.counts.contains_key(&jobset.name))
+    }
+}
 
 /// Those of one watch.
 #[derive(Default)]
@@ -20,8 +74,10 @@ pub(super) struct LeftOut(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     now: Names,
-    /// Those that a list has brought so far, while one is under way.
+    /// Those that a list has brought so far, while one is under way. The cache shows nothing of the list before it is complete.
     listed: Option<Names>,
+    /// Namespaces and names of what is left out no more, once the cache shows that.
+    ended: HashSet<(String, String)>,
 }
 
 impl LeftOut {
@@ -30,42 +86,45 @@ impl LeftOut {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something of this JobSet is left out, or is so no more.
-    pub(super) fn tell(&self, jobset: ObjectRef<JobSet>, name: &str, is_left_out: bool) {
+    /// Something of this JobSet is left out, or will be so no more once the cache has followed. To be called before that.
+    pub(super) fn tell(&self, jobset: &ObjectRef<JobSet>, name: &str, is_left_out: bool) {
         let mut known = self.locked();
-        let Known { now, listed } = &mut *known;
+        let Known { now, listed, ended } = &mut *known;
         if is_left_out {
             if let Some(listed) = listed {
-                listed.entry(jobset.clone()).or_default().insert(name.to_owned());
+                listed.insert(jobset, name);
             }
-            now.entry(jobset).or_default().insert(name.to_owned());
+            now.insert(jobset, name);
             return;
         }
-        for names in [Some(now), listed.as_mut()].into_iter().flatten() {
+        let namespace = jobset.namespace.as_deref().unwrap_or_default();
+        match listed {
+            Some(listed) => listed.remove(namespace, name),
             // As it nearly always is.
-            if names.is_empty() {
-                continue;
-            }
-            if let Some(of_jobset) = names.get_mut(&jobset) {
-                of_jobset.remove(name);
-                if of_jobset.is_empty() {
-                    names.remove(&jobset);
-                }
+            None if now.0.is_empty() => {}
+            None => {
+                ended.insert((namespace.to_owned(), name.to_owned()));
             }
         }
     }
 
-    /// Takes an event of the watch into account, before anybody is told of it: a complete list knows of all that is left out.
-    pub(super) fn follow<K>(&self, event: &watcher::Result<Event<K>>) {
+    /// The cache has followed this event of the watch. A complete list knows of all that is left out.
+    pub(super) fn followed<K>(&self, event: &Event<K>) {
+        let mut known = self.locked();
+        let Known { now, listed, ended } = &mut *known;
         match event {
-            Ok(Event::Init) => self.locked().listed = Some(Names::new()),
-            Ok(Event::InitDone) => {
-                let mut known = self.locked();
-                if let Some(listed) = known.listed.take() {
-                    known.now = listed;
+            Event::Init => *listed = Some(Names::default()),
+            Event::InitApply(_) => {}
+            Event::InitDone => {
+                if let Some(listed) = listed.take() {
+                    *now = listed;
                 }
             }
-            _ => {}
+            Event::Apply(_) | Event::Delete(_) => {
+                for (namespace, name) in ended.drain() {
+                    now.remove(&namespace, &name);
+                }
+            }
         }
     }
 
@@ -73,6 +132,6 @@ impl LeftOut {
     pub(super) fn has(&self, jobset: &ObjectRef<JobSet>) -> bool {
         let known = self.locked();
         // As it nearly always is.
-        !known.now.is_empty() && known.now.contains_key(jobset)
+        !known.now.0.is_empty() && known.now.has(jobset)
     }
 }

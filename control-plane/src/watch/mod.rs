@@ -96,7 +96,8 @@ struct Caches {
 }
 
 impl Stores {
-    /// Whether Jobs of a JobSet are left out of what is seen, because there is no room for them: then nothing can be decided about it.
+    /// Whether Jobs of a JobSet are left out of what is seen, because there is no room for them: then nothing can be decided about it. To be asked before it is read,
+    /// and after.
     #[must_use]
     pub(crate) fn is_seen_in_part(&self, key: &ObjectRef<JobSet>) -> bool {
         self.caches.left_out.has(key)
@@ -242,7 +243,8 @@ impl Stores {
         let jobs = self.jobs_and_departed(&jobset, unpacked(jobs));
         let jobs = completed::with_gone(&jobset, jobs);
         let jobs = jobs.into_iter().map(light_job).collect();
-        Some((Arc::new(light(jobset)), jobs))
+        // Some of it may have been left out meanwhile.
+        (!self.is_seen_in_part(key)).then(|| (Arc::new(light(jobset)), jobs))
     }
 
     /// The Jobs of a JobSet that are there, with those that had completed when they were removed and are not in its status yet.
@@ -422,16 +424,15 @@ pub fn start(
     };
     let jobs = children::<Job>(client);
     let begin = move || jobs().inspect(see.clone()).map_ok(job::packed).boxed();
-    let (told, listed) = (Arc::clone(&left_out), Arc::clone(&left_out));
+    let told = Arc::clone(&left_out);
     let tell = move |job: &PackedJob, is_left_out: bool| {
         if let Some(jobset) = job.jobset() {
-            told.tell(jobset, &job.named(), is_left_out);
+            told.tell(&jobset, &job.named(), is_left_out);
         }
     };
-    let jobs = sized("Job", &rooms, begin, tell)
-        .inspect(move |event| listed.follow(event))
-        .boxed();
-    tasks.spawn(follow.run(jobs, shutdown.clone()));
+    let jobs = sized("Job", &rooms, begin, tell);
+    let until = shutdown.clone();
+    tasks.spawn(follow.run_with(jobs, until, move |event| left_out.followed(event)));
     let agents = Told {
         notifier: watchers.reconciler.clone(),
         of: |pod: &WatchedPod| {

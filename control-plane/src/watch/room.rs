@@ -17,6 +17,7 @@ use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::{self, Event};
+use lockstep_core::limits::MOST_JOBS;
 use tokio::time::{Instant, sleep_until};
 
 use crate::memory;
@@ -29,6 +30,9 @@ const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs
 
 /// What a label, an annotation or an owner takes beside its text.
 const ENTRY: usize = 96;
+
+/// Bytes that a cached Job takes of a JobSet which names nothing unusually long. One JobSet of as many Jobs as it may have finds room in any process.
+const USUAL_JOB: usize = 1100;
 
 /// An object that counts.
 pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
@@ -60,7 +64,7 @@ impl Rooms {
         Self {
             written: Room::new(memory / 32, memory / 4),
             made: Room::new(memory / 32, memory / 4),
-            usual: Room::new(memory / 16, usize::MAX),
+            usual: Room::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
             gangs: Room::new(memory / 32 / 1000, memory / 8 / 1000),
         }
     }
@@ -190,16 +194,42 @@ struct Account {
 
 /// A namespace of which something is left out.
 struct Short {
-    /// Whether the smallest of it is usual, and how much that takes.
-    is_usual: bool,
-    least: usize,
+    least: Least,
     /// When all may be listed for it, and how long after the list before that is.
     at: Instant,
     wait: Duration,
 }
 
+/// How much the smallest takes of what is left out, of usual size and not.
+#[derive(Default)]
+struct Least {
+    usual: Option<usize>,
+    other: Option<usize>,
+}
+
+impl Least {
+    fn of(&mut self, is_usual: bool) -> &mut Option<usize> {
+        if is_usual {
+            &mut self.usual
+        } else {
+            &mut self.other
+        }
+    }
+}
+
+impl Short {
+    fn new() -> Self {
+        Self {
+            least: Least::default(),
+            wait: LOOK.0,
+            at: Instant::now() + LOOK.0,
+        }
+    }
+}
+
 struct Entry {
     bytes: usize,
+    /// In which room it counts.
     is_usual: bool,
     /// The last list that it was in.
     list: u64,
@@ -239,29 +269,34 @@ impl Account {
         };
         let known = self.kept.get(&namespace).and_then(|kept| kept.get(&name));
         let known = known.map(|known| (known.bytes, known.is_usual));
-        let same = known.filter(|(_, was_usual)| *was_usual == entry.is_usual);
-        let before = same.map(|(bytes, _)| bytes);
-        if self
-            .room_of(entry.is_usual)
-            .takes(&namespace, before, entry.bytes)
-        {
-            if let Some((bytes, was_usual)) = known.filter(|_| same.is_none()) {
-                self.room_of(was_usual).release(&namespace, bytes);
-            }
+        if let Some(is_usual) = self.place_for(&namespace, known, &entry) {
+            let entry = Entry { is_usual, ..entry };
             self.kept.entry(namespace).or_default().insert(name, entry);
             return Fate::Kept;
         }
         self.forget(&namespace, &name);
-        let short = self.short.entry(namespace).or_insert_with(|| Short {
-            is_usual: entry.is_usual,
-            least: entry.bytes,
-            wait: LOOK.0,
-            at: Instant::now() + LOOK.0,
-        });
-        if entry.bytes < short.least {
-            (short.is_usual, short.least) = (entry.is_usual, entry.bytes);
-        }
+        let short = self.short.entry(namespace).or_insert_with(Short::new);
+        let least = short.least.of(entry.is_usual);
+        *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
         Fate::LeftOut(known.is_some())
+    }
+
+    /// Takes room for an object of which so much was kept, and in which room; says which room has it now. What is kept and is usual no more, or again, stays where it was
+    /// if the other room has none for it.
+    fn place_for(&self, namespace: &str, known: Option<(usize, bool)>, entry: &Entry) -> Option<bool> {
+        let moves = known.filter(|(_, was_usual)| *was_usual != entry.is_usual);
+        let stays = known.filter(|_| moves.is_none()).map(|(bytes, _)| bytes);
+        let room = self.room_of(entry.is_usual);
+        if room.takes(namespace, stays, entry.bytes) {
+            if let Some((bytes, was_usual)) = moves {
+                self.room_of(was_usual).release(namespace, bytes);
+            }
+            return Some(entry.is_usual);
+        }
+        let (bytes, was_usual) = moves?;
+        let room = self.room_of(was_usual);
+        room.takes(namespace, Some(bytes), entry.bytes)
+            .then_some(was_usual)
     }
 
     fn forget(&mut self, namespace: &str, name: &str) {
@@ -280,9 +315,10 @@ impl Account {
     fn begin_list(&mut self) {
         self.lists += 1;
         self.listing = true;
-        // A list that was broken off has brought no more than a part.
-        let short = std::mem::take(&mut self.short);
-        self.before.extend(short);
+        // A list that was broken off has brought no more than a part, and what was before it still says how long is waited.
+        for (namespace, short) in std::mem::take(&mut self.short) {
+            self.before.entry(namespace).or_insert(short);
+        }
     }
 
     fn end_list(&mut self) {
@@ -316,8 +352,11 @@ impl Account {
     fn is_room_again(&self) -> bool {
         let now = Instant::now();
         self.short.iter().any(|(namespace, short)| {
-            let room = self.room_of(short.is_usual);
-            short.at <= now && room.has(namespace, short.least)
+            let is_room = |is_usual: bool, least: Option<usize>| {
+                least.is_some_and(|least| self.room_of(is_usual).has(namespace, least))
+            };
+            let Least { usual, other } = short.least;
+            short.at <= now && (is_room(true, usual) || is_room(false, other))
         })
     }
 }

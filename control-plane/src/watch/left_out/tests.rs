@@ -4,32 +4,113 @@ fn jobset(name: &str) -> ObjectRef<JobSet> {
     ObjectRef::new(name).within("ns")
 }
 
-#[test]
-fn what_a_complete_list_brings_is_no_longer_left_out() {
-    let left_out = LeftOut::default();
-    let event = |event: Event<()>| left_out.follow(&Ok(event));
-    event(Event::Init);
-    left_out.tell(jobset("a"), "a-0", true);
-    event(Event::InitDone);
-    left_out.tell(jobset("b"), "b-0", true);
-    assert!(left_out.has(&jobset("a")) && left_out.has(&jobset("b")));
-    event(Event::Init);
-    left_out.tell(jobset("b"), "b-0", true);
-    assert!(left_out.has(&jobset("a")), "the list is not complete yet");
-    event(Event::InitDone);
-    assert!(!left_out.has(&jobset("a")) && left_out.has(&jobset("b")));
+/// What the watch brings of some JobSets' objects.
+#[derive(Default)]
+struct World {
+    left_out: LeftOut,
+}
+
+impl World {
+    fn begins_list(&self) {
+        self.left_out.followed(&Event::<()>::Init);
+    }
+
+    fn lists(&self, of: &str, name: &str, is_left_out: bool) {
+        self.left_out.tell(&jobset(of), name, is_left_out);
+        self.left_out.followed(&Event::InitApply(()));
+    }
+
+    fn ends_list(&self) {
+        self.left_out.followed(&Event::<()>::InitDone);
+    }
+
+    fn leaves_out(&self, of: &str, name: &str) {
+        self.left_out.tell(&jobset(of), name, true);
+    }
+
+    fn keeps(&self, of: &str, name: &str) {
+        self.left_out.tell(&jobset(of), name, false);
+        self.left_out.followed(&Event::Apply(()));
+    }
+
+    fn has(&self, of: &str) -> bool {
+        self.left_out.has(&jobset(of))
+    }
+
+    fn is_empty(&self) -> bool {
+        let known = self.left_out.locked();
+        known.now.0.is_empty() && known.listed.is_none() && known.ended.is_empty()
+    }
 }
 
 #[test]
-fn a_jobset_is_seen_whole_once_the_last_of_it_is_kept_or_gone() {
-    let left_out = LeftOut::default();
-    for name in ["w-0", "w-1"] {
-        left_out.tell(jobset("js"), name, true);
+fn what_a_complete_list_brings_is_no_longer_left_out() {
+    let world = World::default();
+    world.begins_list();
+    world.lists("a", "a-0", true);
+    world.ends_list();
+    world.leaves_out("b", "b-0");
+    assert!(world.has("a") && world.has("b"));
+    world.begins_list();
+    world.lists("b", "b-0", true);
+    world.lists("a", "a-0", false);
+    assert!(
+        world.has("a"),
+        "the cache does not show it before the list is complete"
+    );
+    world.ends_list();
+    assert!(!world.has("a") && world.has("b"));
+}
+
+#[test]
+fn a_list_that_was_broken_off_says_nothing() {
+    let world = World::default();
+    world.leaves_out("a", "a-0");
+    world.begins_list();
+    world.lists("a", "a-0", false);
+    world.begins_list();
+    assert!(world.has("a"));
+    world.lists("a", "a-0", true);
+    world.ends_list();
+    assert!(world.has("a"));
+}
+
+#[test]
+fn a_jobset_is_seen_whole_once_the_cache_has_the_last_of_it() {
+    let world = World::default();
+    world.leaves_out("js", "w-0");
+    world.leaves_out("js", "w-1");
+    world.keeps("js", "w-0");
+    assert!(world.has("js"));
+    world.left_out.tell(&jobset("js"), "w-1", false);
+    assert!(world.has("js"), "the cache has not followed yet");
+    world.left_out.followed(&Event::Apply(()));
+    assert!(!world.has("js") && world.is_empty());
+}
+
+#[test]
+fn an_object_of_another_label_is_of_that_jobset_alone() {
+    let world = World::default();
+    for number in 0..3 {
+        world.leaves_out(&format!("js-{number}"), "w");
     }
-    left_out.tell(jobset("js"), "w-0", false);
-    left_out.tell(jobset("other"), "w-1", false);
-    assert!(left_out.has(&jobset("js")));
-    left_out.tell(jobset("js"), "w-1", false);
-    assert!(!left_out.has(&jobset("js")));
-    assert!(left_out.locked().now.is_empty());
+    assert!(!world.has("js-0") && !world.has("js-1") && world.has("js-2"));
+    world.keeps("other", "w");
+    assert!(!world.has("js-2") && world.is_empty());
+}
+
+#[test]
+fn nothing_is_whole_where_more_is_left_out_than_can_be_kept() {
+    let world = World::default();
+    for number in 0..=MOST {
+        world.leaves_out("js", &format!("w-{number}"));
+    }
+    assert!(world.has("other") && !world.left_out.has(&ObjectRef::new("js").within("neighbours")));
+    for number in 0..=MOST {
+        world.keeps("js", &format!("w-{number}"));
+    }
+    assert!(world.has("other"), "the next list says it");
+    world.begins_list();
+    world.ends_list();
+    assert!(!world.has("other") && world.is_empty());
 }

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 
 use super::*;
 use crate::watch::PackedJobSet;
+use crate::watch::kept::known_by_name;
 
 type Said = watcher::Result<Event<PackedJobSet>>;
 
@@ -19,14 +21,12 @@ fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
         "spec": {"coordinator": {"replicatedJob": ""}},
     }))
     .unwrap();
-    let mut text = || {
-        let coordinator = jobset.spec.coordinator.as_mut().unwrap();
-        coordinator.replicated_job.push_str("0123456789");
-        PackedJobSet::of(&jobset).unwrap()
-    };
-    let mut packed = text();
+    let mut packed = PackedJobSet::of(&jobset).unwrap();
     while packed.bytes() + ENTRY < bytes {
-        packed = text();
+        let missing = bytes - ENTRY - packed.bytes();
+        let coordinator = jobset.spec.coordinator.as_mut().unwrap();
+        coordinator.replicated_job.push_str(&"0".repeat(missing));
+        packed = PackedJobSet::of(&jobset).unwrap();
     }
     packed
 }
@@ -207,4 +207,90 @@ fn labels_count_and_not_their_text_alone() {
     meta.labels = Some(labels.collect());
     // As was measured, about 107 bytes for each of these.
     assert!(bytes_of(&meta) - bare > 95_000, "{}", bytes_of(&meta));
+}
+
+/// Something that may be of usual size.
+struct Thing {
+    namespace: String,
+    name: String,
+    bytes: usize,
+    is_usual: bool,
+}
+
+impl Lookup for Thing {
+    known_by_name!(Job, name);
+}
+
+impl Weighs for Thing {
+    fn bytes(&self) -> usize {
+        self.bytes - ENTRY
+    }
+
+    fn is_usual(&self) -> bool {
+        self.is_usual
+    }
+}
+
+fn thing(name: &str, bytes: usize, is_usual: bool) -> Thing {
+    Thing {
+        namespace: "ns".to_owned(),
+        name: name.to_owned(),
+        bytes,
+        is_usual,
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_stays_where_it_is_usual_no_more_or_again() {
+    let (room, usual) = (Room::new(10_000, 10_000), Room::new(10_000, 10_000));
+    let mut account = Account::new(room.clone(), usual.clone());
+    assert_eq!(account.admit(&thing("grows", 8_000, true)), Fate::Kept);
+    assert_eq!(account.admit(&thing("other", 9_000, false)), Fate::Kept);
+    assert_eq!(account.admit(&thing("grows", 9_000, false)), Fate::Kept);
+    assert_eq!((room.locked().sum, usual.locked().sum), (9_000, 9_000));
+    assert_eq!(account.admit(&thing("other", 7_000, true)), Fate::Kept);
+    assert_eq!((room.locked().sum, usual.locked().sum), (7_000, 9_000));
+    account.forget("ns", "grows");
+    assert_eq!(account.admit(&thing("other", 7_000, true)), Fate::Kept);
+    assert_eq!((room.locked().sum, usual.locked().sum), (0, 7_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
+    for is_usual in [false, true] {
+        let (room, usual) = (Room::new(10_000, 10_000), Room::new(10_000, 10_000));
+        let mut account = Account::new(room, usual);
+        for of_usual in [false, true] {
+            account.admit(&thing(&format!("full-{of_usual}"), 10_000, of_usual));
+            let late = thing(&format!("late-{of_usual}"), 2_000, of_usual);
+            assert_eq!(account.admit(&late), Fate::LeftOut(false));
+        }
+        tokio::time::advance(LOOK.0).await;
+        assert!(!account.is_room_again());
+        account.forget("ns", &format!("full-{is_usual}"));
+        assert!(account.is_room_again());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_broken_off_does_not_shorten_the_wait() {
+    let mut account = Account::new(Room::new(1_000, 1_000), Room::new(1_000, 1_000));
+    let mut list = |is_whole: bool| {
+        account.begin_list();
+        account.admit(&thing("late", 2_000, false));
+        if is_whole {
+            account.end_list();
+        }
+        account.short["ns"].wait
+    };
+    assert_eq!(list(true), LOOK.0);
+    assert_eq!(list(true), LOOK.0 * 2);
+    list(false);
+    assert_eq!(list(true), LOOK.0 * 4);
+}
+
+#[test]
+fn a_jobset_of_as_many_jobs_as_there_may_be_has_room_in_a_small_process() {
+    let rooms = Rooms::of(128 << 20);
+    assert!(rooms.usual.has("ns", MOST_JOBS * USUAL_JOB));
 }
