@@ -70,9 +70,14 @@ impl NeedsRoom {
     }
 
     /// A pod is gone for which room was taken: others may still need the very same.
-    fn give_back(&mut self, pod: &Pod, bytes: usize) {
-        let needs = Arc::downgrade(&pod.needs);
-        self.shared.push((needs, pod.namespace.clone(), bytes));
+    fn give_back(&mut self, pod: Arc<Pod>, bytes: usize) {
+        let (needs, namespace) = (Arc::downgrade(&pod.needs), pod.namespace.clone());
+        drop(pod);
+        if needs.strong_count() == 0 {
+            self.room.release(&namespace, bytes);
+            return;
+        }
+        self.shared.push((needs, namespace, bytes));
         if self.shared.len() >= MOST_SHARED {
             self.sweep();
         }
@@ -215,13 +220,10 @@ impl Pods {
     }
 }
 
-/// Whether a pod is as it is kept, perhaps without its lists.
-fn is_same_pod(known: &Pod, seen: &Pod) -> bool {
-    if known == seen {
-        return true;
-    }
-    let is_short = seen.needs.bytes() > 0 && *known.needs == seen.needs.in_short();
+/// Whether a pod is as it is kept without its lists.
+fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
     let needs = Arc::clone(&known.needs);
+    let is_short = seen.needs.bytes() > 0 && *needs == seen.needs.in_short();
     is_short
         && *known
             == Pod {
@@ -373,7 +375,10 @@ impl Cluster {
         let jobset = known.jobset.as_ref();
         let member = jobset.and_then(|jobset| self.pods.members.get(jobset)?.get(uid));
         let is_same_member = match (member, &seen.member) {
-            (Some(known), Some(seen)) => is_same_pod(known, seen),
+            (Some(known), Some(seen)) => {
+                let has_room = || self.room.room.has(&seen.namespace, seen.needs.bytes());
+                known.as_ref() == seen || is_same_in_short(known, seen) && !has_room()
+            }
             (known, seen) => known.is_none() && seen.is_none(),
         };
         footprint == seen.footprint.as_ref() && is_same_member
@@ -404,7 +409,7 @@ impl Cluster {
         let jobset = known.jobset.as_ref();
         let pod = jobset.and_then(|jobset| self.pods.leave(uid, jobset));
         if let Some(pod) = pod.filter(|_| known.bytes > 0) {
-            self.room.give_back(&pod, known.bytes);
+            self.room.give_back(pod, known.bytes);
         }
         let node = known.node?;
         self.nodes.give_back(uid, &node);

@@ -194,8 +194,12 @@ async fn follow(
         }
         let decided = pace::apart(took, || sight.decide(hand));
         took = began.elapsed();
+        let pause = PAUSE.max(pace::rest(took));
         let Some(decided) = decided else {
             wake = again;
+            if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
             continue;
         };
         let done = act(hand, &mut sight, decided.jobsets).await;
@@ -209,7 +213,6 @@ async fn follow(
             .into_iter()
             .chain(again)
             .min();
-        let pause = PAUSE.max(pace::rest(took));
         if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }

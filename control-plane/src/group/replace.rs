@@ -34,10 +34,12 @@ mod tests;
 
 /// Pods that are created at the same time, over all groups.
 pub(super) const AT_ONCE: usize = 50;
-/// Jobs that are read at the same time to make pods from, and those of one namespace. Those of a large one are made meanwhile.
+/// Jobs that are read at the same time to make pods from, and those of one namespace. Pods of a large one are made meanwhile.
 static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
-/// Pods of a large Job that are made of one look at it.
-const OF_LARGE: usize = 16;
+/// Places of pods of a large Job that are made of one look at it.
+const OF_LARGE: usize = 16 * AT_ONCE;
+/// Objects of a template for which a pod takes one place more: [`AT_ONCE`] places together take 64 MB.
+const OF_A_PLACE: usize = 327;
 /// Pods of a Job that are listed at once.
 const PAGE: u32 = 500;
 /// So many failures in a row are news. A follower's pod is refused until its leader is scheduled, which is none.
@@ -67,6 +69,8 @@ enum Outcome {
     Created,
     /// Such a pod exists already, or none is needed.
     Needless,
+    /// Its Job is to be looked at again first.
+    Later,
 }
 
 type Results = Vec<(Replacement, Result<Outcome, ReplaceError>)>;
@@ -159,8 +163,12 @@ impl Replacer {
             Ok(outcome) => {
                 attempt.failures = 0;
                 // The watch shows it soon. If it does not, the pod is gone again, unseen.
+                let rest = match outcome {
+                    Outcome::Created | Outcome::Needless => BELIEVED,
+                    Outcome::Later => Duration::ZERO,
+                };
                 attempt.state = State::Rests {
-                    until: Instant::now() + BELIEVED,
+                    until: Instant::now() + rest,
                 };
                 matches!(outcome, Outcome::Created).then_some(News::Created(wanted))
             }
@@ -200,12 +208,23 @@ impl Source {
 
     fn of(text: Box<RawValue>) -> Self {
         let objects = template_of(&text).map_or(0, |template| Extent::of_text(template.as_bytes()).objects);
-        let places = 1 + objects / (Extent::MOST.objects / AT_ONCE);
+        let places = 1 + objects / OF_A_PLACE;
         let places = u32::try_from(places.min(AT_ONCE)).unwrap_or(1);
         Self {
             read: (places == 1).then(|| parsed(&text)).flatten(),
             text,
             places,
+        }
+    }
+
+    /// Pods that are created at the same time, and those of one look. What was looked at is old after many that take long.
+    fn at_once(&self) -> (usize, usize) {
+        match self.places {
+            1 => (AT_ONCE, usize::MAX),
+            places => {
+                let places = places as usize;
+                ((AT_ONCE / places).max(1), OF_LARGE / places)
+            }
         }
     }
 
@@ -249,7 +268,7 @@ fn parsed(text: &RawValue) -> Option<Job> {
     serde_json::from_str(text.get()).ok()
 }
 
-/// Creates pods of one Job, which is read first. A template may take 50 MB once it is read: pods of a large one are made one by one, and take the places of many.
+/// Creates pods of one Job, which is read first. A template may take 32 MB once it is read: each pod of a large one takes the places of many.
 async fn of_one_job(
     client: Client,
     permits: &Semaphore,
@@ -275,19 +294,14 @@ async fn of_one_job(
             .map(|wanted| (wanted, Ok(Outcome::Needless)))
             .collect();
     };
-    // As it nearly always is.
-    let (turn, at_once) = if job.places == 1 {
-        (None, AT_ONCE)
-    } else {
-        (Some(turn), 1)
-    };
-    let later = job.places > 1;
+    // As it nearly always is, others may be read from now on.
+    let turn = (job.places > 1).then_some(turn);
+    let (at_once, of_one_look) = job.at_once();
     let creations = wanted.into_iter().enumerate().map(|(number, wanted)| {
         let (pods, job, present) = (&pods, &job, &present);
         async move {
-            // What was looked at is old by then: the rest is looked at again.
-            if later && number >= OF_LARGE {
-                return (wanted, Ok(Outcome::Needless));
+            if number >= of_one_look {
+                return (wanted, Ok(Outcome::Later));
             }
             // Never closed; and if it were, the pod would only be created beside too many others.
             let _permit = permits.acquire_many(job.places).await;

@@ -86,28 +86,35 @@ impl Needs {
 }
 
 impl Needs {
-    /// Bytes that its lists take, about; 0 where they are short.
+    /// Bytes that its lists take, about; 0 where that is little.
     #[must_use]
     pub fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let labels = self.node_selector.iter();
+        let labels = labels.map(|(key, value)| key.len().saturating_add(value.len()));
+        let tolerations = self.tolerations.iter();
+        let tolerations = tolerations.map(|toleration| length(&toleration.key) + length(&toleration.value));
         let terms = self.affinity.iter().flat_map(|terms| terms.iter());
         let requirements = terms.clone().flat_map(|term| {
             let fields = term.match_fields.iter().flatten();
             term.match_expressions.iter().flatten().chain(fields)
         });
-        let values = requirements.map(|requirement| 2 + requirement.values.as_ref().map_or(0, Vec::len));
-        let affinity = terms.count().saturating_add(values.sum());
-        let entries = [
-            self.node_selector.len(),
-            self.tolerations.len(),
-            self.requests.iter().count(),
-            affinity,
-        ];
-        let entries = entries.into_iter().fold(0, usize::saturating_add);
-        if entries > SHORT {
-            entries.saturating_mul(ENTRY)
-        } else {
-            0
-        }
+        let requirements = requirements.flat_map(|requirement| {
+            let values = requirement.values.iter().flatten().map(String::len);
+            [requirement.key.len(), requirement.operator.len()]
+                .into_iter()
+                .chain(values)
+        });
+        let resources = self.requests.iter().map(|_| 0);
+        let bytes = labels
+            .chain(tolerations)
+            .chain(terms.map(|_| 0))
+            .chain(requirements)
+            .chain(resources)
+            .fold(0_usize, |sum, text| {
+                sum.saturating_add(text).saturating_add(ENTRY)
+            });
+        if bytes > LITTLE { bytes } else { 0 }
     }
 
     /// The same without its lists, but for what it asks for of what every node has: it may go anywhere, as far as is known here.
@@ -128,9 +135,9 @@ impl Needs {
     }
 }
 
-/// Entries of all lists together that count for nothing, and what one takes beyond that.
-const SHORT: usize = 32;
-const ENTRY: usize = 160;
+/// What an entry of a list takes beside its text, and the bytes of all together that count for nothing.
+const ENTRY: usize = 96;
+const LITTLE: usize = 4096;
 
 /// The most labels, tolerations, amounts of resources, and requirements and values of node affinity, that are reckoned with: each is looked at for each node, at each
 /// decision. A pod with more may go anywhere, as far as is known here.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use crate::gang::seen::{SeenNode, SeenPod};
+use crate::watch::room::Room;
 
 fn node(name: &str, cpus: u32) -> SeenNode {
     let node = json!({
@@ -157,4 +158,53 @@ fn a_change_that_is_of_no_interest_is_none() {
         !cluster.apply_pod(&Event::Apply(other)),
         "in no gang, and not bound"
     );
+}
+
+/// A pod that selects by a hundred labels of its own: some 11 kB.
+fn picky(uid: &str, version: u32) -> SeenPod {
+    let mut pod = pod(uid, version, true, None, "Pending");
+    let labels = (0..100).map(|number| (format!("{uid}-{number}"), String::new()));
+    pod.0.spec.as_mut().unwrap().node_selector = Some(labels.collect());
+    pod
+}
+
+#[test]
+fn lists_for_which_there_is_no_room_are_known_once_there_is() {
+    let mut cluster = listed(vec![], vec![]);
+    cluster.room.room = Room::new(15_000, 15_000);
+    let labels = |cluster: &Cluster, uid: &str| {
+        let members = cluster.members("set");
+        let pod = members.iter().find(|pod| pod.name == format!("pod-{uid}"));
+        pod.unwrap().needs.node_selector.len()
+    };
+    cluster.apply_pod(&Event::Apply(picky("a", 1)));
+    cluster.apply_pod(&Event::Apply(picky("b", 1)));
+    assert_eq!((labels(&cluster, "a"), labels(&cluster, "b")), (100, 0));
+    assert!(
+        !cluster.apply_pod(&Event::Apply(picky("b", 2))),
+        "nothing is different"
+    );
+    cluster.apply_pod(&Event::Delete(picky("a", 1)));
+    assert!(cluster.apply_pod(&Event::Apply(picky("b", 3))));
+    assert_eq!(labels(&cluster, "b"), 100);
+}
+
+#[test]
+fn room_that_pods_share_is_given_back_with_the_last_of_them() {
+    let mut cluster = listed(vec![], vec![]);
+    cluster.room.room = Room::new(15_000, 15_000);
+    let same = |uid: &str| {
+        let mut other = pod(uid, 1, true, None, "Pending");
+        other.0.spec.as_mut().unwrap().node_selector = picky("a", 1).0.spec.unwrap().node_selector;
+        other
+    };
+    cluster.apply_pod(&Event::Apply(same("a")));
+    cluster.apply_pod(&Event::Apply(same("b")));
+    assert!(!cluster.room.room.has("ns", 10_000));
+    cluster.apply_pod(&Event::Delete(same("a")));
+    cluster.room.sweep();
+    assert!(!cluster.room.room.has("ns", 10_000), "the other one needs them");
+    cluster.apply_pod(&Event::Delete(same("b")));
+    cluster.room.sweep();
+    assert!(cluster.room.room.has("ns", 15_000));
 }
