@@ -58,9 +58,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let lease_thread = ApiThread::start("lease")?;
     let lease = {
         let _on = lease_thread.enter();
-        client::connect(config, rates, &metrics)?
+        client::connect(config.clone(), rates.clone(), &metrics)?
     };
     let reviews = ApiThread::start("webhooks")?;
+    // What a restart writes waits for no connection that is read on that thread.
+    let reviewer = {
+        let _on = reviews.enter();
+        client::connect(config, rates, &metrics)?
+    };
     let shutdown = CancellationToken::new();
 
     let (reconciler, reconciler_changes) = notify::channel();
@@ -111,8 +116,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             namespace: settings.namespace.clone(),
             features: settings.features,
             ray: settings.ray.is_some(),
-            placement: Placement::new(client.clone(), &stores),
-            client: client.clone(),
+            placement: Placement::new(reviewer.clone(), &stores),
+            client: reviewer,
             metrics: Arc::clone(&metrics),
             ready,
         };

@@ -36,6 +36,9 @@ mod tests;
 pub(super) const AT_ONCE: usize = 50;
 /// Jobs that are read at the same time to make pods from, and those of one namespace. Pods of a large one are made meanwhile.
 static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
+/// What Jobs take from which pods are made, in KiB, and those of one namespace; and how often as much as its text one takes.
+static HELD: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
+const TIMES: u32 = 3;
 /// Places of pods of a large Job that are made of one look at it.
 const OF_LARGE: usize = 16 * AT_ONCE;
 /// Objects of a template for which a pod takes one place more: [`AT_ONCE`] places together take 64 MB.
@@ -268,7 +271,7 @@ fn parsed(text: &RawValue) -> Option<Job> {
     serde_json::from_str(text.get()).ok()
 }
 
-/// Creates pods of one Job, which is read first. A template may take 32 MB once it is read: each pod of a large one takes the places of many.
+/// Creates pods of one Job, which is read first. A template may take 50 MB once it is read: each pod of a large one takes the places of many.
 async fn of_one_job(
     client: Client,
     permits: &Semaphore,
@@ -294,6 +297,8 @@ async fn of_one_job(
             .map(|wanted| (wanted, Ok(Outcome::Needless)))
             .collect();
     };
+    let text = u32::try_from(job.text.get().len() / 1024).unwrap_or(u32::MAX);
+    let _held = HELD.take(namespace, text.saturating_mul(TIMES)).await;
     // As it nearly always is, others may be read from now on.
     let turn = (job.places > 1).then_some(turn);
     let (at_once, of_one_look) = job.at_once();

@@ -36,8 +36,6 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 
 /// Showing a group of more workers than this takes time.
 const LARGE: usize = 256;
-/// How long a JobSet rests of which not all is seen. Its task is ended meanwhile, or all of it is seen again.
-const IN_PART: Duration = Duration::from_secs(1);
 /// How often a large group is shown while nothing but its workers changes.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
@@ -74,7 +72,7 @@ pub(super) struct Task {
 pub(super) enum End {
     /// It was told to.
     Told,
-    /// The API server does not know the JobSet.
+    /// The API server does not know the JobSet, or not all of it is seen here.
     Gone,
     /// The CRD has no room for the group's state.
     Pruned,
@@ -156,18 +154,10 @@ impl Task {
                     })
                 }
             };
-            // Some of it may have been left out meanwhile: then this group ends soon.
+            // Some of it may have been left out meanwhile.
             if is_whole && self.context.stores.is_seen_in_part(&self.key) {
-                kept = Some((sight, Again::All));
-                tokio::select! {
-                    biased;
-                    () = shutdown.cancelled() => return End::Told,
-                    () = stop.cancelled() => {
-                        self.link.forget();
-                        return End::Told;
-                    }
-                    () = tokio::time::sleep(IN_PART) => continue,
-                }
+                self.link.forget();
+                return End::Gone;
             }
             let (view, observed) = (sight.view(), sight.observed());
             let now = self.context.clock.now();

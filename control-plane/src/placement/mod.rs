@@ -56,7 +56,7 @@ pub struct Placement {
 const PAGE: u32 = 100;
 const PAGES: usize = 50;
 /// Reviews that look for a leader at the API server at the same time, and those of one namespace.
-const AT_ONCE: u32 = 4;
+const AT_ONCE: u32 = 8;
 const OF_ONE: u32 = 2;
 
 impl Placement {

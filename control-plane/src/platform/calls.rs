@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
@@ -76,10 +78,21 @@ where
         Box::pin(async move {
             let Ok(answer) = answer.await;
             drop(turn);
-            if let Some(visit) = visit.filter(|_| is_of_known(&answer)) {
-                visit.know();
+            let Some(visit) = visit.filter(|_| is_of_known(&answer)) else {
+                return Ok(answer);
+            };
+            visit.know();
+            // A refusal is over with its headers.
+            if answer.body().is_end_stream() {
+                return Ok(answer);
             }
-            Ok(answer)
+            // Each message of a stream is answered with some frames.
+            Ok(answer.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    visit.know();
+                    frame
+                }))
+            }))
         })
     }
 }
@@ -87,7 +100,12 @@ where
 /// Whether that is what somebody hears who has made himself known: an answer, or a refusal that comes after that.
 fn is_of_known(answer: &Response<Body>) -> bool {
     let status = Status::from_header_map(answer.headers());
-    status.is_none_or(|status| matches!(status.code(), Code::Ok | Code::NotFound | Code::PermissionDenied))
+    status.is_none_or(|status| {
+        matches!(
+            status.code(),
+            Code::Ok | Code::NotFound | Code::PermissionDenied | Code::FailedPrecondition | Code::Aborted
+        )
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!    └──────────────────────────── cut off <──────────────────────────────────┘
 //! ```
 //!
-//! Promises: what is sent before somebody is admitted has a bound; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
+//! Promises: what is sent while nobody is admitted has a bound, which whoever makes himself known with a call has anew; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
 //! stream at a time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};
@@ -271,6 +271,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stranger<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(written)) = written {
+            self.allowance.wrote(written);
             let why = self.answers.wrote(buf.get(..written).unwrap_or_default());
             self.note(why);
         }
@@ -284,6 +285,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stranger<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         if let Poll::Ready(Ok(mut left)) = written {
+            self.allowance.wrote(left);
             for buf in bufs {
                 let part = left.min(buf.len());
                 let why = self.answers.wrote(buf.get(..part).unwrap_or_default());

@@ -15,10 +15,15 @@ const FRAMES: (u64, u64) = (1024, 64);
 const OF_DAEMON: (u64, u64) = (8 << 20, 64 << 10);
 const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
 
+/// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more and to measure how long that takes.
+const A_FRAME: u64 = 4096;
+
 /// What is left of it.
 pub(super) struct Allowance {
     frames: Bucket,
     bytes: Bucket,
+    /// Bytes that were written for which no frame was added yet.
+    written: u64,
     /// Where in a frame the client is: bytes to pass over, and then a header of which so much has come.
     rest: usize,
     header: [u8; HEADER],
@@ -40,6 +45,7 @@ impl Allowance {
         Self {
             frames: Bucket::new(FRAMES),
             bytes: Bucket::new(bytes),
+            written: 0,
             rest: PREFACE.len(),
             header: [0; HEADER],
             seen: 0,
@@ -52,6 +58,15 @@ impl Allowance {
     pub(super) fn renew(&mut self) {
         self.frames.left = self.frames.most;
         self.bytes.left = self.bytes.most;
+    }
+
+    /// So many bytes were written: who reads them answers with frames.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.written = self
+            .written
+            .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.frames.left = self.frames.left.saturating_add(self.written / A_FRAME);
+        self.written %= A_FRAME;
     }
 
     /// Takes in what was read; `counts`: nobody is admitted. False: that is more than there is left.
@@ -112,7 +127,7 @@ impl Bucket {
             self.left = self
                 .left
                 .saturating_add(seconds.saturating_mul(self.each_second))
-                .min(self.most);
+                .min(self.most.max(self.left));
         }
         let is_left = amount <= self.left;
         self.left = self.left.saturating_sub(amount);

@@ -134,7 +134,7 @@ impl Door {
     }
 
     /// What clients of this address are called: all that one client may have are one.
-    pub(super) fn name(peer: IpAddr) -> String {
+    pub(crate) fn name(peer: IpAddr) -> String {
         match network(peer) {
             IpAddr::V6(network) => format!("{network}/64"),
             address @ IpAddr::V4(_) => address.to_string(),

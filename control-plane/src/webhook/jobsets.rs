@@ -120,7 +120,8 @@ pub(super) async fn validate(
             }
             let mut warnings = admission::create_warnings(&jobset, &features);
             if violations.is_empty() {
-                warnings.extend(service_in_the_way(&jobset, &request.namespace, client).await);
+                let there = service_in_the_way(&jobset, &request.namespace, client);
+                warnings.extend(tokio::time::timeout(LOOKED_UP_WITHIN, there).await.ok().flatten());
             }
             (jobset, violations, warnings)
         }

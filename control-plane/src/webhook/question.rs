@@ -2,9 +2,9 @@
 //!
 //! Whoever reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API server send some.
 //!
-//! Promises: a body is read once there is room for all of it, and must have come [`COMES_WITHIN`] after that; an address has half of that room, and a namespace half of what
-//! an address has: what is beyond that is turned away at once; a body that is small waits for no large one; one that takes much to read waits for others like it
-//! before it takes anything else, and of what it is read into a namespace has its part as well.
+//! Promises: a large body is read once there is room for all of it, and must have come [`COMES_WITHIN`] after that, and a small one at once, which the number of connections
+//! bounds; who sends slowly keeps nobody of another address waiting whose bodies are small; an address has half of that room, and each namespace that it names
+//! a quarter of that: what is beyond waits for [`PATIENCE`] and is turned away; one that takes much to read waits for others like it before it takes anything else.
 
 use std::error::Error as _;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,6 +19,7 @@ use lockstep_core::extent::Extent;
 
 use super::review;
 use super::routes::Admission;
+use crate::tls::Door;
 use crate::turns::{Turn, Turns};
 
 /// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
@@ -28,7 +29,9 @@ const SMALL_BODY: usize = 64 << 10;
 /// How often as much memory as it has itself takes what a body is read into.
 const TIMES: u32 = 4;
 /// How long a body may take to come. The API server sends it at once.
-const COMES_WITHIN: Duration = Duration::from_secs(4);
+const COMES_WITHIN: Duration = Duration::from_secs(2);
+/// How long one waits for others of its namespace to be judged.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Larger reviews are judged one at a time: each may take 100 MB.
 const SMALL: Extent = Extent {
     objects: 2_048,
@@ -36,7 +39,7 @@ const SMALL: Extent = Extent {
 };
 /// KiB for large bodies, and for small ones; and for what these are read into.
 const LARGE_BODIES: (u32, u32) = (64 << 10, 64 << 10);
-const SMALL_BODIES: (u32, u32) = (8 << 10, 16 << 10);
+const SMALL_BODIES: (u32, u32) = (32 << 10, 32 << 10);
 
 /// Who has sent a request.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +57,9 @@ pub(super) struct Room {
 struct OfSize {
     /// By address.
     bodies: Turns,
-    /// By namespace, for the same bodies.
+    /// By address and namespace, for the same bodies: whoever reaches the port may name any namespace.
     of_namespaces: Turns,
-    /// By namespace, for what they are read into.
+    /// By the same, for what they are read into.
     read: Turns,
 }
 
@@ -64,7 +67,7 @@ impl OfSize {
     fn of((bodies, read): (u32, u32)) -> Self {
         Self {
             bodies: Turns::new(bodies, bodies / 2),
-            of_namespaces: Turns::new(bodies, bodies / 4),
+            of_namespaces: Turns::new(bodies, bodies / 8),
             read: Turns::new(read, read / 4),
         }
     }
@@ -104,27 +107,45 @@ impl FromRequest<Admission> for Question {
             small,
             one_at_a_time,
         } = &*admission.room;
-        let room = if bytes > SMALL_BODY { large } else { small };
-        let taken = room.bodies.take(&sender.to_string(), kib(bytes)).await;
-        let body = to_bytes(request.into_body(), bytes);
-        let body = tokio::time::timeout(COMES_WITHIN, body).await;
-        let body = body.map_err(|_| late())?.map_err(|error| unread(&error))?;
-        let namespace = review::namespace(&body);
-        let of_namespace = room.of_namespaces.try_take(&namespace, kib(body.len()));
-        let of_namespace = of_namespace.ok_or_else(crowded)?;
+        let sender = Door::name(sender);
+        let (room, taken, body) = if bytes > SMALL_BODY {
+            let taken = large.bodies.take(&sender, kib(bytes)).await;
+            (large, taken, come(request, bytes).await?)
+        } else {
+            // There are no more of them than connections.
+            let body = come(request, bytes).await?;
+            (small, small.bodies.take(&sender, kib(bytes)).await, body)
+        };
+        let whose = format!("{sender} {}", review::namespace(&body));
+        let of_namespace = room.of_namespaces.take(&whose, kib(body.len()));
+        let of_namespace = tokio::time::timeout(PATIENCE, of_namespace).await;
+        let of_namespace = of_namespace.map_err(|_| crowded())?;
         let large = if Extent::of_text(&body).exceeds(SMALL) {
-            Some(one_at_a_time.take(&namespace, 1).await)
+            Some(one_at_a_time.take(&whose, 1).await)
         } else {
             None
         };
-        let weight = kib(body.len()).saturating_mul(TIMES);
-        let read = room.read.take(&namespace, weight).await;
+        let read = room.read.take(&whose, kib(body.len()).saturating_mul(TIMES));
+        let read = if large.is_some() {
+            // Others wait for this one.
+            tokio::time::timeout(PATIENCE, read)
+                .await
+                .map_err(|_| crowded())?
+        } else {
+            read.await
+        };
         Ok(Self {
             body,
             _room: [taken, of_namespace, read],
             _large: large,
         })
     }
+}
+
+/// The body, once it has come.
+async fn come(request: Request, most: usize) -> Result<Bytes, Response> {
+    let body = tokio::time::timeout(COMES_WITHIN, to_bytes(request.into_body(), most)).await;
+    body.map_err(|_| late())?.map_err(|error| unread(&error))
 }
 
 fn kib(bytes: usize) -> u32 {
@@ -148,7 +169,7 @@ fn unread(error: &axum::Error) -> Response {
 }
 
 fn crowded() -> Response {
-    let message = "too many large objects of this namespace are being reviewed; try again";
+    let message = "too many objects of this namespace are being reviewed; try again";
     (StatusCode::TOO_MANY_REQUESTS, message).into_response()
 }
 

@@ -73,8 +73,8 @@ impl Request {
     pub(super) fn is_left_alone(&mut self) -> Result<bool, Refusal> {
         let of_spec = |object: &Value| object.get("spec").map(Extent::of).unwrap_or_default();
         let extent = of_spec(&self.object);
-        let was_large = of_spec(&self.old_object).exceeds(Extent::MOST);
-        let is_large = extent.exceeds(Extent::MOST);
+        let was_large = of_spec(&self.old_object).exceeds(Extent::ADMITTED);
+        let is_large = extent.exceeds(Extent::ADMITTED);
         if was_large && self.operation == Operation::Update && !is_large {
             self.operation = Operation::Create;
             self.old_object = Value::Null;
@@ -89,7 +89,7 @@ impl Request {
                 .get("kind")
                 .and_then(Value::as_str)
                 .unwrap_or("object");
-            let sentence = extent.sentence(Extent::MOST);
+            let sentence = extent.sentence(Extent::ADMITTED);
             return Err(Refusal::Unreadable(format!("{kind:.32}: spec: {sentence}")));
         }
         Ok(false)

@@ -60,7 +60,7 @@ fn one_of_too_many_objects_is_known_and_not_read() {
     assert_eq!((small.unfit(), small.is_large), (None, false));
     assert_eq!((large.unfit(), large.is_large), (None, true));
     let error = too_large.unfit().unwrap();
-    assert!(error.starts_with("spec: has 8"), "{error}");
+    assert!(error.starts_with("spec: has 163"), "{error}");
     assert!(too_large.read().is_others());
     assert!(too_large.text.len() < 100);
 }

@@ -65,3 +65,21 @@ async fn who_makes_himself_known_again_and_again_may_say_any_amount() {
     assert!((0..40).all(|_| allowance.read(&head, true)));
     assert!((0..10).any(|_| !allowance.read(&head, true)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_much_may_answer_with_as_many_frames_as_that_takes() {
+    let mut allowance = Allowance::of_caller();
+    assert!(allowance.read(PREFACE, true));
+    for _ in 0..1_600 {
+        allowance.wrote(16_384);
+        assert!(allowance.read(&ping().repeat(3), true));
+    }
+    // To be answered is not to read much.
+    let mut allowance = Allowance::of_caller();
+    assert!(allowance.read(PREFACE, true));
+    let flood = (0..2_000).all(|_| {
+        allowance.wrote(17);
+        allowance.read(&ping(), true)
+    });
+    assert!(!flood);
+}

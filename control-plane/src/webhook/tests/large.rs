@@ -17,7 +17,7 @@ fn message(answer: &Value) -> &str {
 #[tokio::test]
 async fn one_of_more_objects_than_are_read_is_refused_with_the_field() {
     for path in [MUTATE, VALIDATE] {
-        let review = review("CREATE", &with_volumes(Extent::MOST.objects), &Value::Null);
+        let review = review("CREATE", &with_volumes(Extent::ADMITTED.objects), &Value::Null);
         let answer = ask_with(api_server(Ok(BTreeMap::new())), path, &review).await;
         assert_eq!(answer["allowed"], false);
         let sentence = message(&answer);
@@ -31,7 +31,7 @@ async fn one_of_more_objects_than_are_read_is_refused_with_the_field() {
 
 #[tokio::test]
 async fn one_that_was_so_before_is_left_alone_until_it_is_so_no_more() {
-    let (small, large) = (with_volumes(0), with_volumes(Extent::MOST.objects));
+    let (small, large) = (with_volumes(0), with_volumes(Extent::ADMITTED.objects));
     let none = || api_server(Ok(BTreeMap::new()));
     for path in [MUTATE, VALIDATE] {
         let answer = ask_with(none(), path, &review("UPDATE", &large, &large)).await;
@@ -68,7 +68,7 @@ async fn what_would_take_gigabytes_is_not_read_at_all() {
     assert_eq!(code, StatusCode::BAD_REQUEST);
     let said = String::from_utf8(said).unwrap();
     assert!(
-        said.contains("request.object") && said.contains("the object has more than 16384 objects"),
+        said.contains("request.object") && said.contains("the object has more than 32768 objects"),
         "{said}"
     );
 }
