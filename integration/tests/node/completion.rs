@@ -1,7 +1,7 @@
 //! How workers end for good, and how Kubernetes learns of it.
 
 use anyhow::{Context, Result, ensure};
-use lockstep_integration::harness::group::{START, container_status};
+use lockstep_integration::harness::group::{START, Worker, container_status};
 use lockstep_integration::harness::manifest::CONTAINER;
 use lockstep_integration::harness::{Group, Manifest, eventually};
 use nix::sys::signal::Signal;
@@ -39,10 +39,25 @@ async fn done_after_a_restart_completes(scene: Scene) -> Result<()> {
     let before = group.running(2).await?;
     before[0].signal(Signal::SIGKILL)?;
     for worker in group.restarted_in_place(&before, 1).await? {
+        // It was only just started, and a signal before its traps would end it as a failure.
+        obeys(&worker).await?;
         worker.signal(Signal::SIGUSR1)?;
     }
     completes(&group, 2).await?;
     group.status_has("/inPlaceRestart/restarts", 1).await
+}
+
+/// Waits until a worker has set its traps, the last of which is for SIGUSR2.
+async fn obeys(worker: &Worker) -> Result<()> {
+    let path = format!("/proc/{}/status", worker.process.pid);
+    eventually("the worker has its traps", START, async || {
+        let status = tokio::fs::read_to_string(&path).await?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.context("no signals")?.trim(), 16)?;
+        ensure!(caught >> (Signal::SIGUSR2 as u32 - 1) & 1 == 1, "{status}");
+        Ok(())
+    })
+    .await
 }
 
 async fn a_job_that_succeeds_early_ends_its_other_workers_without_a_restart(scene: Scene) -> Result<()> {
@@ -51,6 +66,7 @@ async fn a_job_that_succeeds_early_ends_its_other_workers_without_a_restart(scen
         .max_restarts(0);
     let group = scene.apply(&manifest).await?;
     let workers = group.running(3).await?;
+    obeys(&workers[0]).await?;
     workers[0].signal(Signal::SIGUSR1)?;
     let (reason, message) = group.condition("Completed", START).await?;
     ensure!(reason == "AllJobsCompleted", "{reason}: {message}");
@@ -93,6 +109,7 @@ async fn exit_code_reaches_the_failure_policy(scene: Scene) -> Result<()> {
         .max_restarts(0);
     let group = scene.apply(&manifest).await?;
     let workers = group.running(2).await?;
+    obeys(&workers[1]).await?;
     workers[1].signal(Signal::SIGUSR2)?;
 
     let pod = &workers[1].place.pod;
