@@ -1,4 +1,4 @@
-//! Turns for what takes much memory or time, by namespace or who else asks: whoever has many wishes keeps others waiting for no more than its part.
+//! Limits how much expensive work runs at once, with a share for each namespace or other party, so that one with many requests never takes more than its share.
 //!
 //! Promises: at most as many are taken at once as there are; of these a namespace has its part; who asks for more than that part waits in line with
 //! others of the same namespace alone. A turn may weigh more than one.

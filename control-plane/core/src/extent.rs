@@ -21,7 +21,7 @@ impl Extent {
         elements: 131_072,
     };
 
-    /// The most of one that is written anew: half of what is read, since a review has two of them and reads both several times.
+    /// The limit at admission. It is half of [`Extent::MOST`]: an update's review holds the old object and the new one, and parses each more than once.
     pub const ADMITTED: Self = Self {
         objects: Self::MOST.objects / 2,
         elements: Self::MOST.elements / 2,

@@ -1,7 +1,7 @@
 //! How many calls are under way at the same time.
 //!
-//! Promises: of one address no more than [`OF_ONE`] calls are under way, and [`ALL`] over all, whoever makes them; what is beyond that is refused at once, so that
-//! what was sent with it takes no memory. A stream is under way until its first answer; after that its place counts ([`super::places`]).
+//! Promises: at most [`OF_ONE`] calls from one address are in flight, and at most [`ALL`] in total. Further calls are refused at once, so that their requests do not stay in
+//! memory. A stream is in flight until its first answer; after that it holds one of the [`super::places`].
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -111,7 +111,6 @@ fn is_of_known(answer: &Response<Body>) -> bool {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use tonic::Code;
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;

@@ -110,7 +110,7 @@ impl Follower {
     async fn tell(&self) -> Option<(Told, Option<Unread>)> {
         let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
         let size = Size::of(&state, self.omit_workers);
-        // A watch that waits must not hold on to an old state.
+        // A waiting watch must not keep an old state alive.
         drop(state);
         let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
         let (seen, omit_workers) = (self.seen, self.omit_workers);

@@ -277,7 +277,7 @@ impl Platform for PlatformService {
         self.may(&caller, "list", &filter.namespace, "").await?;
         let (found, mut more) = self.board.list(&filter, after, fields::page_size(list.page_size));
         let mut answer = pb::ListGroupsResponse::default();
-        // Whoever waits keeps no states that are not the newest any more.
+        // A waiting call must not keep old states alive.
         let sizes = found
             .into_iter()
             .map(|(key, state)| (key, Size::of(&state, list.omit_workers)));
@@ -371,7 +371,7 @@ impl Platform for PlatformService {
             handled: is_handled(&state, &token),
             token,
         };
-        // Whoever waits keeps no state that is not the newest any more.
+        // A waiting call must not keep an old state alive.
         drop(state);
         if !is_asked && !answer.handled {
             self.request(&key, &answer.uid, &answer.token).await?;

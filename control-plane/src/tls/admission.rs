@@ -7,7 +7,7 @@
 //!    └──────────────────────────── cut off <──────────────────────────────────┘
 //! ```
 //!
-//! Promises: what is sent while nobody is admitted has a bound, which whoever makes himself known with a call has anew; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
+//! Promises: a connection on which nobody is admitted may send a limited amount, and each authenticated call renews that limit; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
 //! stream at a time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::frames::{HEADER, PREFACE};
+use super::frames::{HEADER, PREFACE, payload_length};
 
 #[cfg(test)]
 mod tests;
 
 /// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for each 16 KiB of its Hello; a probe of the health some six each time.
 const FRAMES: (u64, u64) = (1024, 64);
-/// The same of bytes, from daemons and from others: the largest Hello has 4 MiB, and headers with a token a few KiB.
+/// The same limit in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than headers, which take a few KiB with a token.
 const OF_DAEMON: (u64, u64) = (8 << 20, 64 << 10);
 const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
 
@@ -51,9 +51,7 @@ impl Allowance {
             seen: 0,
         }
     }
-}
 
-impl Allowance {
     /// Somebody has made himself known.
     pub(super) fn renew(&mut self) {
         self.frames.left = self.frames.most;
@@ -94,8 +92,7 @@ impl Allowance {
             if self.seen < HEADER {
                 return frames;
             }
-            let [high, middle, low, ..] = self.header;
-            self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            self.rest = payload_length(&self.header);
             self.seen = 0;
             frames += 1;
         }

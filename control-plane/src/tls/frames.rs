@@ -39,6 +39,14 @@ impl Preface {
     }
 }
 
+/// Bytes that follow the header of a frame, by its first three. 0: these are not all there.
+pub(super) fn payload_length(header: &[u8]) -> usize {
+    match header {
+        [high, middle, low, ..] => usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low),
+        _ => 0,
+    }
+}
+
 /// The frames that the server writes.
 #[derive(Default)]
 pub(super) struct Answers {
@@ -83,12 +91,7 @@ impl Answers {
 
     /// What comes after the header.
     fn length(&self) -> usize {
-        match self.head.as_slice() {
-            [high, middle, low, ..] => {
-                usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low)
-            }
-            _ => 0,
-        }
+        payload_length(&self.head)
     }
 
     fn error(&self) -> Option<TurnedAway> {

@@ -376,8 +376,8 @@ fn place<K: Weighs>(object: &K) -> (String, String) {
     (namespace, object.name().unwrap_or_default().into_owned())
 }
 
-/// The events of the watches that `begin` makes, without the objects for which there is no room. `told` is told of each object whether it is left out, before anybody sees the
-/// event: `false` where it is kept, or gone. A watch is begun anew where there is room again.
+/// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone sees an event, `told` is called with its object and whether that is left
+/// out; it is not if it is kept, or gone. When there is room again, a new watch begins.
 pub(crate) fn within<K, F, L>(
     (room, usual): (Room, Room),
     begin: F,
