@@ -78,8 +78,13 @@ impl Announcer {
         )
     }
 
-    /// Logs the announcement and queues its Event and its trace.
-    pub(super) fn announce(&self, jobset: &JobSet, announcement: Announcement) {
+    /// Logs the announcement and queues its Event and its trace; `why_without_agents`: what the daemon of a node says of its agents.
+    pub(super) fn announce(
+        &self,
+        jobset: &JobSet,
+        announcement: Announcement,
+        why_without_agents: impl FnOnce(&str) -> Option<String>,
+    ) {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
         let (warning, reason, note, timeline) = match announcement {
@@ -118,7 +123,7 @@ impl Announcer {
             Announcement::Blocked(blocked) => (
                 true,
                 conditions::RESTART_BLOCKED,
-                blocked::sentence(&blocked),
+                blocked::message(&blocked, why_without_agents),
                 None,
             ),
             Announcement::Escalated { condemned, after } => {

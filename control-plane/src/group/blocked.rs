@@ -26,13 +26,7 @@ pub(super) fn conditions(
             messages::RESTART_UNBLOCKED.to_owned(),
         ),
         Blockage::By(blocked) => {
-            let mut message = sentence(blocked);
-            if blocked.reason == BlockedReason::WorkerNotReported
-                && let Some(why) = why_without_agents(&blocked.node)
-            {
-                message =
-                    format!("{message}. The daemon says that no agent gets into containers there: {why}");
-            }
+            let message = message(blocked, why_without_agents);
             ("True", blocked.reason.as_str(), message)
         }
     };
@@ -61,8 +55,22 @@ pub(super) fn conditions(
     Some(conditions)
 }
 
-/// What is to be done about it, for people.
-pub(super) fn sentence(blocked: &Blocked) -> String {
+/// What is to be done about it, for people, with what the daemon of a node says of its agents.
+pub(super) fn message(blocked: &Blocked, why_without_agents: impl FnOnce(&str) -> Option<String>) -> String {
+    let sentence = sentence(blocked);
+    let is_about_agents = blocked.reason == BlockedReason::WorkerNotReported;
+    match is_about_agents
+        .then(|| why_without_agents(&blocked.node))
+        .flatten()
+    {
+        Some(why) => {
+            format!("{sentence}. The daemon says that no agent gets into containers there: {why}")
+        }
+        None => sentence,
+    }
+}
+
+fn sentence(blocked: &Blocked) -> String {
     let Blocked { reason, pod, node } = blocked;
     match reason {
         BlockedReason::NodeLost => format!(

@@ -138,6 +138,7 @@ impl Task {
         // When the last question was answered, and how long that took.
         let mut asked = (Instant::now(), Duration::ZERO);
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
+        let why_without_agents = |node: &str| self.context.registry.why_without_agents(node);
         loop {
             let began = Instant::now();
             let is_whole = !matches!(kept, Some((_, Again::Nodes)));
@@ -180,7 +181,9 @@ impl Task {
                     timeline.pushed_at = pushed.1;
                 }
                 post.note(&announcement, now);
-                self.context.announcer.announce(&known, announcement);
+                self.context
+                    .announcer
+                    .announce(&known, announcement, why_without_agents);
             }
             let change = Change {
                 kind: write::kind(&known, out.status.as_ref(), &self.context.agents),
@@ -188,7 +191,7 @@ impl Task {
                 conditions: blocked::conditions(
                     &known,
                     &out.blocked,
-                    |node| self.context.registry.why_without_agents(node),
+                    why_without_agents,
                     jiff::Timestamp::now(),
                 ),
             };

@@ -1,5 +1,5 @@
 use futures::FutureExt as _;
-use lockstep_core::restart::{Generation, Reason};
+use lockstep_core::restart::{Blocked, BlockedReason, Generation, Reason};
 
 use super::*;
 
@@ -14,8 +14,8 @@ fn cause() -> Cause {
     }
 }
 
-/// The reasons of the events that these announcements make.
-fn events(announcements: Vec<Announcement>) -> Vec<String> {
+/// The reasons and notes of the events that these announcements make, where node-7 has no agents.
+fn events(announcements: Vec<Announcement>) -> Vec<(String, String)> {
     let (events, mut queue) = fair::queue();
     let announcer = Announcer {
         events,
@@ -24,11 +24,12 @@ fn events(announcements: Vec<Announcement>) -> Vec<String> {
         traces: RestartTraces::new(Traces::default()),
     };
     for announcement in announcements {
-        announcer.announce(&JobSet::default(), announcement);
+        let why = |node: &str| (node == "node-7").then(|| "no NRI".to_owned());
+        announcer.announce(&JobSet::default(), announcement, why);
     }
     drop(announcer);
     std::iter::from_fn(|| queue.next().now_or_never().flatten())
-        .filter_map(|turn| turn.event.reason.clone())
+        .filter_map(|turn| turn.event.reason.clone().zip(turn.event.note.clone()))
         .collect()
 }
 
@@ -39,5 +40,30 @@ fn the_end_of_all_restarts_is_left_to_the_condition() {
         generation: Generation(2),
         cause: cause(),
     };
-    assert_eq!(events(vec![exhausted, recreating]), ["RecreatingJobs"]);
+    let [(reason, _)] = &events(vec![exhausted, recreating])[..] else {
+        panic!("not one event");
+    };
+    assert_eq!(reason, "RecreatingJobs");
+}
+
+#[test]
+fn what_blocks_a_restart_is_told_with_what_the_daemon_of_the_node_says() {
+    let told = |node: &str| {
+        let blocked = Announcement::Blocked(Blocked {
+            reason: BlockedReason::WorkerNotReported,
+            pod: "js-w-0-1-abcde".to_owned(),
+            node: node.to_owned(),
+        });
+        let mut events = events(vec![blocked]);
+        assert_eq!(events.len(), 1);
+        events.remove(0)
+    };
+    let (reason, note) = told("node-7");
+    assert_eq!(reason, "RestartBlocked");
+    let end = "The daemon says that no agent gets into containers there: no NRI";
+    assert!(
+        note.starts_with("pod js-w-0-1-abcde runs on node node-7, ") && note.ends_with(end),
+        "{note}"
+    );
+    assert!(!told("node-8").1.contains("The daemon says"));
 }
