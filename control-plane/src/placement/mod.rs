@@ -7,6 +7,7 @@ mod domains;
 mod evict;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -14,6 +15,7 @@ use kube::{Api, Client};
 use lockstep_api::labels;
 use lockstep_core::placement::{self, LeaderSearch, Member, Refusal};
 use thiserror::Error;
+use tokio::time::timeout;
 
 use crate::client::pages;
 use crate::turns::Turns;
@@ -41,6 +43,9 @@ pub enum PlacementError {
     /// Its leader could not be looked for.
     #[error("looking for the leader pod: {0}")]
     Api(#[from] kube::Error),
+    /// The look took too long.
+    #[error("looking for the leader pod: not found within {} s; try again", LOOK_WITHIN.as_secs())]
+    Late,
 }
 
 /// Places pods. Cheap to clone; all clones share what they know.
@@ -58,6 +63,8 @@ const PAGES: usize = 50;
 /// Reviews that look for a leader at the API server at the same time, and those of one namespace.
 const AT_ONCE: u32 = 8;
 const OF_ONE: u32 = 2;
+/// How long such a look may take, with the wait for a turn.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 impl Placement {
     /// Placement by what the watch of pods shows and, where that lags, by what the API server says.
@@ -131,14 +138,21 @@ impl Placement {
     async fn leader(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Member, PlacementError> {
         let mut candidates = self.seen(namespace, search);
         if candidates.is_empty() {
-            let _turn = self.turns.take(namespace, 1).await;
-            // The watch may have shown it meanwhile.
-            candidates = self.seen(namespace, search);
-            if candidates.is_empty() {
-                candidates = self.ask(namespace, search).await?;
-            }
+            let look = timeout(LOOK_WITHIN, self.look(namespace, search)).await;
+            candidates = look.map_err(|_| PlacementError::Late)??;
         }
         Ok(search.choose(&candidates)?.clone())
+    }
+
+    /// The leaders that the API server shows, or the watch once there is a turn to ask.
+    async fn look(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
+        let _turn = self.turns.take(namespace, 1).await;
+        let candidates = self.seen(namespace, search);
+        if candidates.is_empty() {
+            self.ask(namespace, search).await
+        } else {
+            Ok(candidates)
+        }
     }
 
     /// The leaders that the watch shows.

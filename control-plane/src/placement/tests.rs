@@ -132,6 +132,23 @@ async fn a_follower_finds_a_leader_that_the_watch_does_not_show_yet() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_not_answered_ends_and_lets_the_next_one_ask() {
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let placement = Placement {
+        client: Client::new(silent, "default"),
+        ..placement(&Api::default(), &[])
+    };
+    for _ in 0..2 * OF_ONE {
+        assert_eq!(
+            refusal(&placement, &selecting(pod("1", "a"), "r1")).await,
+            "looking for the leader pod: not found within 5 s; try again"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_leader_is_one_by_its_annotation() {
     let unlabelled = |mut pod: Value| {

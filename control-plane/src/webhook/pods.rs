@@ -63,7 +63,7 @@ impl From<PlacementError> for Refusal {
     fn from(error: PlacementError) -> Self {
         match error {
             PlacementError::Refused(_) | PlacementError::Domain(_) => Self::Forbidden(error.to_string()),
-            PlacementError::Api(_) => Self::Internal(error.to_string()),
+            PlacementError::Api(_) | PlacementError::Late => Self::Internal(error.to_string()),
         }
     }
 }
