@@ -14,7 +14,7 @@ use lockstep_api::JobSet;
 mod tests;
 
 /// Names of one namespace that are kept. Where more is left out nothing in that namespace is known to be whole until the next list.
-const MOST: usize = 10_000;
+pub(super) const MOST: usize = 10_000;
 
 /// What is left out, by namespace.
 #[derive(Default)]

@@ -5,8 +5,8 @@
 //!
 //! Promises: no namespace takes more than its share and a quarter of it, nor all together more than there is and a quarter of that; objects of a usual size, of kinds
 //! that have one, are counted apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long as this process runs; what is left out is seen again when it is changed, or
-//! when all are listed again because there is room: a minute later at first, and half an hour later where something of a namespace is left out again
-//! and again.
+//! when all are listed again because there is room, or because so much is left out that its names are not known: a minute later at first, and half an hour later where
+//! something of a namespace is left out again and again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,7 @@ use kube::runtime::watcher::{self, Event};
 use lockstep_core::limits::MOST_JOBS;
 use tokio::time::{Instant, sleep_until};
 
+use super::left_out;
 use crate::memory;
 
 #[cfg(test)]
@@ -195,6 +196,8 @@ struct Account {
 /// A namespace of which something is left out.
 struct Short {
     least: Least,
+    /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody knows the names, so only a list tells what is whole.
+    count: usize,
     /// When all may be listed for it, and how long after the list before that is.
     at: Instant,
     wait: Duration,
@@ -221,6 +224,7 @@ impl Short {
     fn new() -> Self {
         Self {
             least: Least::default(),
+            count: 0,
             wait: LOOK.0,
             at: Instant::now() + LOOK.0,
         }
@@ -276,6 +280,7 @@ impl Account {
         }
         self.forget(&namespace, &name);
         let short = self.short.entry(namespace).or_insert_with(Short::new);
+        short.count = short.count.saturating_add(1);
         let least = short.least.of(entry.is_usual);
         *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
         Fate::LeftOut(known.is_some())
@@ -349,14 +354,16 @@ impl Account {
         !self.short.is_empty() && !self.listing
     }
 
-    fn is_room_again(&self) -> bool {
+    /// Whether a list may bring what is left out, or tells what is not left out any more.
+    fn needs_list(&self) -> bool {
         let now = Instant::now();
         self.short.iter().any(|(namespace, short)| {
             let is_room = |is_usual: bool, least: Option<usize>| {
                 least.is_some_and(|least| self.room_of(is_usual).has(namespace, least))
             };
             let Least { usual, other } = short.least;
-            short.at <= now && (is_room(true, usual) || is_room(false, other))
+            let is_lost = short.count > left_out::MOST;
+            short.at <= now && (is_lost || is_room(true, usual) || is_room(false, other))
         })
     }
 }
@@ -422,7 +429,7 @@ where
                 event = self.events.next() => event?,
                 () = sleep_until(self.look), if self.account.waits() => {
                     self.look = Instant::now() + LOOK.0;
-                    if self.account.is_room_again() {
+                    if self.account.needs_list() {
                         self.account.listing = true;
                         self.events = (self.begin)();
                     }

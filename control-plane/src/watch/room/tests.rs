@@ -266,10 +266,24 @@ async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
             assert_eq!(account.admit(&late), Fate::LeftOut(false));
         }
         tokio::time::advance(LOOK.0).await;
-        assert!(!account.is_room_again());
+        assert!(!account.needs_list());
         account.forget("ns", &format!("full-{is_usual}"));
-        assert!(account.is_room_again());
+        assert!(account.needs_list());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_is_listed_again_where_more_is_left_out_than_names_are_kept() {
+    let mut account = Account::new(Room::new(1_000, 1_000), Room::new(1_000, 1_000));
+    for _ in 0..=left_out::MOST {
+        tokio::time::advance(Duration::from_millis(10)).await;
+        assert!(!account.needs_list());
+        account.admit(&thing("late", 2_000, false));
+    }
+    assert!(account.needs_list());
+    account.begin_list();
+    account.end_list();
+    assert!(!account.needs_list());
 }
 
 #[tokio::test(start_paused = true)]
