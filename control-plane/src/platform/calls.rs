@@ -1,7 +1,7 @@
 //! How many calls are under way at the same time.
 //!
-//! Promises: at most [`OF_ONE`] calls from one address are in flight, and at most [`ALL`] in total. Further calls are refused at once, so that their requests do not stay in
-//! memory. A stream is in flight until its first answer; after that it holds one of the [`super::places`].
+//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`ALWAYS`] have room whatever other addresses do; the rest share [`SHARED`]. Further calls
+//! are refused at once, so that their requests do not stay in memory. A stream is in flight until its first answer; after that it holds one of the [`super::places`].
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,21 +16,39 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::tls::Visit;
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 
-/// Calls under way, and those of one address. Each has up to 16 KiB of headers before anybody knows who calls.
-const ALL: u32 = 4096;
+/// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows who calls.
 const OF_ONE: u32 = 128;
+/// Those for which each address has room of its own. There are no more addresses than connections, which are bounded.
+const ALWAYS: u32 = 4;
+/// The others, of all addresses together.
+const SHARED: u32 = 4096;
 /// Calls for which somebody must make himself known.
 const OF_KNOWN: &str = "/lockstep.platform.v1.Platform/";
 
 /// Bounds the calls of services.
 #[derive(Clone)]
-pub(super) struct Calls(Arc<Turns>);
+pub(super) struct Calls {
+    own: Arc<Turns>,
+    shared: Arc<Turns>,
+}
 
 impl Default for Calls {
     fn default() -> Self {
-        Self(Arc::new(Turns::new(ALL, OF_ONE)))
+        Self {
+            own: Arc::new(Turns::without_total(ALWAYS)),
+            shared: Arc::new(Turns::new(SHARED, OF_ONE - ALWAYS)),
+        }
+    }
+}
+
+impl Calls {
+    /// A place for a call of this address, unless there is none.
+    fn place(&self, address: &str) -> Option<Turn> {
+        self.own
+            .try_take(address, 1)
+            .or_else(|| self.shared.try_take(address, 1))
     }
 }
 
@@ -68,7 +86,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let visit = request.extensions().get::<Visit>().cloned();
         let address = visit.as_ref().map(Visit::address).unwrap_or_default();
-        let Some(turn) = self.calls.0.try_take(&address, 1) else {
+        let Some(turn) = self.calls.place(&address) else {
             let message = "too many calls of this address are under way; try again";
             let refused = Status::resource_exhausted(message).into_http();
             return Box::pin(std::future::ready(Ok(refused)));
@@ -131,6 +149,19 @@ mod tests {
         assert_eq!(code(&refused), Code::ResourceExhausted);
         under_way.pop();
         assert!(call().now_or_never().is_none());
+    }
+
+    #[test]
+    fn no_number_of_addresses_keeps_another_one_out() {
+        let calls = Calls::default();
+        let taken: Vec<_> = (0..40)
+            .flat_map(|n| std::iter::repeat_n(n, OF_ONE as usize))
+            .filter_map(|n| calls.place(&format!("10.0.0.{n}")))
+            .collect();
+        assert_eq!(taken.len(), (SHARED + 40 * ALWAYS) as usize);
+        let others: Vec<_> = (0..ALWAYS).map(|_| calls.place("10.0.1.0")).collect();
+        assert!(others.iter().all(Option::is_some));
+        assert!(calls.place("10.0.1.0").is_none());
     }
 
     #[test]

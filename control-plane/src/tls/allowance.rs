@@ -18,6 +18,9 @@ const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
 /// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more and to measure how long that takes.
 const A_FRAME: u64 = 4096;
 
+/// Frames that a client may have earned by reading, at most.
+const EARNED: u64 = 16 * FRAMES.0;
+
 /// What is left of it.
 pub(super) struct Allowance {
     frames: Bucket,
@@ -54,8 +57,8 @@ impl Allowance {
 
     /// Somebody has made himself known.
     pub(super) fn renew(&mut self) {
-        self.frames.left = self.frames.most;
-        self.bytes.left = self.bytes.most;
+        self.frames.renew();
+        self.bytes.renew();
     }
 
     /// So many bytes were written: who reads them answers with frames.
@@ -63,7 +66,8 @@ impl Allowance {
         self.written = self
             .written
             .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-        self.frames.left = self.frames.left.saturating_add(self.written / A_FRAME);
+        let earned = self.written / A_FRAME;
+        self.frames.left = self.frames.left.saturating_add(earned).min(EARNED);
         self.written %= A_FRAME;
     }
 
@@ -115,6 +119,11 @@ impl Bucket {
             left: most,
             since: Instant::now(),
         }
+    }
+
+    /// Makes it full. What was earned beyond that stays.
+    fn renew(&mut self) {
+        self.left = self.left.max(self.most);
     }
 
     fn take(&mut self, amount: u64) -> bool {
