@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::asked::{ClaimSeen, PodSeen, SelectorSeen};
@@ -284,4 +285,38 @@ fn of_a_pod_that_is_asked_for_its_account_and_what_it_says_of_itself_are_read() 
         (container.name.as_str(), waiting.reason.as_deref()),
         ("c", Some("ImagePullBackOff"))
     );
+}
+
+/// One of each kind that the caches read, or an error.
+fn read_all(bytes: &[u8]) -> [Option<ObjectMeta>; 4] {
+    fn meta<K: Slim>(bytes: &[u8]) -> Option<ObjectMeta> {
+        let read = serde_json::from_slice::<Lean<K>>(bytes).ok();
+        read.map(|Lean(object)| object.meta().clone())
+    }
+    [
+        meta::<Job>(bytes),
+        meta::<Pod>(bytes),
+        meta::<Service>(bytes),
+        meta::<PersistentVolumeClaim>(bytes),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_an_error_or_an_object_of_few_owners(
+        garbage: Vec<u8>,
+        owners in prop::collection::vec((".{0,40}", any::<bool>()), 0..40),
+        damage in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+    ) {
+        let owners: Vec<_> = owners.iter().map(|(uid, controls)| owner("o", uid, *controls)).collect();
+        let object = json!({"metadata": {"name": "o", "ownerReferences": owners}, "spec": {}, "status": {}});
+        let mut text = object.to_string().into_bytes();
+        if let Some((at, byte)) = damage {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        for meta in read_all(&text).into_iter().chain(read_all(&garbage)).flatten() {
+            prop_assert!(meta.owner_references.unwrap_or_default().len() <= 16);
+        }
+    }
 }

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 pub(super) const ID: &str = "0f6c1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f1c8b8a4c4f6fb8f05f6f";
@@ -191,5 +193,33 @@ fn the_pod_and_the_container_are_those_that_kubelet_has_named() {
             let checked = check.check(&Peer::numbered(Some(77)), &ID.into(), &uid.into());
             assert_eq!(checked.is_ok(), believed, "{cgroup}: {checked:?}");
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_proc_says_only_a_container_of_a_pod_is_named(
+        text in "(0::|1:name=systemd:)?(/[a-f0-9_.-]{0,20}|/pod[a-f0-9-]{0,40}|/x-[a-z0-9]{0,20}.scope|\\n|\\PC){0,12}",
+    ) {
+        if let Some((pod, container)) = place_of(&text) {
+            prop_assert!(!pod.is_empty() && pod.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()));
+            prop_assert!(container.len() >= 12 && container.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        }
+        let is_first = is_first_of_container(&format!("NSpid:{text}"));
+        let pids = text.lines().next().unwrap_or_default().split_whitespace();
+        prop_assert!(!is_first || pids.count() == 2);
+    }
+
+    #[test]
+    fn no_other_mounts_hide_one_that_lies_over_the_agent(
+        others in prop::collection::vec("([0-9a-z:/,.-]{1,12} ){4}/[a-z/ .-]{0,20} - (proc|ext4) x y|\\PC{0,60}", 0..12),
+        over in "/[.]lockstep(/bin(/[a-z]{0,8})?)?",
+        at in any::<prop::sample::Index>(),
+    ) {
+        let mut lines: Vec<&str> = mounts::tests::INJECTED.lines().collect();
+        lines.extend(others.iter().map(String::as_str));
+        let over = format!("700 620 254:1 /evil {over} rw,relatime - ext4 /dev/vda1 rw");
+        lines.insert(at.index(lines.len() + 1), &over);
+        prop_assert!(mounts::show_agent(&lines.join("\n")).is_err());
     }
 }
