@@ -154,28 +154,29 @@ impl Reconciler {
             }
         };
         let Decided {
-            observed,
+            jobset,
             unconfirmed,
             mut plan,
+            new_jobs,
         } = *decided;
         // Whether anybody but kubelet restarts its containers matters to those that restart in place alone.
-        let ask_again = attended.err().filter(|_| observed.jobset.in_place());
-        let held = self.counts.hold_back(key, &observed.jobset, &mut plan);
+        let ask_again = attended.err().filter(|_| jobset.in_place());
+        let held = self.counts.hold_back(key, &jobset, &mut plan);
         let requeue_after = plan
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
         let complaints = std::mem::take(&mut plan.complaints);
-        for event in self.complaints.news(&observed.jobset, complaints) {
+        for event in self.complaints.news(&jobset, complaints) {
             tracing::info!(reason = event.reason, note = event.message, "jobset has a fault");
-            self.applier.tell(&observed.jobset, event);
+            self.applier.tell(&jobset, event);
         }
-        let result = if plan.is_empty() {
+        let result = if plan.is_empty() && new_jobs.is_empty() {
             Ok(())
         } else {
-            self.applier.apply(&observed.jobset, plan).await
+            self.applier.apply(&jobset, plan, new_jobs).await
         };
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
-        let in_the_way = self.applier.looks_again(&observed.jobset);
+        let in_the_way = self.applier.looks_again(&jobset);
         let all = [requeue_after, look_again, held, ask_again, in_the_way];
         let requeue_after = all.into_iter().flatten().min();
         self.metrics

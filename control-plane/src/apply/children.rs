@@ -5,7 +5,7 @@ use futures::stream;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::Resource;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::network;
@@ -25,6 +25,26 @@ mod tests;
 const TOLD_AT_ONCE: usize = 3;
 
 type Key = ObjectRef<JobSet>;
+
+/// A Job to be created, as the text that is sent: many times less than what it says takes in memory, and it may wait for long.
+pub(crate) struct NewJob {
+    name: String,
+    body: serde_json::Result<Vec<u8>>,
+}
+
+impl NewJob {
+    pub(crate) fn of(job: &Job) -> Self {
+        Self {
+            name: job.metadata.name.clone().unwrap_or_default(),
+            body: serde_json::to_vec(job),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        self.body.as_deref().ok()
+    }
+}
 
 fn namespace(key: &Key) -> &str {
     key.namespace.as_deref().unwrap_or_default()
@@ -149,7 +169,7 @@ impl Applier {
         &self,
         jobset: &JobSet,
         key: &Key,
-        jobs: Vec<Job>,
+        jobs: Vec<NewJob>,
     ) -> Result<(), ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
@@ -174,9 +194,9 @@ impl Applier {
         api: &Api<Lean<Job>>,
         jobset: &JobSet,
         key: &Key,
-        job: Job,
+        job: NewJob,
     ) -> Result<(), ApplyError> {
-        let name = job.metadata.name.clone().unwrap_or_default();
+        let NewJob { name, body } = job;
         let failed = |error: &kube::Error| {
             Err(ApplyError::CreateJobs(format!(
                 "job \"{name}\" creation failed with error: {}",
@@ -184,7 +204,7 @@ impl Applier {
             )))
         };
         self.metrics.wrote("Job", "create");
-        match api.create(&PostParams::default(), &Lean(job)).await {
+        match self.send_job(key, body).await {
             Ok(created) => {
                 tracing::info!(job = name, "job created");
                 self.stores.wrote_job(key, created);
@@ -201,6 +221,13 @@ impl Applier {
             },
             Err(error) => failed(&error),
         }
+    }
+
+    async fn send_job(&self, key: &Key, body: serde_json::Result<Vec<u8>>) -> kube::Result<Lean<Job>> {
+        let request = Request::new(Job::url_path(&(), key.namespace.as_deref()))
+            .create(&PostParams::default(), body.map_err(kube::Error::SerdeError)?)
+            .map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
     }
 
     pub(super) async fn change_jobs(&self, key: &Key, changes: Vec<JobChange>) -> Result<(), ApplyError> {

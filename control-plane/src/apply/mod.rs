@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 use crate::watch::{PackedJobSet, Stores};
+pub(crate) use children::NewJob;
 pub(crate) use told::{AGAIN, Told};
 
 #[cfg(test)]
@@ -144,11 +145,16 @@ impl Applier {
         )
     }
 
-    /// Carries out a plan that was made for this JobSet.
+    /// Carries out a plan that was made for this JobSet, with the Jobs that it creates apart.
     ///
     /// # Errors
     /// [`ApplyError`] for the first step that failed.
-    pub async fn apply(&self, jobset: &JobSet, plan: Plan) -> Result<(), ApplyError> {
+    pub(crate) async fn apply(
+        &self,
+        jobset: &JobSet,
+        plan: Plan,
+        new_jobs: Vec<NewJob>,
+    ) -> Result<(), ApplyError> {
         let key = ObjectRef::from_obj(jobset);
         self.delete_jobs(&key, &plan.delete_jobs).await?;
         if let Some(service) = plan.create_service {
@@ -161,8 +167,8 @@ impl Applier {
             self.tell_of_failure(jobset, reasons::PVC_CREATION_FAILED, &created);
             created?;
         }
-        if !plan.create_jobs.is_empty() {
-            let created = self.create_jobs(jobset, &key, plan.create_jobs).await;
+        if !new_jobs.is_empty() {
+            let created = self.create_jobs(jobset, &key, new_jobs).await;
             if let Err(error) = &created {
                 // At each try, as upstream does: what is the same is one event that counts them.
                 self.tell(jobset, failure(reasons::JOB_CREATION_FAILED, error));

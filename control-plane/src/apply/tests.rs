@@ -96,10 +96,12 @@ fn with_jobs() -> Plan {
 }
 
 /// What becomes of a plan, and the notes of the events about it.
-async fn carried_out(plan: Plan, answers: Vec<Answer>) -> (Result<(), ApplyError>, Vec<String>) {
+async fn carried_out(mut plan: Plan, answers: Vec<Answer>) -> (Result<(), ApplyError>, Vec<String>) {
     let (client, notes) = api_server(answers);
     let (applier, publisher) = Applier::new(client, Stores::empty(), Arc::default());
-    let result = applier.apply(&jobset(), plan).await;
+    let new_jobs = std::mem::take(&mut plan.create_jobs);
+    let new_jobs = new_jobs.iter().map(NewJob::of).collect();
+    let result = applier.apply(&jobset(), plan, new_jobs).await;
     drop(applier);
     publisher.run().await;
     let notes = notes.lock().unwrap().clone();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::core::request;
 use kube::{Client, Resource};
 use lockstep_api::JobSet;
 use lockstep_api::annotations::RESTART_REQUEST;
@@ -14,7 +16,7 @@ use lockstep_api::ray::keys::JOB_STATUS;
 use lockstep_core::plan::{self, JobRef};
 use lockstep_core::ray::job::{FINALIZER, Pods};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 use thiserror::Error;
 
@@ -124,78 +126,101 @@ where
         .map(Arc::new))
 }
 
-/// Creates an object. One that exists already is a conflict: the watch shows it soon.
-pub(super) async fn create<K>(client: &Client, object: &K) -> Result<(), RayError>
+/// Where objects of this kind are in a namespace.
+fn collection<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Request {
+    Request::new(K::url_path(&(), meta.namespace.as_deref()))
+}
+
+/// Sends an object, or a part of one. The answer is as long as the object, and nothing of it is read.
+async fn send(client: &Client, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<()> {
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await.map(drop)
+}
+
+/// Creates an object. One that exists already is a conflict: the watch shows it soon. Only its text is kept while the API server is asked: that calls webhooks of ours.
+pub(super) async fn create<K>(client: &Client, object: K) -> Result<(), RayError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
 {
-    let created = api(client, object).create(&PostParams::default(), object).await;
+    let what = described(&object);
+    let body = serde_json::to_vec(&object).map_err(kube::Error::SerdeError);
+    let request = collection::<K>(object.meta());
+    drop(object);
+    let created = match body {
+        Ok(body) => send(client, request.create(&PostParams::default(), body)).await,
+        Err(error) => Err(error),
+    };
     match created {
-        Ok(_) => {
-            tracing::info!(object = described(object), "created");
+        Ok(()) => {
+            tracing::info!(object = what, "created");
             Ok(())
         }
         Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) => Err(RayError::Create {
             kind: K::kind(&()).into_owned(),
-            what: described(object),
+            what,
             error,
         }),
-        Err(error) => Err(RayError::of(described(object))(error)),
+        Err(error) => Err(RayError::of(what)(error)),
     }
 }
 
-/// Puts an object in the place of the version that it was made from.
-pub(super) async fn replace<K>(client: &Client, object: &K) -> Result<(), RayError>
+/// Puts an object in the place of the version that it was made from. Only its text is kept meanwhile.
+pub(super) async fn replace<K>(client: &Client, object: K) -> Result<(), RayError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
 {
+    let what = described(&object);
     let name = object.meta().name.clone().unwrap_or_default();
-    let replaced = api(client, object)
-        .replace(&name, &PostParams::default(), object)
-        .await;
+    let body = serde_json::to_vec(&object).map_err(kube::Error::SerdeError);
+    let request = collection::<K>(object.meta());
+    drop(object);
+    let replaced = match body {
+        Ok(body) => send(client, request.replace(&name, &PostParams::default(), body)).await,
+        Err(error) => Err(error),
+    };
     match replaced {
-        Ok(_) => {
-            tracing::info!(object = described(object), "changed");
+        Ok(()) => {
+            tracing::info!(object = what, "changed");
             Ok(())
         }
         // One that is gone is made anew.
         Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) && !is_status(&error, 404) => {
             Err(RayError::Change {
                 kind: K::kind(&()).into_owned(),
-                what: described(object),
+                what,
                 error,
             })
         }
-        Err(error) => Err(RayError::of(described(object))(error)),
+        Err(error) => Err(RayError::of(what)(error)),
     }
 }
 
-/// Writes a status on top of exactly the version that `object` was made from. What is gone needs none.
-pub(super) async fn write_status<K>(client: &Client, object: &K) -> Result<(), RayError>
+/// Writes the status of an object with this metadata, on top of exactly its version. What is gone needs none. The endpoint looks at nothing else of the object.
+pub(super) async fn write_status<K>(
+    client: &Client,
+    meta: &ObjectMeta,
+    status: &impl Serialize,
+) -> Result<(), RayError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let name = object.meta().name.clone().unwrap_or_default();
-    match api(client, object)
-        .replace_status(&name, &PostParams::default(), object)
-        .await
-    {
+    let name = meta.name.as_deref().unwrap_or_default();
+    let update = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        },
+        "status": status,
+    });
+    let body = update.to_string().into_bytes();
+    let request = collection::<K>(meta).replace_subresource("status", name, &PostParams::default(), body);
+    match send(client, request).await {
         Err(error) if is_status(&error, 404) => Ok(()),
-        written => written
-            .map(drop)
-            .map_err(RayError::of(format!("status of {}", described(object)))),
+        written => written.map_err(RayError::of(format!("status of {} {name}", K::kind(&())))),
     }
 }
 
@@ -255,8 +280,9 @@ pub(super) async fn request_restart(
 ) -> Result<(), RayError> {
     let api: Api<JobSet> = Api::namespaced(client.clone(), namespace);
     let patch = json!({"metadata": {"uid": jobset.uid, "annotations": {RESTART_REQUEST: word}}});
+    // The answer is not read, and of its metadata there is least.
     let patched = api
-        .patch(&jobset.name, &PatchParams::default(), &Patch::Merge(patch))
+        .patch_metadata(&jobset.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     patched.map_err(RayError::of(format!("JobSet {}", jobset.name)))?;
     tracing::info!(jobset = jobset.name, word, "asked for a restart in place");

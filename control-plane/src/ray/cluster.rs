@@ -21,8 +21,8 @@ use super::apply::{self, RayError};
 use super::belonging::{Belonging, Belongs, HeadService};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
-use super::packed::Packed;
-use super::turns::{NEXT_TURN, Turns};
+use super::packed::{LargeTurns, Packed};
+use super::turns::NEXT_TURN;
 use crate::watch::lean::Lean;
 use crate::watch::lean::asked::{self, PodSeen};
 use crate::watch::notify::Notified;
@@ -38,7 +38,7 @@ pub(super) struct Reconciler {
     pub(super) clusters: Store<Packed<RayCluster>>,
     pub(super) services: Store<Belonging<HeadService>>,
     pub(super) kuberay: Arc<KubeRay>,
-    pub(super) large: Turns,
+    pub(super) large: LargeTurns,
     pub(super) ledger: Ledger<RayCluster>,
 }
 
@@ -186,25 +186,25 @@ impl Reconciler {
     }
 
     /// Creates and changes what the plan says.
-    async fn make(&self, cluster: &RayCluster, plan: &ClusterPlan) -> Result<(), RayError> {
+    async fn make(&self, cluster: &RayCluster, plan: &mut ClusterPlan) -> Result<(), RayError> {
         if let Some(service) = &plan.delete_service {
             apply::delete::<Service>(&self.client, cluster.ns(), service).await?;
         }
-        if let Some(service) = &plan.create_service {
-            apply::create(&self.client, &**service).await?;
+        if let Some(service) = plan.create_service.take() {
+            apply::create(&self.client, *service).await?;
         }
-        if let Some(jobset) = &plan.create_jobset {
-            apply::create(&self.client, &**jobset).await?;
+        if let Some(jobset) = plan.create_jobset.take() {
+            apply::create(&self.client, *jobset).await?;
         }
-        match &plan.update_jobset {
-            Some(jobset) => apply::replace(&self.client, &**jobset).await,
+        match plan.update_jobset.take() {
+            Some(jobset) => apply::replace(&self.client, *jobset).await,
             None => Ok(()),
         }
     }
 
     async fn apply(&self, observed: &mut ObservedCluster, mut decided: ClusterPlan) -> Result<(), RayError> {
         let cluster = &Arc::clone(&observed.cluster);
-        let refused = match self.make(cluster, &decided).await {
+        let refused = match self.make(cluster, &mut decided).await {
             // All else that is known of the cluster is shown nonetheless, as that it is suspended no more.
             Err(error @ (RayError::Create { .. } | RayError::Change { .. })) => {
                 let mut undone = vec![CREATED, SCALED];
@@ -227,11 +227,7 @@ impl Reconciler {
             apply::delete::<JobSet>(&self.client, cluster.ns(), jobset).await?;
         }
         if let Some(status) = decided.status {
-            let update = RayCluster {
-                status: Some(*status),
-                ..RayCluster::clone(cluster)
-            };
-            apply::write_status(&self.client, &update).await?;
+            apply::write_status::<RayCluster>(&self.client, &cluster.metadata, &status).await?;
         }
         for event in decided.events {
             self.ledger.tell(cluster, event);

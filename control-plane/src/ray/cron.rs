@@ -16,8 +16,8 @@ use super::CONCURRENCY;
 use super::apply::{self, RayError};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
-use super::packed::Packed;
-use super::turns::{NEXT_TURN, Turns};
+use super::packed::{LargeTurns, Packed};
+use super::turns::NEXT_TURN;
 use super::watch::PAGE;
 use crate::client::pages;
 use crate::watch::notify::Notified;
@@ -29,7 +29,7 @@ pub(super) struct Reconciler {
     pub(super) crons: Store<Packed<RayCronJob>>,
     pub(super) jobs: Store<Packed<RayJob>>,
     pub(super) kuberay: Arc<KubeRay>,
-    pub(super) large: Turns,
+    pub(super) large: LargeTurns,
     pub(super) ledger: Ledger<RayCronJob>,
 }
 
@@ -106,11 +106,12 @@ impl Reconciler {
 
     async fn apply(&self, cron: &RayCronJob, plan: CronPlan) -> Result<(), RayError> {
         self.delete(cron, &plan.replace).await?;
-        if let Some(job) = &plan.create {
-            let created = apply::create(&self.client, &**job).await;
+        if let Some(job) = plan.create {
+            let name = job.name().to_owned();
+            let created = apply::create(&self.client, *job).await;
             if let Err(error) = &created {
                 let message = match error {
-                    RayError::Conflict(_) => format!("there is a RayJob {} of somebody else", job.name()),
+                    RayError::Conflict(_) => format!("there is a RayJob {name} of somebody else"),
                     error => format!("Error creating job: {error}"),
                 };
                 self.ledger
@@ -119,11 +120,7 @@ impl Reconciler {
             created?;
         }
         if let Some(status) = plan.status {
-            let update = RayCronJob {
-                status: Some(*status),
-                ..cron.clone()
-            };
-            apply::write_status(&self.client, &update).await?;
+            apply::write_status::<RayCronJob>(&self.client, &cron.metadata, &status).await?;
         }
         self.delete(cron, &plan.forget).await?;
         for event in plan.events {

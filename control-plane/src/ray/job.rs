@@ -22,7 +22,7 @@ use super::dashboard::{Dashboards, Place};
 use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
-use super::packed::Packed;
+use super::packed::{LargeTurns, Packed};
 use super::turns::{NEXT_TURN, Turns};
 use crate::apply::said;
 use crate::watch::Stores;
@@ -38,7 +38,7 @@ pub(super) struct Reconciler {
     pub(super) submitters: Store<Belonging<Submitter>>,
     pub(super) dashboards: Dashboards,
     pub(super) questions: Turns,
-    pub(super) large: Turns,
+    pub(super) large: LargeTurns,
     pub(super) heads: Heads,
     pub(super) kuberay: Arc<KubeRay>,
     /// Since when it has looked.
@@ -173,8 +173,8 @@ impl Reconciler {
         if let Some(cluster) = &plan.delete_cluster {
             apply::delete::<RayCluster>(client, namespace, cluster).await?;
         }
-        if let Some(cluster) = &plan.create_cluster {
-            apply::create(client, &**cluster).await?;
+        if let Some(cluster) = plan.create_cluster {
+            apply::create(client, *cluster).await?;
         }
         if let Some((jobset, word)) = &plan.restart {
             apply::request_restart(client, namespace, jobset, word).await?;
@@ -187,8 +187,8 @@ impl Reconciler {
             })?;
             tracing::info!("job submitted");
         }
-        if let Some(submitter) = &plan.create_submitter {
-            apply::create(client, &**submitter).await?;
+        if let Some(submitter) = plan.create_submitter {
+            apply::create(client, *submitter).await?;
         }
         if let Some(status) = plan.status {
             self.write(job, plan.memory, *status).await?;
@@ -214,14 +214,11 @@ impl Reconciler {
         memory: Option<String>,
         status: RayJobStatus,
     ) -> Result<(), RayError> {
-        let mut update = RayJob {
-            status: Some(status),
-            ..job.clone()
-        };
+        let mut meta = job.metadata.clone();
         if let Some(memory) = memory {
-            update.metadata.resource_version = apply::remember(&self.client, job, Some(&memory)).await?;
+            meta.resource_version = apply::remember(&self.client, job, Some(&memory)).await?;
         }
-        apply::write_status(&self.client, &update).await
+        apply::write_status::<RayJob>(&self.client, &meta, &status).await
     }
 }
 
@@ -250,9 +247,10 @@ impl Reconcile for Reconciler {
         turns.extend(turn);
         observed.job = recall(&Arc::new(packed.read())).job;
         let job = &Arc::clone(&observed.job);
-        let mut decided = plan(&observed);
+        let decided = plan(&observed);
         self.ledger.decided(job, decided.deadline);
-        let answered = match self.apply(job, at, decided.clone()).await {
+        let mut next = (decided.requeue_after, decided.notice.is_some());
+        let answered = match self.apply(job, at, decided).await {
             // Users look at the status for what it waits for.
             Err(RayError::Create { kind, what, error }) => {
                 let shown = refused(&observed, &what, &said(&error));
@@ -272,13 +270,13 @@ impl Reconcile for Reconciler {
         };
         if let Some(ray) = answered {
             observed.ray = ray;
-            decided = plan(&observed);
+            let decided = plan(&observed);
             self.ledger.decided(job, decided.deadline);
-            self.apply(job, at, decided.clone()).await?;
+            next = (decided.requeue_after, decided.notice.is_some());
+            self.apply(job, at, decided).await?;
         }
-        Ok(self
-            .ledger
-            .worked(job, decided.requeue_after, decided.notice.is_some()))
+        let (requeue_after, has_notice) = next;
+        Ok(self.ledger.worked(job, requeue_after, has_notice))
     }
 
     fn failed(&self, job: &Packed<RayJob>, error: &RayError) -> Action {

@@ -48,6 +48,7 @@ use dashboard::Dashboards;
 use head::Heads;
 use kuberay::KubeRay;
 use ledger::Ledger;
+use packed::LargeTurns;
 use turns::Turns;
 
 /// `reportingController` of the events.
@@ -58,8 +59,6 @@ const CONCURRENCY: u16 = 16;
 const CONCURRENT_JOBS: u16 = 128;
 /// Of these, those that ask dashboards.
 const CONCURRENT_QUESTIONS: usize = 96;
-/// Objects that are large, of all kinds, that are read at the same time.
-const CONCURRENT_LARGE: usize = 4;
 
 /// Brings Ray's resources closer to what they ask for.
 pub(crate) struct Controller {
@@ -142,7 +141,7 @@ impl Controller {
         let (known_clusters, known_submitters, known_services) =
             (clusters.clone(), submitters.clone(), services.clone());
         let kuberay = Arc::new(KubeRay::new(client.clone()));
-        let large = Turns::new(CONCURRENT_LARGE);
+        let large = LargeTurns::default();
         let of_crons = cron::Reconciler {
             client: client.clone(),
             crons,

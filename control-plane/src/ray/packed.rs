@@ -31,6 +31,51 @@ const LARGE: Extent = Extent {
     elements: 2_048,
 };
 
+/// Of still larger ones few are read at a time: 25 MB each, and as much once more for what is made of them.
+const HUGE: Extent = Extent {
+    objects: 2_048,
+    elements: 16_384,
+};
+/// Large objects, of all kinds, that are read at the same time, and of these huge ones: one of a namespace.
+const LARGE_AT_ONCE: usize = 4;
+const HUGE_AT_ONCE: usize = 2;
+
+/// How much memory reading an object takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Usual,
+    Large,
+    Huge,
+}
+
+impl Size {
+    fn of(extent: Extent) -> Self {
+        if extent.exceeds(HUGE) {
+            Self::Huge
+        } else if extent.exceeds(LARGE) {
+            Self::Large
+        } else {
+            Self::Usual
+        }
+    }
+}
+
+/// Turns of objects that take much memory while they are read.
+#[derive(Clone)]
+pub(super) struct LargeTurns {
+    large: Turns,
+    huge: Turns,
+}
+
+impl Default for LargeTurns {
+    fn default() -> Self {
+        Self {
+            large: Turns::new(LARGE_AT_ONCE),
+            huge: Turns::new(HUGE_AT_ONCE),
+        }
+    }
+}
+
 /// One of Ray's kinds.
 pub(super) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static
@@ -120,7 +165,7 @@ pub(super) struct Packed<K> {
     metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`, as far as it can be read.
     text: Box<[u8]>,
-    is_large: bool,
+    size: Size,
     dashboard_port: Option<u16>,
     /// The field that cannot be read, and what is wrong with it.
     unfit: Option<Box<str>>,
@@ -190,10 +235,12 @@ impl<K: Kind> Packed<K> {
     ///
     /// # Errors
     /// It needs one, and its namespace has as many as it may.
-    pub(super) fn turn(&self, turns: &Turns) -> Result<Option<Turn>, NoTurn> {
-        if !self.is_large {
-            return Ok(None);
-        }
+    pub(super) fn turn(&self, turns: &LargeTurns) -> Result<Option<Turn>, NoTurn> {
+        let turns = match self.size {
+            Size::Usual => return Ok(None),
+            Size::Large => &turns.large,
+            Size::Huge => &turns.huge,
+        };
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
         turns.take(namespace).map(Some).ok_or(NoTurn)
     }
@@ -241,7 +288,10 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parts = Parts::deserialize(deserializer)?;
         let read = read::<K>(&parts);
-        let is_large = read.is_ok() && parts.spec.plus(parts.status).exceeds(LARGE);
+        let size = match read {
+            Ok(_) => Size::of(parts.spec.plus(parts.status)),
+            Err(_) => Size::Usual,
+        };
         let (dashboard_port, unfit) = match read {
             Ok(object) => (object.dashboard_port(), None),
             // Where it runs all the same: of one that was begun before, who asks must not think that nobody answers.
@@ -257,7 +307,7 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
         Ok(Self {
             metadata: parts.metadata,
             text,
-            is_large,
+            size,
             dashboard_port,
             unfit: unfit.map(String::into_boxed_str),
             kind: PhantomData,

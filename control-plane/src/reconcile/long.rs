@@ -17,13 +17,15 @@ use lockstep_core::{Observed, Plan};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use crate::apply::NewJob;
 use crate::watch::Stores;
+use crate::watch::light::light;
 
 #[cfg(test)]
 mod tests;
 
 /// Looks at a time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: u32 = 2;
 /// JobSets that wait for one. What comes beyond is looked at later.
 const WAITING: usize = 8;
 /// How much later.
@@ -33,6 +35,8 @@ pub(super) const IN_PART: Duration = Duration::from_secs(60);
 /// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
 /// two milliseconds.
 const LARGE: usize = 256 << 10;
+/// Bytes of a JobSet that is looked at alone, as if its objects were usual ones: 2,048 objects of 3 kB each, the JobSet's and once more those of its new Jobs.
+const HUGE: usize = 1 << 20;
 /// Specs whose patterns are kept: 16 MiB where each takes all that it may.
 const KEPT: usize = 32;
 
@@ -56,12 +60,15 @@ pub(super) enum Looked {
     InPart,
 }
 
-/// What was seen, and decided.
+/// What was seen, and decided. It is kept while the API server is asked, and so has no more of a large JobSet than is needed for that.
 pub(super) struct Decided {
-    pub(super) observed: Observed,
+    /// Light.
+    pub(super) jobset: JobSet,
     /// Some of what was seen is not confirmed by the watch yet.
     pub(super) unconfirmed: bool,
+    /// Without the Jobs to create.
     pub(super) plan: Plan,
+    pub(super) new_jobs: Vec<NewJob>,
 }
 
 impl Look {
@@ -84,8 +91,8 @@ pub(super) struct Looks {
 impl Default for Looks {
     fn default() -> Self {
         Self {
-            turns: Semaphore::new(AT_ONCE),
-            line: Semaphore::new(AT_ONCE + WAITING),
+            turns: Semaphore::new(AT_ONCE as usize),
+            line: Semaphore::new(AT_ONCE as usize + WAITING),
             patterns: Arc::default(),
         }
     }
@@ -99,8 +106,9 @@ impl Looks {
         }
         if look.stores.weight(key) > LARGE {
             let (of, stores) = (key.clone(), look.stores.clone());
+            let turns = if stores.size(key) > HUGE { AT_ONCE } else { 1 };
             let looked = self
-                .elsewhere(move |patterns| {
+                .elsewhere(turns, move |patterns| {
                     let (observed, unconfirmed) = look.observe(&of)?;
                     Some(decided(observed, unconfirmed, patterns))
                 })
@@ -120,7 +128,7 @@ impl Looks {
         }
         if may_take_long(&observed) {
             return self
-                .elsewhere(move |patterns| Some(decided(observed, unconfirmed, patterns)))
+                .elsewhere(1, move |patterns| Some(decided(observed, unconfirmed, patterns)))
                 .await;
         }
         Looked::Decided(Box::new(decided(observed, unconfirmed, &self.patterns)))
@@ -128,12 +136,13 @@ impl Looks {
 
     async fn elsewhere(
         &self,
+        turns: u32,
         decide: impl FnOnce(&KeptPatterns) -> Option<Decided> + Send + 'static,
     ) -> Looked {
         let Ok(_place) = self.line.try_acquire() else {
             return Looked::Busy(LATER);
         };
-        let Ok(_turn) = self.turns.acquire().await else {
+        let Ok(_turns) = self.turns.acquire_many(turns).await else {
             return Looked::Gone;
         };
         let patterns = Arc::clone(&self.patterns);
@@ -148,11 +157,15 @@ fn decided(mut observed: Observed, unconfirmed: bool, patterns: &KeptPatterns) -
     if may_take_long(&observed) {
         observed.patterns = Some(patterns.of(&observed.jobset));
     }
-    let plan = plan(&observed);
+    let mut plan = plan(&observed);
+    // One after the other: each may take many times its text.
+    let new_jobs = std::mem::take(&mut plan.create_jobs);
+    let new_jobs = new_jobs.into_iter().map(|job| NewJob::of(&job)).collect();
     Decided {
-        observed,
+        jobset: light(Arc::unwrap_or_clone(observed.jobset)),
         unconfirmed,
         plan,
+        new_jobs,
     }
 }
 

@@ -166,14 +166,19 @@ impl Stores {
         (jobs.version(jobset), pods.version(jobset))
     }
 
+    /// Bytes that reading a JobSet without its Jobs takes time and memory in proportion to.
+    pub(crate) fn size(&self, key: &ObjectRef<JobSet>) -> usize {
+        let jobset = self.jobsets.get(&packed(key));
+        jobset.map_or(0, |jobset| jobset.size())
+    }
+
     /// Bytes that [`Stores::observe`] reads of a JobSet and of its Jobs: what it takes goes by
     /// these.
     #[must_use]
     pub(crate) fn weight(&self, key: &ObjectRef<JobSet>) -> usize {
-        let jobset = self.jobsets.get(&packed(key));
         let jobs = self.caches.jobs.seen(key);
         let jobs: usize = jobs.iter().map(|job| job.size()).sum();
-        jobset.map_or(0, |jobset| jobset.size()).saturating_add(jobs)
+        self.size(key).saturating_add(jobs)
     }
 
     /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.

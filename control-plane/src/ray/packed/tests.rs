@@ -56,11 +56,18 @@ fn one_of_too_many_objects_is_known_and_not_read() {
             json!({"managedBy": "another", "headGroupSpec": {"rayStartParams": {}, "template": template}});
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
     };
-    let (small, large, too_large) = (with(10), with(2000), with(Extent::MOST.objects));
-    assert_eq!((small.unfit(), small.is_large), (None, false));
-    assert_eq!((large.unfit(), large.is_large), (None, true));
+    let (small, large, huge) = (with(10), with(1_000), with(3_000));
+    let too_large = with(Extent::MOST.objects);
+    assert_eq!((small.unfit(), small.size), (None, Size::Usual));
+    assert_eq!((large.unfit(), large.size), (None, Size::Large));
+    assert_eq!((huge.unfit(), huge.size), (None, Size::Huge));
     let error = too_large.unfit().unwrap();
     assert!(error.starts_with("spec: has 163"), "{error}");
+    let turns = LargeTurns::default();
+    let _turn = huge.turn(&turns).ok().unwrap();
+    assert!(huge.turn(&turns).is_err());
+    assert!(large.turn(&turns).is_ok_and(|turn| turn.is_some()));
+    assert!(small.turn(&turns).is_ok_and(|turn| turn.is_none()));
     assert!(too_large.read().is_others());
     assert!(too_large.text.len() < 100);
 }

@@ -1,10 +1,10 @@
 use std::sync::mpsc;
 use std::thread;
 
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use lockstep_core::features::Features;
 use lockstep_core::in_place::Agents;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
@@ -25,6 +25,19 @@ fn jobset(uid: &str, generation: i64) -> JobSet {
     .unwrap()
 }
 
+fn look_at(stores: Stores) -> Look {
+    Look {
+        stores,
+        setting: Setting {
+            features: Features::default(),
+            has_daemons: true,
+            agents: Agents::ByNode,
+        },
+        pod_groups: false,
+        is_attended: true,
+    }
+}
+
 /// A look at one of which a Job has failed.
 fn look() -> Look {
     let failed: Job = serde_json::from_value(json!({
@@ -41,16 +54,7 @@ fn look() -> Look {
     .unwrap();
     let stores = Stores::showing(&jobset("u", 1));
     stores.wrote_job(&key(), Lean(failed));
-    Look {
-        stores,
-        setting: Setting {
-            features: Features::default(),
-            has_daemons: true,
-            agents: Agents::ByNode,
-        },
-        pod_groups: false,
-        is_attended: true,
-    }
+    look_at(stores)
 }
 
 fn key() -> ObjectRef<JobSet> {
@@ -114,7 +118,7 @@ async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
     let looks = Looks::default();
     let release = hold(&looks.patterns);
     let (key, mut waiting) = (key(), Vec::new());
-    for _ in 0..AT_ONCE + WAITING {
+    for _ in 0..AT_ONCE as usize + WAITING {
         let mut look = Box::pin(looks.decide(&key, look()));
         assert!(futures::poll!(look.as_mut()).is_pending());
         waiting.push(look);
@@ -127,4 +131,33 @@ async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
     let all = futures::future::join_all(waiting);
     let all = timeout(Duration::from_secs(60), all).await.expect("in time");
     assert!(all.iter().all(|looked| matches!(looked, Looked::Decided(_))));
+}
+
+#[tokio::test]
+async fn a_huge_one_is_looked_at_alone_and_only_texts_are_kept_of_it() {
+    let mut huge = jobset("u", 1);
+    let pod = huge.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+    let volumes = (0..3_000).map(|n| json!({"name": format!("v{n}")})).collect();
+    pod.template.spec.as_mut().unwrap().volumes = serde_json::from_value(Value::Array(volumes)).unwrap();
+    let stores = Stores::showing(&huge);
+    let looks = Looks::default();
+    // While another one is looked at, this one waits.
+    let other = looks.turns.acquire().await.unwrap();
+    let key = key();
+    let mut look = Box::pin(looks.decide(&key, look_at(stores)));
+    assert!(futures::poll!(look.as_mut()).is_pending());
+    assert!(futures::poll!(look.as_mut()).is_pending());
+    drop(other);
+    let Looked::Decided(decided) = look.await else {
+        panic!("decides");
+    };
+    assert!(decided.plan.create_jobs.is_empty());
+    let [job] = &decided.new_jobs[..] else {
+        panic!("not one Job");
+    };
+    let job: Job = serde_json::from_slice(job.text().unwrap()).unwrap();
+    let kept = |job: &JobSpec| job.template.spec.as_ref().unwrap().volumes.as_ref().map(Vec::len);
+    assert_eq!(kept(&job.spec.unwrap()), Some(3_000));
+    let template = &decided.jobset.spec.replicated_jobs[0].template;
+    assert_eq!(kept(template.spec.as_ref().unwrap()), None);
 }
