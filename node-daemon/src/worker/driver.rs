@@ -422,13 +422,13 @@ impl Driver {
 
     fn next_line(&mut self, id: &ContainerId) -> Option<u64> {
         let pod = self.table.pod_of(id)?;
-        self.lines.next(pod)
+        self.lines.next(&pod.namespace, &pod.uid)
     }
 }
 
 fn log_reports(reports: &[WorkerState], lines: &mut Lines) {
     for state in reports {
-        let Some(left_out) = lines.next(&state.incarnation.pod) else {
+        let Some(left_out) = lines.next(&state.namespace, &state.incarnation.pod) else {
             continue;
         };
         info!(

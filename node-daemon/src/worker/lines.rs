@@ -1,5 +1,5 @@
-//! Lines about workers: what agents say makes the daemon write them, and so each pod has so many at once, and then so many in a time. What is left out is
-//! counted, and said with the next line.
+//! Lines about workers: what agents say, and how their workers end, makes the daemon write them. So each pod has so many at once, and then so many in a time, and so has
+//! each namespace, whose pods may come and go. What is left out is counted, and said with the pod's next line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,14 +7,20 @@ use std::time::Duration;
 use super::types::PodUid;
 use crate::pace::Pace;
 
-/// Lines about one pod: a restart takes a handful for each of its workers. A node may have a hundred pods of one tenant's.
-const LINES: (u32, Duration) = (128, Duration::from_secs(2));
-/// Pods that are told apart: more than a node has.
+/// Lines about one pod: a restart takes a handful for each of its workers.
+const OF_POD: (u32, Duration) = (128, Duration::from_secs(2));
+/// Lines about the pods of one namespace: a node may have a hundred of them, and a line has some 300 bytes.
+const OF_NAMESPACE: (u32, Duration) = (1024, Duration::from_millis(200));
+/// Pods that are told apart, and namespaces: more than a node has.
 const MOST: usize = 4096;
 
 /// What was said of each pod. Pods that are gone are forgotten, and so are quiet ones where there are too many.
 #[derive(Debug, Default)]
-pub(super) struct Lines(BTreeMap<PodUid, OfPod>);
+pub(super) struct Lines {
+    pods: BTreeMap<PodUid, OfPod>,
+    /// They outlive their pods: who makes others has no more for it.
+    namespaces: BTreeMap<String, Pace>,
+}
 
 #[derive(Debug)]
 struct OfPod {
@@ -23,19 +29,19 @@ struct OfPod {
 }
 
 impl Lines {
-    /// Whether another line may be written about this pod: then how many were left out before it.
-    pub(super) fn next(&mut self, pod: &PodUid) -> Option<u64> {
-        if self.0.len() >= MOST && !self.0.contains_key(pod) {
-            self.0.retain(|_, of_pod| !of_pod.pace.is_rested());
-            if self.0.len() >= MOST {
+    /// Whether another line may be written about this pod of that namespace: then how many were left out before it.
+    pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
+        if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
+            self.pods.retain(|_, of_pod| !of_pod.pace.is_rested());
+            if self.pods.len() >= MOST {
                 return None;
             }
         }
-        let of_pod = self.0.entry(pod.clone()).or_insert_with(|| OfPod {
-            pace: Pace::new(LINES.0, LINES.1),
+        let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| OfPod {
+            pace: Pace::new(OF_POD.0, OF_POD.1),
             left_out: 0,
         });
-        if of_pod.pace.try_take() {
+        if of_pod.pace.try_take() && may_say(&mut self.namespaces, namespace) {
             return Some(std::mem::take(&mut of_pod.left_out));
         }
         of_pod.left_out += 1;
@@ -44,8 +50,23 @@ impl Lines {
 
     /// The pod is gone.
     pub(super) fn forget(&mut self, pod: &PodUid) {
-        self.0.remove(pod);
+        self.pods.remove(pod);
     }
+}
+
+fn may_say(namespaces: &mut BTreeMap<String, Pace>, namespace: &str) -> bool {
+    if let Some(pace) = namespaces.get_mut(namespace) {
+        return pace.try_take();
+    }
+    // Namespaces are as many as there are pods, or were of late.
+    namespaces.retain(|_, pace| !pace.is_rested());
+    if namespaces.len() >= MOST {
+        return false;
+    }
+    let mut pace = Pace::new(OF_NAMESPACE.0, OF_NAMESPACE.1);
+    let may = pace.try_take();
+    namespaces.insert(namespace.to_owned(), pace);
+    may
 }
 
 #[cfg(test)]
@@ -56,25 +77,48 @@ mod tests {
     async fn a_pod_that_makes_noise_fills_no_log_and_hides_no_other() {
         let mut lines = Lines::default();
         let (loud, quiet) = (PodUid::from("loud"), PodUid::from("quiet"));
-        let written = (0..31_000).filter(|_| lines.next(&loud).is_some()).count();
-        assert_eq!(written, LINES.0 as usize);
-        assert_eq!(lines.next(&quiet), Some(0));
-        tokio::time::advance(LINES.1).await;
-        assert_eq!(lines.next(&loud), Some(31_000 - u64::from(LINES.0)));
-        assert_eq!(lines.next(&loud), None);
+        let written = (0..31_000).filter(|_| lines.next("ns", &loud).is_some()).count();
+        assert_eq!(written, OF_POD.0 as usize);
+        assert_eq!(lines.next("ns", &quiet), Some(0));
+        tokio::time::advance(OF_POD.1).await;
+        assert_eq!(lines.next("ns", &loud), Some(31_000 - u64::from(OF_POD.0)));
+        assert_eq!(lines.next("ns", &loud), None);
         lines.forget(&loud);
-        assert_eq!(lines.0.len(), 1);
+        assert_eq!(lines.pods.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn pods_that_come_and_go_are_not_remembered_for_ever() {
         let mut lines = Lines::default();
         for number in 0..3 * MOST {
-            lines.next(&PodUid::from(number.to_string()));
-            assert!(lines.0.len() <= MOST);
+            lines.next("ns", &PodUid::from(number.to_string()));
+            assert!(lines.pods.len() <= MOST);
         }
-        tokio::time::advance(LINES.1).await;
-        assert_eq!(lines.next(&"next".into()), Some(0));
-        assert_eq!(lines.0.len(), 1);
+        tokio::time::advance(OF_POD.1).await;
+        assert_eq!(lines.next("ns", &"next".into()), Some(0));
+        assert_eq!(lines.pods.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_of_one_namespace_fill_no_log_by_coming_and_going_and_hide_no_other_namespace() {
+        let mut lines = Lines::default();
+        let pods: Vec<PodUid> = (0..110).map(|number| PodUid::from(number.to_string())).collect();
+        let mut written = 0;
+        for _ in 0..128 {
+            written += pods
+                .iter()
+                .filter(|pod| lines.next("loud", pod).is_some())
+                .count();
+        }
+        assert_eq!(written, OF_NAMESPACE.0 as usize);
+        pods.iter().for_each(|pod| lines.forget(pod));
+        assert_eq!(lines.next("loud", &"new".into()), None);
+        assert_eq!(lines.next("quiet", &"other".into()), Some(0));
+        tokio::time::advance(OF_NAMESPACE.1).await;
+        assert_eq!(lines.next("loud", &"new".into()), Some(1));
+        // Who is quiet for long is forgotten.
+        tokio::time::advance(OF_NAMESPACE.1 * OF_NAMESPACE.0).await;
+        lines.next("another", &"another".into());
+        assert_eq!(lines.namespaces.len(), 1);
     }
 }

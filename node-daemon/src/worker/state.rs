@@ -189,8 +189,9 @@ impl Table {
 
     /// The pod of a container.
     #[must_use]
-    pub fn pod_of(&self, id: &ContainerId) -> Option<&PodUid> {
-        self.workers.get(id).map(|worker| &worker.pod)
+    pub fn pod_of(&self, id: &ContainerId) -> Option<&Pod> {
+        let worker = self.workers.get(id)?;
+        self.pods.get(&worker.pod).map(|entry| &entry.pod)
     }
 
     /// Every state that has been reported, as it is now.
