@@ -1,7 +1,7 @@
 //! The loop that brings every JobSet closer to what it asks for: look, decide, act, again.
 //!
-//! Promises: decisions about one JobSet are made one at a time; what failed is tried again, ever more slowly; a shutdown lets what is
-//! under way finish.
+//! Promises: decisions about one JobSet are made one at a time; what failed is tried again, ever more slowly, and not at each change;
+//! a shutdown lets what is under way finish.
 
 mod counts;
 mod long;
@@ -134,6 +134,9 @@ impl Reconciler {
     /// Looks at a JobSet once and acts; says after which time to look again.
     async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
+        if let Some(left) = self.failures.rests(key) {
+            return Ok(Some(left));
+        }
         let attended = self.means.registry.is_attended();
         let look = Look {
             stores: self.stores.clone(),

@@ -9,6 +9,9 @@ use lockstep_api::{JobSet, JobSetStatus};
 use lockstep_core::observed::AgentPod;
 use lockstep_core::pod::PodSummary;
 
+use crate::event::Event;
+use crate::faults::annotate;
+use crate::invariants::price::Kind;
 use crate::pod_groups::PodGroup;
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
@@ -132,6 +135,8 @@ pub(crate) struct ApiServer {
     pub(crate) log: Vec<Change>,
     /// It answers nobody until then.
     pub(crate) down_until: Time,
+    /// Somebody else writes the JobSet over and over until then.
+    contended_until: Time,
     uids: u64,
 }
 
@@ -252,8 +257,9 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
 }
 
 impl World {
-    /// What becomes of the next request, and how long it is on its way.
-    pub(crate) fn request(&mut self) -> (Fate, Time) {
+    /// What becomes of the next request, which stands for so many, and how long it is on its way.
+    pub(crate) fn request(&mut self, kind: Kind, number: usize) -> (Fate, Time) {
+        self.note_requests(kind, number);
         let way = self.rng.span(MS / 2, 4 * MS);
         if !self.faults_on || !self.scenario.bad_requests {
             return (Fate::Answered, way);
@@ -266,5 +272,28 @@ impl World {
             8..14 => (Fate::Answered, self.rng.span(100 * MS, 3 * SEC)),
             _ => (Fate::Answered, way),
         }
+    }
+    /// How long it takes until a replica learns that it has not reached the API server.
+    pub(crate) fn gives_up_after(&mut self) -> Time {
+        let is_refused = self.scenario.harsh_api && self.api.down_until > self.now;
+        let longest = if is_refused { 3 * MS } else { 5 * SEC };
+        self.rng.span(MS, longest)
+    }
+
+    /// Somebody else begins to write the JobSet over and over, until then.
+    pub(crate) fn contention(&mut self, until: Time) {
+        if self.now >= self.api.contended_until {
+            self.api.contended_until = until;
+            self.contend();
+        }
+    }
+
+    pub(crate) fn contend(&mut self) {
+        if self.now >= self.api.contended_until || !self.faults_on {
+            return;
+        }
+        self.edit(|jobset, now| annotate(jobset, "example.com/touched", now.to_string()));
+        let at = self.now + self.rng.span(5 * MS, 40 * MS);
+        self.queue.push(at, Event::Contend);
     }
 }

@@ -259,6 +259,8 @@ pub(crate) enum Event {
         fault: Fault,
     },
     NextFault,
+    /// Somebody else writes the JobSet again.
+    Contend,
     Quiesce,
     Check,
 }

@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     Scale,
     /// Others come to a node, or leave it.
     Crowd,
+    /// Somebody else writes the JobSet over and over.
+    Contention,
 }
 
 const OF_LOCKSTEP: &[Fault] = &[
@@ -154,6 +156,8 @@ impl World {
             self.fault(Fault::Crowd);
         } else if self.scenario.agents_may_miss() && self.rng.percent(20) {
             self.fault(Fault::ContainerKilledDaemonDies);
+        } else if self.scenario.harsh_api && self.rng.percent(5) {
+            self.fault(Fault::Contention);
         } else if let Some(fault) = self.rng.pick(among).copied() {
             self.fault(fault);
         }
@@ -352,6 +356,7 @@ impl World {
             Fault::DeleteJobSet => self.delete_jobset(),
             Fault::Scale => self.scale(),
             Fault::Crowd => self.crowd(node),
+            Fault::Contention => self.contention(self.now + short),
         }
     }
 
@@ -470,7 +475,7 @@ impl World {
     }
 }
 
-fn annotate(jobset: &mut JobSet, key: &str, value: String) {
+pub(crate) fn annotate(jobset: &mut JobSet, key: &str, value: String) {
     jobset
         .metadata
         .annotations

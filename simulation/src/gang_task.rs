@@ -9,17 +9,20 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{GangStatus, JobSet};
+use lockstep_core::completed;
 use lockstep_core::gang::{
     Footprint, GroupPolicy, Needs, Node, Pod, PodGroupRef, PodPhase, PodRef, Resources, World as Cluster,
     decide, members,
 };
 use lockstep_core::pod::PodSummary;
+use lockstep_core::retry::delay;
 use serde_json::json;
 
 use crate::api_server::{Fate, Refusal, node_name};
 use crate::event::{Event, ReplicaIndex};
 use crate::gangs::stage_and_index;
-use crate::time::{MS, SEC, Time, unix};
+use crate::invariants::price::Kind;
+use crate::time::{MS, SEC, Time, span, unix};
 use crate::world::World;
 
 /// How often a status is written of which only the message has changed.
@@ -28,8 +31,8 @@ const REPEAT: Time = 10 * SEC;
 const LOOK_AGAIN: Time = 5 * SEC;
 /// How often a PodGroup is made that is not known to be gone.
 const MAKE_AGAIN: Time = 300 * SEC;
-/// First and longest wait after a write that failed.
-const RETRY: (Time, Time) = (100 * MS, 30 * SEC);
+/// The longest wait after a write that failed.
+const LONGEST: Time = 30 * SEC;
 
 /// What the task is doing.
 #[derive(Debug, Default)]
@@ -58,6 +61,18 @@ pub(crate) enum GangRequest {
     Make(String, PodGroupRef),
     /// These PodGroups are to go, and only then is the rest done.
     Discard(Vec<String>, Vec<GangRequest>),
+}
+
+impl GangRequest {
+    /// What is asked for, and how many requests that takes.
+    fn price(&self) -> (Kind, usize) {
+        match self {
+            Self::Write(..) => (Kind::Gangs, 1),
+            Self::Ungate(pods) => (Kind::Gates, pods.len()),
+            Self::Make(..) => (Kind::Gates, 1),
+            Self::Discard(names, _) => (Kind::Gates, names.len()),
+        }
+    }
 }
 
 impl World {
@@ -114,6 +129,7 @@ impl World {
             return;
         };
         let (jobs, _) = cache.completed_jobs(now);
+        let jobs = completed::with_gone(&jobset, jobs);
         let pods: Vec<Arc<Pod>> = cache.pods.values().filter_map(|pod| self.pod_of(pod)).collect();
         let Some(gangs) = members(&jobset, &jobs, &pods) else {
             return;
@@ -265,7 +281,8 @@ impl World {
             return;
         };
         leader.gangs.under_way += 1;
-        let (fate, after) = self.request();
+        let (kind, number) = request.price();
+        let (fate, after) = self.request(kind, number);
         let event = Event::GangRequest {
             replica,
             life,
@@ -282,6 +299,7 @@ impl World {
         request: GangRequest,
         fate: Fate,
     ) {
+        let (kind, _) = request.price();
         let (mut known, mut made, mut then) = (None, None, Vec::new());
         let mut done = self.is_carried_out(replica, fate);
         if done {
@@ -325,7 +343,7 @@ impl World {
             }
         }
         let after;
-        (after, done) = self.answer(replica, fate, done);
+        (after, done) = self.answer(replica, kind, fate, done);
         let event = Event::GangAnswered {
             replica,
             life,
@@ -362,8 +380,8 @@ impl World {
             return;
         }
         if std::mem::take(&mut task.failed) {
-            task.retry_at = now + (RETRY.0 << task.failures.min(10)).min(RETRY.1);
             task.failures += 1;
+            task.retry_at = now + span(delay(task.failures)).min(LONGEST);
         } else {
             task.failures = 0;
         }

@@ -8,15 +8,14 @@ use lockstep_control_plane::group as real;
 use lockstep_control_plane::hub::GroupLink;
 use lockstep_core::in_place::Agents;
 use lockstep_core::restart::{Coordinator, Durable, Generation, Policy, UnixNanos};
+use lockstep_core::retry::StatusWrites;
 
 use crate::api_server::{Fate, Refusal, version_of};
 use crate::event::{Event, ReplicaIndex, Written};
+use crate::invariants::price::Kind;
 use crate::pods::Pods;
-use crate::time::{MS, SEC, Time, US, unix};
+use crate::time::{MS, Time, US, span, unix};
 use crate::world::World;
-
-/// First and longest wait after a write that failed.
-const RETRY: (Time, Time) = (50 * MS, 5 * SEC);
 
 /// How far a write has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +34,7 @@ pub(crate) struct Group {
     /// What was seen last, and of which state of the JobSet.
     sight: Option<(real::Sight, Arc<JobSet>)>,
     writing: Writing,
-    pause: Time,
+    writes: StatusWrites,
     generation: Generation,
     pub(crate) pods: Pods,
     /// When to look again in any case.
@@ -131,7 +130,7 @@ impl World {
                 known: jobset,
                 sight: None,
                 writing: Writing::Idle,
-                pause: RETRY.0,
+                writes: StatusWrites::default(),
                 generation: Generation::default(),
                 pods: Pods::default(),
                 again_at: None,
@@ -279,7 +278,7 @@ impl World {
                 wanted.phase, wanted.generation, wanted.counter, wanted.epoch
             )
         });
-        let (fate, after) = self.request();
+        let (fate, after) = self.request(Kind::Group, 1);
         let event = Event::GroupWriteArrives {
             replica,
             life,
@@ -313,11 +312,14 @@ impl World {
                 Err(Refusal::Gone) => Written::Gone,
             };
         } else if !self.replica_reaches_api(replica) {
-            answered_after = self.rng.span(MS, 5 * SEC);
+            answered_after = self.gives_up_after();
         }
         if let Fate::Lost { known_after } | Fate::AnswerLost { known_after } = fate {
             answered_after = known_after;
             written = Written::Failed;
+        }
+        if !matches!(written, Written::Done(_)) {
+            self.note_in_vain(Kind::Group);
         }
         let event = Event::GroupWritten {
             replica,
@@ -338,11 +340,17 @@ impl World {
         group.writing = Writing::Idle;
         match written {
             Written::Done(jobset) => {
-                group.pause = RETRY.0;
+                group.writes.done();
                 at.cache.wrote_jobset(now, Arc::clone(&jobset));
                 group.known = jobset;
             }
-            Written::Conflict(jobset) => group.known = jobset,
+            Written::Conflict(jobset) => {
+                group.known = jobset;
+                let pause = span(group.writes.conflicted());
+                if pause > 0 {
+                    group.writing = Writing::Retry(now + pause);
+                }
+            }
             Written::Gone => {
                 // The task ends; the manager starts no other before the JobSet changes.
                 group.link.forget();
@@ -350,8 +358,7 @@ impl World {
                 return;
             }
             Written::Failed => {
-                group.writing = Writing::Retry(now + group.pause);
-                group.pause = (group.pause * 2).min(RETRY.1);
+                group.writing = Writing::Retry(now + span(group.writes.failed()));
             }
         }
         self.poke_group(replica);

@@ -12,6 +12,7 @@ mod end;
 mod epochs;
 mod gangs;
 mod leftovers;
+pub(crate) mod price;
 mod starts;
 mod status;
 
@@ -66,6 +67,7 @@ pub(crate) struct Truth {
     pub(crate) without_agent: u32,
     /// When each worker last ended.
     ended: BTreeMap<Identity, Time>,
+    pub(crate) prices: price::Prices,
     /// The highest epoch of a leader.
     epoch: u64,
     /// The highest generation that anybody has wished for.
@@ -74,6 +76,8 @@ pub(crate) struct Truth {
     of_all: BTreeSet<u64>,
     /// Whom somebody wanted restarted alone.
     pub(crate) asked: Vec<Target>,
+    /// The most Jobs and pods that the JobSet was ever to have.
+    size: (usize, usize),
     max_restarts: u32,
     longest_timeout: Time,
     pub(crate) group_writes: u32,
@@ -89,8 +93,8 @@ pub(crate) struct Truth {
     was_suspended: bool,
     stages: u32,
     calm: u32,
-    /// Group writes and starts at the last look.
-    at_last_check: (u32, u64),
+    /// Requests to the API server and starts at the last look.
+    at_last_check: (u64, u64),
     started: u64,
     pub(crate) quiet_since: Option<Time>,
 }
@@ -107,6 +111,14 @@ impl World {
         let timeout = jobset.in_place_timeout().unwrap_or_default();
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         self.truth.longest_timeout = self.truth.longest_timeout.max(timeout);
+        let (mut jobs, mut pods) = (0, 0);
+        for job in &jobset.spec.replicated_jobs {
+            let replicas = usize::try_from(job.replicas()).unwrap_or(0);
+            jobs += replicas;
+            pods += replicas * usize::try_from(job.parallelism()).unwrap_or(0);
+        }
+        let size = &mut self.truth.size;
+        *size = (size.0.max(jobs), size.1.max(pods));
         self.truth.was_suspended |= jobset.is_suspended();
         self.truth.stages = u32::try_from(jobset.spec.replicated_jobs.len()).unwrap_or(0);
     }

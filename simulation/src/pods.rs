@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use lockstep_core::restart::{
     Condemned, Generation, LostPods, Occupancy, Place, Replacement, UnixNanos, is_open, replacement_pod,
 };
+use lockstep_core::retry::delay;
 
 use crate::api_server::Fate;
 use crate::event::{Event, ReplicaIndex};
-use crate::time::{MS, SEC, Time};
+use crate::invariants::price::Kind;
+use crate::time::{SEC, Time, span};
 use crate::world::World;
 
 /// How long what was done is believed although no watch shows it.
 const BELIEVED: Time = 10 * SEC;
-/// First and longest wait after a request that failed.
-const RETRY: (Time, Time) = (100 * MS, 60 * SEC);
 
 /// A request about a pod.
 #[derive(Debug, Clone)]
@@ -53,8 +53,12 @@ impl Attempt {
     fn end(&mut self, now: Time, done: bool) {
         self.under_way = false;
         self.failures = if done { 0 } else { self.failures + 1 };
-        let pause = (RETRY.0 << self.failures.saturating_sub(1).min(20)).min(RETRY.1);
-        self.again = now + if done { BELIEVED } else { pause };
+        self.again = now
+            + if done {
+                BELIEVED
+            } else {
+                span(delay(self.failures))
+            };
     }
 }
 
@@ -122,7 +126,13 @@ impl World {
     /// Sends a request of a group about one of its pods.
     pub(crate) fn ask_for_pod(&mut self, replica: ReplicaIndex, group: &str, request: PodRequest) {
         let life = self.replicas[replica].life;
-        let (fate, after) = self.request();
+        // The Job and its pods, each.
+        let number = if matches!(request, PodRequest::Look(_)) {
+            2
+        } else {
+            1
+        };
+        let (fate, after) = self.request(Kind::Pods, number);
         let event = Event::PodRequest {
             replica,
             life,
@@ -159,7 +169,7 @@ impl World {
                 }
             }
         }
-        let (after, done) = self.answer(replica, fate, done);
+        let (after, done) = self.answer(replica, Kind::Pods, fate, done);
         let event = Event::PodAnswered {
             replica,
             life,

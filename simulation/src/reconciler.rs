@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use lockstep_api::{JobSet, JobSetStatus};
 use lockstep_core::gang::GangPod;
 use lockstep_core::plan::Change;
+use lockstep_core::retry::{delay, rest};
 use lockstep_core::{Observed, Plan};
 
 use crate::api_server::{Fate, name_of, version_of};
 use crate::event::{Event, ReplicaIndex};
-use crate::time::{MS, SEC, Time};
+use crate::invariants::price::Kind;
+use crate::time::{MS, SEC, Time, span};
 use crate::world::World;
 
 /// How long a status that differs in nothing but counts may be held back.
@@ -26,6 +28,7 @@ impl World {
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;
         };
+        let at = at.max(leader.rests_until);
         if leader.applying {
             leader.look_again = true;
         } else if leader.reconcile_due.is_none_or(|due| at < due) {
@@ -88,7 +91,8 @@ impl World {
         }
         leader.applying = true;
         let life = at.life;
-        let (fate, after) = self.request();
+        let number = plan.delete_jobs.len() + plan.create_jobs.len() + plan.change_jobs.len();
+        let (fate, after) = self.request(Kind::Jobs, number);
         let event = Event::PlanArrives {
             replica,
             life,
@@ -99,20 +103,30 @@ impl World {
         self.queue.push(now + after, event);
     }
 
-    fn planned_later(&mut self, (replica, life): (ReplicaIndex, u32), fate: Fate, done: bool) {
-        let (after, done) = self.answer(replica, fate, done);
+    fn planned_later(&mut self, (replica, life): (ReplicaIndex, u32), kind: Kind, fate: Fate, done: bool) {
+        let (after, done) = self.answer(replica, kind, fate, done);
         self.queue
             .push(self.now + after, Event::Planned { replica, life, done });
     }
 
     /// When a replica learns what has become of its request, and whether it learns that it is done.
-    pub(crate) fn answer(&mut self, replica: ReplicaIndex, fate: Fate, done: bool) -> (Time, bool) {
-        match fate {
+    pub(crate) fn answer(
+        &mut self,
+        replica: ReplicaIndex,
+        kind: Kind,
+        fate: Fate,
+        done: bool,
+    ) -> (Time, bool) {
+        let (after, done) = match fate {
             Fate::Answered if self.replica_reaches_api(replica) => (self.rng.span(MS / 2, 3 * MS), done),
-            Fate::Answered => (self.rng.span(MS, 5 * SEC), false),
+            Fate::Answered => (self.gives_up_after(), false),
             Fate::Refused => (self.rng.span(MS / 2, 3 * MS), false),
             Fate::Lost { known_after } | Fate::AnswerLost { known_after } => (known_after, false),
+        };
+        if !done {
+            self.note_in_vain(kind);
         }
+        (after, done)
     }
 
     pub(crate) fn is_carried_out(&self, replica: ReplicaIndex, fate: Fate) -> bool {
@@ -132,17 +146,17 @@ impl World {
         let mut done = true;
         if touches_jobs {
             if !self.is_carried_out(from.0, fate) {
-                self.planned_later(from, fate, false);
+                self.planned_later(from, Kind::Jobs, fate, false);
                 return;
             }
             done = self.change_jobs(from.0, &plan);
         }
         if !done || fate != Fate::Answered && touches_jobs || plan.status.is_none() {
-            self.planned_later(from, fate, done);
+            self.planned_later(from, Kind::Jobs, fate, done);
             return;
         }
         let (replica, life) = from;
-        let (fate, after) = self.request();
+        let (fate, after) = self.request(Kind::Status, 1);
         let event = Event::PlanStatusArrives {
             replica,
             life,
@@ -233,7 +247,7 @@ impl World {
         fate: Fate,
     ) {
         let (Some(status), true) = (&plan.status, self.is_carried_out(from.0, fate)) else {
-            self.planned_later(from, fate, false);
+            self.planned_later(from, Kind::Status, fate, false);
             return;
         };
         let present = self.api.jobset.clone();
@@ -242,7 +256,7 @@ impl World {
                 && version_of(&present.metadata) == version_of(&base.metadata)
         });
         let Some(present) = exact else {
-            self.planned_later(from, fate, false);
+            self.planned_later(from, Kind::Status, fate, false);
             return;
         };
         let mut jobset = JobSet::clone(present);
@@ -253,7 +267,7 @@ impl World {
             let now = self.now;
             self.replicas[from.0].cache.wrote_jobset(now, jobset);
         }
-        self.planned_later(from, fate, true);
+        self.planned_later(from, Kind::Status, fate, true);
     }
 
     pub(crate) fn planned(&mut self, replica: ReplicaIndex, done: bool) {
@@ -264,8 +278,9 @@ impl World {
         let again = std::mem::take(&mut leader.look_again);
         leader.failures = if done { 0 } else { leader.failures + 1 };
         let failures = leader.failures;
+        leader.rests_until = self.now + span(rest(failures));
         if !done {
-            let after = (100 * MS) << (failures - 1).min(11);
+            let after = span(delay(failures));
             self.poke_reconciler(replica, after);
         } else if again {
             self.poke_reconciler(replica, MS);

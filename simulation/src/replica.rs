@@ -57,6 +57,8 @@ pub(crate) struct Leader {
     pub(crate) applying: bool,
     pub(crate) look_again: bool,
     pub(crate) failures: u32,
+    /// Nothing is done before, whatever changes.
+    pub(crate) rests_until: Time,
     pub(crate) counts_held_since: Option<Time>,
     pub(crate) gangs: GangTask,
 }
@@ -225,7 +227,8 @@ impl World {
                 self.replicas[replica].seen = now;
                 self.lease.expires = now + LEASE;
             }
-            5 * SEC
+            // It ends in time, whether or not it reaches anybody.
+            (5 * SEC).min(self.replicas[replica].seen + LEASE - now)
         } else {
             let mine = self.lease.holder.is_some_and(|(holder, _)| holder == replica);
             if reachable && (self.lease.holder.is_none() || mine || now >= self.lease.expires) {
@@ -254,6 +257,7 @@ impl World {
             applying: false,
             look_again: false,
             failures: 0,
+            rests_until: 0,
             counts_held_since: None,
             gangs: GangTask::default(),
         });

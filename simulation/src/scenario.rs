@@ -50,6 +50,8 @@ pub(crate) struct Scenario {
     pub(crate) replaces_pods: bool,
     /// Whether requests to the API server are refused or lost now and then.
     pub(crate) bad_requests: bool,
+    /// Whether the API server refuses at once while it is down, and somebody else writes the JobSet over and over now and then.
+    pub(crate) harsh_api: bool,
     /// Whether streams lose, double and reorder messages while there are faults.
     pub(crate) bad_streams: bool,
     /// When the first fault happens, and when the last.
@@ -167,6 +169,7 @@ impl Scenario {
             replaces_pods: rng.percent(70),
             bad_requests: profile != Profile::Clean && rng.percent(50),
             bad_streams: profile != Profile::Clean && rng.percent(25),
+            harsh_api: false,
             faults: (first, last),
             pause,
             work,
@@ -304,6 +307,13 @@ impl Scenario {
                 spec.pod_failure_policy = None;
             }
         }
+    }
+
+    /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses at once what it cannot do, and others write as often as Lockstep. `rng`
+    /// as above.
+    pub(crate) fn choose_api(&mut self, rng: &mut Rng) {
+        let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::Alone);
+        self.harsh_api = rng.below(6) == 0 && may;
     }
 
     /// Whether a container may be made without its agent by what happens to workers and daemons, and not because these come late.

@@ -1,5 +1,7 @@
 //! Virtual time.
 
+use std::time::Duration;
+
 /// Nanoseconds since the simulated world began.
 pub(crate) type Time = u64;
 
@@ -19,6 +21,12 @@ pub(crate) fn unix(now: Time, ahead: i64) -> i64 {
     BEGIN_UNIX
         .saturating_add(i64::try_from(now).unwrap_or(i64::MAX))
         .saturating_add(ahead)
+}
+
+/// The same length of time.
+#[must_use]
+pub(crate) fn span(time: Duration) -> Time {
+    Time::try_from(time.as_nanos()).unwrap_or(Time::MAX)
 }
 
 /// Seconds with microseconds, for people.

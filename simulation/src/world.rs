@@ -16,7 +16,7 @@ use crate::time::{MS, SEC, Time};
 use crate::trace::Trace;
 
 /// More events than any run that goes well: one that does not end is wrong.
-const MAX_EVENTS: u64 = 60_000;
+const MAX_EVENTS: u64 = 100_000;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -82,6 +82,7 @@ impl World {
         scenario.choose_time_limit(&mut Rng::new(seed.rotate_left(40) ^ 6));
         scenario.choose_liars(&mut Rng::new(seed.rotate_left(56) ^ 7));
         scenario.choose_leftovers(&mut Rng::new(seed.rotate_left(12) ^ 8));
+        scenario.choose_api(&mut Rng::new(seed.rotate_left(2) ^ 9));
         let mut world = Self {
             rng,
             now: 0,
@@ -369,6 +370,7 @@ impl World {
             } => self.host_kill(&container, before, rounds),
             Event::Fault { fault } => self.fault(fault),
             Event::NextFault => self.next_fault(),
+            Event::Contend => self.contend(),
             Event::Quiesce => self.quiesce(),
             Event::Check => self.check(),
             // For processes that are gone.

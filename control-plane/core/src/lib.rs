@@ -26,6 +26,7 @@ pub mod ray;
 pub mod reconcile;
 pub mod restart;
 mod resume;
+pub mod retry;
 mod semantic;
 pub mod stages;
 mod startup;

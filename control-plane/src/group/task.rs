@@ -9,6 +9,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::in_place::Agents;
 use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, LostPods, UnixNanos};
+use lockstep_core::retry::StatusWrites;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -30,9 +31,6 @@ use crate::platform::{Board, Post, Question, Snapshot};
 use crate::watch::light::light;
 use crate::watch::recent::version;
 use crate::watch::{Stores, packed};
-
-/// First and longest wait after a write that failed.
-const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Showing a group of more workers than this takes time.
 const LARGE: usize = 256;
@@ -121,8 +119,7 @@ impl Task {
         let replacements = self.context.replacements.clone();
         let mut replacer = replacements.map(|permits| Replacer::new(self.context.client.clone(), permits));
         let mut executor = Executor::new(self.context.client.clone());
-        let mut pause = RETRY.0;
-        let mut conflicts: u32 = 0;
+        let mut writes = StatusWrites::default();
         let mut state = "";
         let mut pushed = (durable.generation, UnixNanos::default());
         let mut post = self
@@ -251,27 +248,25 @@ impl Task {
                     match written {
                         Some(Ok(jobset)) => {
                             self.context.stores.wrote_jobset(&jobset);
-                            pause = RETRY.0;
-                            conflicts = 0;
+                            writes.done();
                             writing = Writing::Idle;
                             known = kept_of(jobset);
                         }
                         Some(Err(WriteError::Conflict(jobset))) => {
                             known = kept_of(*jobset);
-                            conflicts = conflicts.saturating_add(1);
-                            writing = Writing::after(write::pause_after(conflicts));
+                            writing = Writing::after(writes.conflicted());
                         }
                         // What is known of this one and of all others may be of what is no more.
                         Some(Err(error @ WriteError::WentBack { .. })) => {
                             self.context.backwards.tell(format!("JobSet {}/{}: {error}", known.ns(), known.name()));
-                            writing = retry(&error, &mut pause);
+                            writing = retry(&error, writes.failed());
                         }
                         Some(Err(WriteError::Gone)) => {
                             self.link.forget();
                             return End::Gone;
                         }
                         Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged))) => {
-                            writing = retry(&error, &mut pause);
+                            writing = retry(&error, writes.failed());
                         }
                         // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
                         Some(Err(error @ WriteError::Pruned)) => {
@@ -379,12 +374,10 @@ fn durable_of(jobset: &JobSet) -> Durable {
     convert::durable_of(jobset.status.as_ref())
 }
 
-/// A pause before the next attempt, twice as long as the one before.
-fn retry(error: &WriteError, pause: &mut Duration) -> Writing {
+/// After a pause, the next attempt.
+fn retry(error: &WriteError, pause: Duration) -> Writing {
     tracing::warn!(%error, ?pause, "status not written, will retry");
-    let at = Instant::now() + *pause;
-    *pause = (*pause * 2).min(RETRY.1);
-    Writing::Retry { at }
+    Writing::after(pause)
 }
 
 /// Resolves when the write is done, with its result, or when it is time to try again, with nothing. Cancel-safe: the write stays where it is.

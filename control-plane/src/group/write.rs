@@ -1,7 +1,6 @@
 //! Writes `status.inPlaceRestart`, fenced by resourceVersion.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
@@ -13,9 +12,6 @@ use thiserror::Error;
 
 use super::convert;
 use crate::watch::recent::version;
-
-/// The wait after the second conflict in a row, and the longest one.
-const CONFLICT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 /// Why a write did not happen.
 #[derive(Debug, Error)]
@@ -115,15 +111,6 @@ pub(super) async fn write(
         },
         Err(error) => Err(WriteError::Api(Box::new(error))),
     }
-}
-
-/// How long to wait after so many conflicts in a row: not at all after the first, which a reconciler beside this makes; then ever longer.
-pub(super) fn pause_after(conflicts: u32) -> Duration {
-    let Some(doublings) = conflicts.checked_sub(2) else {
-        return Duration::ZERO;
-    };
-    let pause = CONFLICT.0.saturating_mul(2_u32.saturating_pow(doublings));
-    pause.min(CONFLICT.1)
 }
 
 /// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
@@ -247,13 +234,6 @@ mod tests {
         }
         let refused = refused("9").await;
         assert_eq!(refused.to_string(), "it was at resourceVersion 20, and is at 9");
-    }
-
-    #[test]
-    fn conflicts_in_a_row_are_spaced() {
-        let millis = |conflicts| pause_after(conflicts).as_millis();
-        assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 10, 20, 40]);
-        assert_eq!([20, u32::MAX].map(millis), [5000, 5000]);
     }
 
     #[test]

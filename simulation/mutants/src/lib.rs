@@ -79,6 +79,8 @@ mutants! {
     NeverClimb,
     /// Coordinator: the JobSet fails without its Jobs having been made anew.
     FailInPlace,
+    /// Control plane: what the API server has refused is asked for again at once.
+    RetryAtOnce,
     /// Gangs: extras are let go before the minimum is bound.
     ExtrasGoFirst,
     /// Gangs: extras count to the minimum.

@@ -53,7 +53,7 @@ impl World {
             self.check_deadline(state, entered);
         }
         let since = *self.truth.quiet_since.get_or_insert(self.now);
-        let seen = (self.truth.group_writes, self.truth.started);
+        let seen = (self.truth.prices.all, self.truth.started);
         match self.is_well() {
             Ok(()) => {
                 let quiet = seen == self.truth.at_last_check;

@@ -49,6 +49,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::LetGoUnwritten, 15),
     (Mutant::KeepWhatTimedOut, 3112),
     (Mutant::MissUnlinked, 1),
+    (Mutant::RetryAtOnce, 296),
     (Mutant::ReleaseTwice, 6),
     (Mutant::ParkBesideChildren, 45),
     (Mutant::StartUnnamed, 4),
