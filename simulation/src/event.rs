@@ -261,6 +261,8 @@ pub(crate) enum Event {
     NextFault,
     /// Somebody else writes the JobSet again.
     Contend,
+    /// A daemon says what is not so.
+    Lie,
     Quiesce,
     Check,
 }

@@ -186,7 +186,7 @@ impl World {
         self.rng.pick(&ids).cloned()
     }
 
-    fn leader(&self) -> Option<usize> {
+    pub(crate) fn leader(&self) -> Option<usize> {
         self.replicas.iter().position(|replica| replica.leader.is_some())
     }
 

@@ -17,6 +17,7 @@ mod gangs;
 mod group;
 mod invariants;
 mod kubelet;
+mod lies;
 mod network;
 mod plain;
 mod pod_groups;

@@ -78,6 +78,8 @@ pub(crate) struct Scenario {
     pub(crate) daemons_late: bool,
     /// Whether the agents of the first worker of each Job are none, and speak of leaders that nobody has had.
     pub(crate) liars: bool,
+    /// Whether the daemon of a node that has no worker of the group lies.
+    pub(crate) stranger: bool,
     /// Whether the first worker of the first Job fails wherever it was started before: what it leaves behind in a pod stays there. Then but one worker fails
     /// without that.
     pub(crate) leftovers: Option<Leftovers>,
@@ -181,6 +183,7 @@ impl Scenario {
             elastic: false,
             gang: None,
             liars: false,
+            stranger: false,
             leftovers: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
@@ -307,6 +310,11 @@ impl Scenario {
                 spec.pod_failure_policy = None;
             }
         }
+    }
+
+    /// In a seventh of the scenarios the daemon of a node without any worker of the group lies: nothing may come of it. `rng` as above.
+    pub(crate) fn choose_stranger(&mut self, rng: &mut Rng) {
+        self.stranger = rng.below(7) == 0;
     }
 
     /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses at once what it cannot do, and others write as often as Lockstep. `rng`

@@ -8,6 +8,7 @@ use crate::controllers::Controllers;
 use crate::event::{Event, Queue, StreamId};
 use crate::invariants::Truth;
 use crate::kubelet::Node;
+use crate::lies::Liar;
 use crate::network::{Network, Stream};
 use crate::replica::{Lease, Replica};
 use crate::rng::Rng;
@@ -58,6 +59,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
     pub(crate) truth: Truth,
+    /// The stream of a daemon that lies.
+    pub(crate) liar: Option<Liar>,
     /// Pods that others have on each node.
     pub(crate) taken: Vec<u64>,
     pub(crate) faults_on: bool,
@@ -83,6 +86,7 @@ impl World {
         scenario.choose_liars(&mut Rng::new(seed.rotate_left(56) ^ 7));
         scenario.choose_leftovers(&mut Rng::new(seed.rotate_left(12) ^ 8));
         scenario.choose_api(&mut Rng::new(seed.rotate_left(2) ^ 9));
+        scenario.choose_stranger(&mut Rng::new(seed.rotate_left(36) ^ 10));
         let mut world = Self {
             rng,
             now: 0,
@@ -99,6 +103,7 @@ impl World {
             network: Network::default(),
             streams: BTreeMap::new(),
             truth: Truth::default(),
+            liar: None,
             taken: vec![0; scenario.nodes],
             faults_on: true,
             violation: None,
@@ -127,6 +132,10 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             self.crowd(node);
+        }
+        if self.scenario.stranger {
+            let at = self.rng.span(0, 2 * SEC);
+            self.queue.push(at, Event::Lie);
         }
         self.queue.push(scenario.faults.0, Event::NextFault);
     }
@@ -371,6 +380,7 @@ impl World {
             Event::Fault { fault } => self.fault(fault),
             Event::NextFault => self.next_fault(),
             Event::Contend => self.contend(),
+            Event::Lie => self.lie(),
             Event::Quiesce => self.quiesce(),
             Event::Check => self.check(),
             // For processes that are gone.

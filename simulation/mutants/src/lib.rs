@@ -81,6 +81,8 @@ mutants! {
     FailInPlace,
     /// Control plane: what the API server has refused is asked for again at once.
     RetryAtOnce,
+    /// Control plane: a node is believed what it says of pods that are bound to others.
+    BelieveAnyNode,
     /// Gangs: extras are let go before the minimum is bound.
     ExtrasGoFirst,
     /// Gangs: extras count to the minimum.
