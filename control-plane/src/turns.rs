@@ -36,15 +36,6 @@ impl Turns {
         }
     }
 
-    /// So many of each party, of which something else bounds the number.
-    pub(crate) fn without_total(of_one: u32) -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
-            of_one,
-            lines: Mutex::default(),
-        }
-    }
-
     fn line(&self, namespace: &str) -> Arc<Semaphore> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| Arc::strong_count(line) > 1);

@@ -1,7 +1,7 @@
 //! How many calls are under way at the same time.
 //!
-//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`ALWAYS`] have room whatever other addresses do; the rest share [`SHARED`]. Further calls
-//! are refused at once, so that their requests do not stay in memory. A stream is in flight until its first answer; after that it holds one of the [`super::places`].
+//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`APART`] count apart from all others, so that few addresses do not keep others out; the
+//! rest share [`SHARED`]. Further calls are refused at once, so that their requests do not stay in memory. A stream is in flight until its first answer; after that it holds one of the [`super::places`].
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,8 +20,9 @@ use crate::turns::{Turn, Turns};
 
 /// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows who calls.
 const OF_ONE: u32 = 128;
-/// Those for which each address has room of its own. There are no more addresses than connections, which are bounded.
-const ALWAYS: u32 = 4;
+/// The first of each address, and those of all addresses together.
+const APART: u32 = 4;
+const ALL_APART: u32 = 8192;
 /// The others, of all addresses together.
 const SHARED: u32 = 4096;
 /// Calls for which somebody must make himself known.
@@ -37,8 +38,8 @@ pub(super) struct Calls {
 impl Default for Calls {
     fn default() -> Self {
         Self {
-            own: Arc::new(Turns::without_total(ALWAYS)),
-            shared: Arc::new(Turns::new(SHARED, OF_ONE - ALWAYS)),
+            own: Arc::new(Turns::new(ALL_APART, APART)),
+            shared: Arc::new(Turns::new(SHARED, OF_ONE - APART)),
         }
     }
 }
@@ -152,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_addresses_keeps_another_one_out() {
+    fn few_addresses_keep_no_other_one_out() {
         let calls = Calls::default();
         let taken: Vec<_> = (0..40)
             .flat_map(|n| std::iter::repeat_n(n, OF_ONE as usize))
             .filter_map(|n| calls.place(&format!("10.0.0.{n}")))
             .collect();
-        assert_eq!(taken.len(), (SHARED + 40 * ALWAYS) as usize);
-        let others: Vec<_> = (0..ALWAYS).map(|_| calls.place("10.0.1.0")).collect();
+        assert_eq!(taken.len(), (SHARED + 40 * APART) as usize);
+        let others: Vec<_> = (0..APART).map(|_| calls.place("10.0.1.0")).collect();
         assert!(others.iter().all(Option::is_some));
         assert!(calls.place("10.0.1.0").is_none());
     }

@@ -213,6 +213,8 @@ impl Reconciler {
                     undone.extend((kind == "Service").then_some(CREATED_SERVICE));
                 }
                 decided = plan(observed);
+                // Not kept while the status is written.
+                (decided.create_jobset, decided.update_jobset) = (None, None);
                 decided
                     .events
                     .retain(|event| !undone.contains(&event.reason.as_str()));

@@ -31,7 +31,7 @@ const LARGE: Extent = Extent {
     elements: 2_048,
 };
 
-/// Of still larger ones few are read at a time: 25 MB each, and as much once more for what is made of them.
+/// Of still larger ones few are read at a time. One that may be written now takes 25 MB, one of before twice that, and what is made of it as much once more.
 const HUGE: Extent = Extent {
     objects: 2_048,
     elements: 16_384,

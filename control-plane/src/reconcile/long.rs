@@ -35,7 +35,7 @@ pub(super) const IN_PART: Duration = Duration::from_secs(60);
 /// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
 /// two milliseconds.
 const LARGE: usize = 256 << 10;
-/// Bytes of a JobSet that is looked at alone, as if its objects were usual ones: 2,048 objects of 3 kB each, the JobSet's and once more those of its new Jobs.
+/// Bytes of a JobSet that is looked at alone, counted as if its objects were usual ones: 2,048 of them, which may take 6 MB. Its new Jobs take as much as those of others.
 const HUGE: usize = 1 << 20;
 /// Specs whose patterns are kept: 16 MiB where each takes all that it may.
 const KEPT: usize = 32;
