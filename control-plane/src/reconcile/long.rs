@@ -2,7 +2,8 @@
 //!
 //! Promises: [`AT_ONCE`] of them are taken at a time, so that they leave cores to others, and
 //! [`WAITING`] wait for that, so that most places of those that are worked on are left to others;
-//! patterns are compiled once for each spec, and those of the last [`KEPT`] specs are kept.
+//! a namespace has half of these, so that its JobSets keep no other's out; patterns are compiled
+//! once for each spec, and those of the last [`KEPT`] specs are kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use crate::apply::NewJob;
+use crate::turns::Turns;
 use crate::watch::Stores;
 use crate::watch::light::light;
 
@@ -27,7 +29,9 @@ mod tests;
 /// Looks at a time.
 const AT_ONCE: u32 = 2;
 /// JobSets that wait for one. What comes beyond is looked at later.
-const WAITING: usize = 8;
+const WAITING: u32 = 8;
+/// Looks of one namespace, under way and waiting.
+const OF_ONE: u32 = (AT_ONCE + WAITING) / 2;
 /// How much later.
 const LATER: Duration = Duration::from_millis(200);
 /// How much later one is looked at of which not all is seen.
@@ -84,7 +88,7 @@ impl Look {
 /// Looks at JobSets.
 pub(super) struct Looks {
     turns: Semaphore,
-    line: Semaphore,
+    line: Turns,
     patterns: Arc<KeptPatterns>,
 }
 
@@ -92,7 +96,7 @@ impl Default for Looks {
     fn default() -> Self {
         Self {
             turns: Semaphore::new(AT_ONCE as usize),
-            line: Semaphore::new(AT_ONCE as usize + WAITING),
+            line: Turns::new(AT_ONCE + WAITING, OF_ONE),
             patterns: Arc::default(),
         }
     }
@@ -108,7 +112,7 @@ impl Looks {
             let (of, stores) = (key.clone(), look.stores.clone());
             let turns = if stores.size(key) > HUGE { AT_ONCE } else { 1 };
             let looked = self
-                .elsewhere(turns, move |patterns| {
+                .elsewhere(key, turns, move |patterns| {
                     let (observed, unconfirmed) = look.observe(&of)?;
                     Some(decided(observed, unconfirmed, patterns))
                 })
@@ -128,7 +132,9 @@ impl Looks {
         }
         if may_take_long(&observed) {
             return self
-                .elsewhere(1, move |patterns| Some(decided(observed, unconfirmed, patterns)))
+                .elsewhere(key, 1, move |patterns| {
+                    Some(decided(observed, unconfirmed, patterns))
+                })
                 .await;
         }
         Looked::Decided(Box::new(decided(observed, unconfirmed, &self.patterns)))
@@ -136,10 +142,12 @@ impl Looks {
 
     async fn elsewhere(
         &self,
+        key: &ObjectRef<JobSet>,
         turns: u32,
         decide: impl FnOnce(&KeptPatterns) -> Option<Decided> + Send + 'static,
     ) -> Looked {
-        let Ok(_place) = self.line.try_acquire() else {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let Some(_place) = self.line.try_take(namespace, 1) else {
             return Looked::Busy(LATER);
         };
         let Ok(_turns) = self.turns.acquire_many(turns).await else {

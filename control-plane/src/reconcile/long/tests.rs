@@ -118,11 +118,15 @@ async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
     let looks = Looks::default();
     let release = hold(&looks.patterns);
     let (key, mut waiting) = (key(), Vec::new());
-    for _ in 0..AT_ONCE as usize + WAITING {
+    for _ in 0..OF_ONE {
         let mut look = Box::pin(looks.decide(&key, look()));
         assert!(futures::poll!(look.as_mut()).is_pending());
         waiting.push(look);
     }
+    // Another namespace has its places all the same.
+    let others: Vec<_> = (0..OF_ONE).map(|_| looks.line.try_take("other", 1)).collect();
+    assert!(others.iter().all(Option::is_some));
+    drop(others);
     // Neither does another one wait, nor one that is not there.
     assert!(matches!(looks.decide(&key, look()).await, Looked::Busy(_)));
     let other = ObjectRef::new("other").within("ns");
