@@ -1,7 +1,7 @@
-//! A daemon that lies: that of a node without any worker of the group.
+//! A lying daemon, on a node without any worker of the group.
 //!
-//! It speaks of workers that others have and of workers that nobody has: that they run, have ended or wait, at generations that nobody was ever given and under
-//! leaders that nobody has had. What it has said last stands until the end. Nothing may come of it: everything that must hold without it must hold with it.
+//! It reports workers of other nodes and workers that do not exist, in any phase, at generations that no leader ever gave and under epochs that no leader ever had.
+//! It never takes its last report back. The lies must have no effect: every invariant holds as if the daemon were silent.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct Liar {
 }
 
 impl World {
-    /// It says something to whoever leads, and goes on.
+    /// The daemon lies to the current leader, and schedules its next lie.
     pub(crate) fn lie(&mut self) {
         if !self.faults_on {
             return;
@@ -65,7 +65,7 @@ impl World {
         self.group_has_news(replica);
     }
 
-    /// What it says of one worker.
+    /// A false report about one worker.
     fn some_lie(&mut self) -> pb::WorkerState {
         let real: Vec<_> = self.containers.keys().cloned().collect();
         let container = self

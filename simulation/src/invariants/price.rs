@@ -1,6 +1,6 @@
-//! What requests to the API server cost: only so many are made in any second, and fewer still come to nothing.
+//! A budget for API requests: within any second, only a limited number is sent, and fewer still fail.
 //!
-//! Each part of the control plane is counted for itself, for all replicas together, whoever of them leads. There is one JobSet.
+//! Each component of the control plane has its own budget, which all replicas share. A simulation has one JobSet.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,7 +30,7 @@ impl Kind {
     fn limits(self, (jobs, pods): (usize, usize)) -> (usize, usize) {
         match self {
             Self::Group | Self::Status => (30, 15),
-            // A conflict is none that has failed: it is decided anew after 20 ms.
+            // A conflict is not a failure: the task decides again after 20 ms.
             Self::Gangs => (50, 15),
             Self::Jobs => (12 * jobs, 15),
             // Each is looked for by two requests, and created by a third.
