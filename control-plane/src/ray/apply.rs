@@ -137,35 +137,30 @@ async fn send(client: &Client, request: Result<http::Request<Vec<u8>>, request::
     client.request::<IgnoredAny>(request).await.map(drop)
 }
 
-/// Creates an object. One that exists already is a conflict: the watch shows it soon. Only its text is kept while the API server is asked: that calls webhooks of ours.
+/// How a whole object is written.
+enum Whole {
+    Created,
+    Replaced,
+}
+
+/// Creates an object. One that exists already is a conflict: the watch shows it soon.
 pub(super) async fn create<K>(client: &Client, object: K) -> Result<(), RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
 {
-    let what = described(&object);
-    let body = serde_json::to_vec(&object).map_err(kube::Error::SerdeError);
-    let request = collection::<K>(object.meta());
-    drop(object);
-    let created = match body {
-        Ok(body) => send(client, request.create(&PostParams::default(), body)).await,
-        Err(error) => Err(error),
-    };
-    match created {
-        Ok(()) => {
-            tracing::info!(object = what, "created");
-            Ok(())
-        }
-        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) => Err(RayError::Create {
-            kind: K::kind(&()).into_owned(),
-            what,
-            error,
-        }),
-        Err(error) => Err(RayError::of(what)(error)),
-    }
+    write(client, object, Whole::Created).await
 }
 
-/// Puts an object in the place of the version that it was made from. Only its text is kept meanwhile.
+/// Puts an object in the place of the version that it was made from. One that is gone is made anew.
 pub(super) async fn replace<K>(client: &Client, object: K) -> Result<(), RayError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
+{
+    write(client, object, Whole::Replaced).await
+}
+
+/// Only the object's text is kept while the API server is asked: that calls webhooks of ours.
+async fn write<K>(client: &Client, object: K, whole: Whole) -> Result<(), RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
 {
@@ -174,24 +169,32 @@ where
     let body = serde_json::to_vec(&object).map_err(kube::Error::SerdeError);
     let request = collection::<K>(object.meta());
     drop(object);
-    let replaced = match body {
-        Ok(body) => send(client, request.replace(&name, &PostParams::default(), body)).await,
-        Err(error) => Err(error),
+    let written = match (body, &whole) {
+        (Err(error), _) => Err(error),
+        (Ok(body), Whole::Created) => send(client, request.create(&PostParams::default(), body)).await,
+        (Ok(body), Whole::Replaced) => {
+            send(client, request.replace(&name, &PostParams::default(), body)).await
+        }
     };
-    match replaced {
-        Ok(()) => {
+    let kind = K::kind(&()).into_owned();
+    match (written, whole) {
+        (Ok(()), Whole::Created) => {
+            tracing::info!(object = what, "created");
+            Ok(())
+        }
+        (Ok(()), Whole::Replaced) => {
             tracing::info!(object = what, "changed");
             Ok(())
         }
-        // One that is gone is made anew.
-        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) && !is_status(&error, 404) => {
-            Err(RayError::Change {
-                kind: K::kind(&()).into_owned(),
-                what,
-                error,
-            })
+        (Err(error @ kube::Error::Api(_)), Whole::Created) if !is_status(&error, 409) => {
+            Err(RayError::Create { kind, what, error })
         }
-        Err(error) => Err(RayError::of(what)(error)),
+        (Err(error @ kube::Error::Api(_)), Whole::Replaced)
+            if !is_status(&error, 409) && !is_status(&error, 404) =>
+        {
+            Err(RayError::Change { kind, what, error })
+        }
+        (Err(error), _) => Err(RayError::of(what)(error)),
     }
 }
 
