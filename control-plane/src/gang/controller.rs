@@ -363,6 +363,7 @@ impl Sight {
         for what in &done.worked {
             self.setbacks.worked(&object, what);
         }
+        self.setbacks.settled(&object, done.conflicted);
         let mut news = Vec::new();
         if let Some(known) = self.jobsets.get(&done.key) {
             let told = done

@@ -1,7 +1,7 @@
 //! What of JobSets' gangs could not be written, and what their users are told of it.
 //!
 //! Promises: what fails is tried again ever more slowly, every half a minute at least; whoever waits for it is told why, once, and not of what lasts a moment.
-//! A failure is forgotten when the same has worked, not because something else has, or because it was not to be done for a while.
+//! Conflicts are no failures, and are tried again ever more slowly too. A failure is forgotten when the same has worked, not because something else has, or because it was not to be done for a while.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::plan::{Event, Severity};
+use lockstep_core::retry::rest;
 use tokio::time::Instant;
 
 use crate::apply::AGAIN;
@@ -60,6 +61,14 @@ pub(super) struct Failure {
 struct OfJobSet {
     uid: Option<String>,
     by_what: HashMap<What, Setback>,
+    conflicts: Conflicts,
+}
+
+/// Conflicts in a row: somebody writes as often as this does.
+#[derive(Default)]
+struct Conflicts {
+    count: u32,
+    until: Option<Instant>,
 }
 
 /// Failures of the same, none of which was followed by success.
@@ -104,12 +113,32 @@ impl Setback {
     }
 }
 
+impl OfJobSet {
+    /// Until when nothing is done.
+    fn waits(&self) -> impl Iterator<Item = Instant> {
+        let setbacks = self.by_what.values().map(|setback| setback.until);
+        setbacks.chain(self.conflicts.until)
+    }
+}
+
 impl Setbacks {
     /// Whether nothing is to be done for the JobSet now.
     pub(super) fn keeps_off(&self, object: &ObjectRef<JobSet>) -> bool {
         let now = Instant::now();
         let of_jobset = self.by_jobset.get(object);
-        of_jobset.is_some_and(|all| all.by_what.values().any(|setback| setback.until > now))
+        of_jobset.is_some_and(|all| all.waits().any(|until| until > now))
+    }
+
+    /// What was to be done for it is done, or has failed, or has to be decided anew: at once after the first conflict, ever later after more.
+    pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>, conflicted: bool) {
+        if conflicted {
+            let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
+            conflicts.count = conflicts.count.saturating_add(1);
+            conflicts.until = Some(Instant::now() + rest(conflicts.count));
+        } else if let Some(all) = self.by_jobset.get_mut(object) {
+            all.conflicts = Conflicts::default();
+            self.drop_empty(object);
+        }
     }
 
     /// Counts one more. Returns what the user is to be told.
@@ -147,9 +176,14 @@ impl Setbacks {
     pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &What) {
         if let Some(all) = self.by_jobset.get_mut(object) {
             all.by_what.remove(what);
-            if all.by_what.is_empty() {
-                self.by_jobset.remove(object);
-            }
+            self.drop_empty(object);
+        }
+    }
+
+    fn drop_empty(&mut self, object: &ObjectRef<JobSet>) {
+        let all = self.by_jobset.get(object);
+        if all.is_some_and(|all| all.by_what.is_empty() && all.conflicts.count == 0) {
+            self.by_jobset.remove(object);
         }
     }
 
@@ -161,8 +195,8 @@ impl Setbacks {
     /// How soon something is tried again.
     pub(super) fn next(&self) -> Option<Duration> {
         let now = Instant::now();
-        let all = self.by_jobset.values().flat_map(|all| all.by_what.values());
-        let waits = all.map(|setback| setback.until).filter(|until| *until > now);
-        waits.min().map(|until| until - now)
+        let waits = self.by_jobset.values().flat_map(OfJobSet::waits);
+        let next = waits.filter(|until| *until > now).min();
+        next.map(|until| until - now)
     }
 }

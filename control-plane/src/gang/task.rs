@@ -42,6 +42,8 @@ pub(super) struct Done {
     pub(super) groups: Vec<(String, Option<GroupPolicy>)>,
     /// A message was not written, as somebody else has written the status in between.
     pub(super) held_up: bool,
+    /// Something was not written, as somebody else has written in between: it is decided anew.
+    pub(super) conflicted: bool,
     pub(super) worked: Vec<What>,
     pub(super) failures: Vec<Failure>,
 }
@@ -52,25 +54,28 @@ impl Done {
             key,
             groups: Vec::new(),
             held_up: false,
+            conflicted: false,
             worked: Vec::new(),
             failures: Vec::new(),
         }
     }
 
-    /// Notes what came of a write. A conflict says nothing: it is decided anew.
+    /// Notes what came of a write.
     fn note(&mut self, jobset: &JobSet, what: What, has_started: bool, result: Result<(), ActError>) {
         match result {
             Ok(()) => self.worked.push(what),
             Err(error) => {
                 log(jobset, has_started, &error);
-                if !matches!(error, ActError::Conflict) {
-                    let said = error.to_string();
-                    self.failures.push(Failure {
-                        what,
-                        has_started,
-                        said,
-                    });
+                if matches!(error, ActError::Conflict) {
+                    self.conflicted = true;
+                    return;
                 }
+                let said = error.to_string();
+                self.failures.push(Failure {
+                    what,
+                    has_started,
+                    said,
+                });
             }
         }
     }

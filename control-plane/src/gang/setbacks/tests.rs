@@ -145,3 +145,23 @@ async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
     }
     assert_eq!(before, LONGEST);
 }
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
+    let (mut setbacks, object) = (Setbacks::default(), ObjectRef::from_obj(&jobset()));
+    setbacks.settled(&object, true);
+    assert!(!setbacks.keeps_off(&object), "the first is decided anew at once");
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        setbacks.settled(&object, true);
+        let wait = setbacks.next().unwrap();
+        assert!(setbacks.keeps_off(&object));
+        tokio::time::advance(wait).await;
+        assert!(!setbacks.keeps_off(&object));
+        waits.push(wait.as_millis());
+    }
+    assert_eq!(waits, [100, 200, 400, 800, 1_000, 1_000]);
+    setbacks.settled(&object, false);
+    setbacks.settled(&object, true);
+    assert!(!setbacks.keeps_off(&object), "that is the first again");
+}
