@@ -73,8 +73,9 @@ impl Request {
     pub(super) fn is_left_alone(&mut self) -> Result<bool, Refusal> {
         let of_spec = |object: &Value| object.get("spec").map(Extent::of).unwrap_or_default();
         let extent = of_spec(&self.object);
-        let was_large = of_spec(&self.old_object).exceeds(Extent::ADMITTED);
-        let is_large = extent.exceeds(Extent::ADMITTED);
+        let most = self.most();
+        let was_large = of_spec(&self.old_object).exceeds(most);
+        let is_large = extent.exceeds(most);
         if was_large && self.operation == Operation::Update && !is_large {
             self.operation = Operation::Create;
             self.old_object = Value::Null;
@@ -89,10 +90,18 @@ impl Request {
                 .get("kind")
                 .and_then(Value::as_str)
                 .unwrap_or("object");
-            let sentence = extent.sentence(Extent::ADMITTED);
+            let sentence = extent.sentence(most);
             return Err(Refusal::Unreadable(format!("{kind:.32}: spec: {sentence}")));
         }
         Ok(false)
+    }
+
+    /// The most that its object may consist of. A pod is reviewed when it is created, alone, and defaults give each of its volumes an object more than its JobSet has.
+    fn most(&self) -> Extent {
+        match self.object.get("kind").and_then(Value::as_str) {
+            Some("Pod") if self.operation == Operation::Create => Extent::MOST,
+            _ => Extent::ADMITTED,
+        }
     }
 
     /// Reads the body of a request.

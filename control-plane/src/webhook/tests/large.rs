@@ -72,3 +72,29 @@ async fn what_would_take_gigabytes_is_not_read_at_all() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn a_pod_of_a_jobset_that_was_admitted_is_admitted_with_its_defaults() {
+    let pod = |volumes: usize| {
+        let volume = json!({"name": "v", "emptyDir": {}});
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "js-w-0-0-"},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": vec![volume; volumes]},
+        })
+    };
+    let most = Extent::ADMITTED.objects - 8;
+    for path in ["/mutate--v1-pod", "/validate--v1-pod"] {
+        for (volumes, allowed) in [(most, true), (Extent::ADMITTED.objects, false)] {
+            let review = review("CREATE", &pod(volumes), &Value::Null);
+            let answer = ask_with(api_server(Ok(BTreeMap::new())), path, &review).await;
+            assert_eq!(
+                answer["allowed"],
+                allowed,
+                "{path} {volumes}: {}",
+                message(&answer)
+            );
+        }
+    }
+}
