@@ -247,6 +247,9 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycluster = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayCluster>>) -> Result<Action, RayError> {
+        if let Some(left) = self.ledger.rests(&**packed) {
+            return Ok(Action::requeue(left));
+        }
         let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
         };

@@ -23,7 +23,7 @@ use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use super::packed::{LargeTurns, Packed};
-use super::turns::{NEXT_TURN, Turns};
+use super::turns::{NEXT_TURN, Turn, Turns};
 use crate::apply::said;
 use crate::watch::Stores;
 use crate::watch::notify::Notified;
@@ -151,6 +151,19 @@ impl Reconciler {
         })
     }
 
+    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not answer are not to keep large jobs in memory. The turn is kept where
+    /// the plan creates something, which may be as large; `None`: others have all turns.
+    fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<(JobPlan, Option<Turn>)> {
+        let turn = packed.turn(&self.large).ok()?;
+        let whole = recall(&Arc::new(packed.read())).job;
+        let light = std::mem::replace(&mut observed.job, whole);
+        let decided = plan(observed);
+        self.ledger.decided(&light, decided.deadline);
+        observed.job = light;
+        let creates = decided.create_cluster.is_some() || decided.create_submitter.is_some();
+        Some((decided, turn.filter(|_| creates)))
+    }
+
     async fn apply(&self, job: &RayJob, at: Option<SocketAddr>, plan: JobPlan) -> Result<(), RayError> {
         let (client, namespace) = (&self.client, job.ns());
         if plan.add_finalizer {
@@ -228,6 +241,9 @@ impl Reconcile for Reconciler {
 
     #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), rayjob = packed.name_any()))]
     async fn reconcile(&self, packed: &Arc<Packed<RayJob>>) -> Result<Action, RayError> {
+        if let Some(left) = self.ledger.rests(&**packed) {
+            return Ok(Action::requeue(left));
+        }
         let namespace = packed.namespace().unwrap_or_default();
         let recalled = recall(&Arc::new(packed.without_spec()));
         let mut turns = Vec::new();
@@ -240,15 +256,10 @@ impl Reconcile for Reconciler {
         }
         self.ledger.begins(&recalled.job);
         let (mut observed, at) = self.observe(recalled).await?;
-        // All of it only now: dashboards that do not answer are not to keep large jobs in memory.
-        let Ok(turn) = packed.turn(&self.large) else {
+        let job = &Arc::clone(&observed.job);
+        let Some((decided, mut turn)) = self.decide(packed, &mut observed) else {
             return Ok(Action::requeue(NEXT_TURN));
         };
-        turns.extend(turn);
-        observed.job = recall(&Arc::new(packed.read())).job;
-        let job = &Arc::clone(&observed.job);
-        let decided = plan(&observed);
-        self.ledger.decided(job, decided.deadline);
         let mut next = (decided.requeue_after, decided.notice.is_some());
         let answered = match self.apply(job, at, decided).await {
             // Users look at the status for what it waits for.
@@ -270,8 +281,11 @@ impl Reconcile for Reconciler {
         };
         if let Some(ray) = answered {
             observed.ray = ray;
-            let decided = plan(&observed);
-            self.ledger.decided(job, decided.deadline);
+            drop(turn.take());
+            let Some((decided, _turn)) = self.decide(packed, &mut observed) else {
+                // Ray says it again when it is asked again.
+                return Ok(Action::requeue(NEXT_TURN));
+            };
             next = (decided.requeue_after, decided.notice.is_some());
             self.apply(job, at, decided).await?;
         }

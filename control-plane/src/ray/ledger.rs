@@ -74,6 +74,13 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         }
     }
 
+    /// How long it is still to be left alone after failures, whatever has changed.
+    pub(super) fn rests(&self, object: &impl Resource<DynamicType = ()>) -> Option<Duration> {
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        self.failures.rests(&ObjectRef::new(name).within(namespace))
+    }
+
     /// It is looked at: what was due when it was looked at before says nothing any more.
     pub(super) fn begins(&self, object: &K) {
         self.decided(object, None);

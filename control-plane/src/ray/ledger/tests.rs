@@ -117,3 +117,18 @@ async fn why_nothing_is_done_is_told_once_for_each_object() {
     publisher.run().await;
     assert_eq!(notes.lock().unwrap().len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_again_and_again_is_left_alone_for_a_moment_whatever_changes() {
+    let (ledger, job) = (ledger(), job("u"));
+    ledger.failed(&job, &refused("no"));
+    assert_eq!(
+        ledger.rests(&job),
+        None,
+        "the first change may be what was missing"
+    );
+    ledger.failed(&job, &refused("no"));
+    assert_eq!(ledger.rests(&job), Some(Duration::from_millis(100)));
+    ledger.worked(&job, None, false);
+    assert_eq!(ledger.rests(&job), None);
+}
