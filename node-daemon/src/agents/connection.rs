@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{Peer, PeerCheck, PeerError};
@@ -84,12 +84,26 @@ impl Context {
     }
 }
 
+/// An agent that may be what it says.
+struct Registered {
+    /// Name of its container in its pod.
+    name: String,
+    container: ContainerId,
+    pid: i32,
+    version: String,
+}
+
 type Frames = Framed<UnixStream, LengthDelimitedCodec>;
 
 /// Serves one connection of `pod` to its end.
 pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refusals: Arc<Refusals>) {
     let mut frames = Framed::new(stream, codec());
-    let (name, container, pid) = match register(&mut frames, &pod, &context, &refusals).await {
+    let Registered {
+        name,
+        container,
+        pid,
+        version,
+    } = match register(&mut frames, &pod, &context, &refusals).await {
         Ok(Some(registered)) => registered,
         Ok(None) => return,
         Err(error) => return refuse(frames, &pod, &error, &refusals).await,
@@ -102,7 +116,7 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
         link,
         pid,
     };
-    let targets = match context.workers.linked(registered, link).await {
+    let targets = match context.workers.linked(registered, link, version).await {
         Ok(targets) => targets,
         Err(error) => return refuse(frames, &pod, &error.into(), &refusals).await,
     };
@@ -114,14 +128,9 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
         &refusals,
     )
     .await;
-    if refusals.lines.try_take() {
-        match ended {
-            Ok(()) => info!(%pod, %container, "agent disconnected"),
-            Err(error) => warn!(%pod, %container, %error, "agent disconnected"),
-        }
-    }
+    let why = ended.err().map(|error| error.to_string());
     // When the driver has stopped there is nobody to tell.
-    drop(context.workers.tell(Input::LinkDown(container, link)).await);
+    drop(context.workers.unlinked(container, link, why).await);
 }
 
 /// Ends a connection that is not taken, and is over later.
@@ -143,7 +152,7 @@ async fn register(
     pod: &PodUid,
     context: &Context,
     refusals: &Refusals,
-) -> Result<Option<(String, ContainerId, i32)>, LinkError> {
+) -> Result<Option<Registered>, LinkError> {
     let Some(frame) = timeout(PATIENCE, frames.next())
         .await
         .map_err(|_| LinkError::Silent)?
@@ -173,10 +182,12 @@ async fn register(
         id
     };
     let pid = context.peers.check(&peer, &id, pod)?;
-    if refusals.lines.try_take() {
-        info!(container = %id, name = container, pid, version, "agent registered");
-    }
-    Ok(Some((container, id, pid)))
+    Ok(Some(Registered {
+        name: container,
+        container: id,
+        pid,
+        version,
+    }))
 }
 
 async fn exchange(

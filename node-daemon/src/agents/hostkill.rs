@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 use self::held::{Held, KillError};
 use super::peer::in_container;
 use crate::clock::boot_nanos;
-use crate::pace::Pace;
+use crate::pace::{Pace, SharedPace};
 use crate::worker::facts::HostKill;
 use crate::worker::types::ContainerId;
 
@@ -33,6 +33,8 @@ const IDLE_ROUNDS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Looks at all processes for one container: so many at once, which is more than a kill takes that works, and then one in a second, however often its agent asks.
 const LOOKS: (u32, Duration) = (20, Duration::from_secs(1));
+/// Lines about kills that fail, of all containers: who asks decides how often they do. That one is asked for stands in the log beside the worker's other lines.
+const LINES: (u32, Duration) = (64, Duration::from_secs(1));
 /// Time until it is looked again whether there may be another one.
 const NO_LOOK: Duration = Duration::from_millis(50);
 /// Containers whose processes are killed at a time. Others wait.
@@ -56,6 +58,7 @@ pub struct ProcKiller {
     /// Who looks now: one at a time, so that all of them together take no more than one core.
     looking: Arc<Mutex<()>>,
     places: Arc<Semaphore>,
+    lines: Arc<SharedPace>,
 }
 
 /// A live process.
@@ -76,6 +79,7 @@ impl ProcKiller {
             looks: Arc::default(),
             looking: Arc::default(),
             places: Arc::new(Semaphore::new(AT_A_TIME)),
+            lines: Arc::new(SharedPace::new(LINES.0, LINES.1)),
         }
     }
 
@@ -121,14 +125,16 @@ impl ProcKiller {
             let known = doomed.len();
             let living = condemn(&self.processes(container), agent, before, &mut doomed);
             if living.is_empty() {
-                info!(%container, rounds = round, "no process is left beside the agent");
+                debug!(%container, rounds = round, "no process is left beside the agent");
                 return;
             }
             for (pid, started) in living {
                 match self.kill_one(container, pid, started) {
                     Ok(()) => {}
                     Err(error @ KillError::NoPidfd(_)) => {
-                        error!(%container, %error, "processes are left beside the agent");
+                        if self.lines.try_take() {
+                            error!(%container, %error, "processes are left beside the agent");
+                        }
                         return;
                     }
                     Err(error) => debug!(%container, pid, %error, "not killed"),
@@ -140,7 +146,9 @@ impl ProcKiller {
             }
             std::thread::sleep(PAUSE);
         }
-        warn!(%container, "processes are left beside the agent");
+        if self.lines.try_take() {
+            warn!(%container, "processes are left beside the agent");
+        }
     }
 
     /// Kills this very process of the container, or none.

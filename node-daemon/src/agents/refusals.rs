@@ -19,8 +19,6 @@ const QUIET: Duration = Duration::from_secs(600);
 const REGISTRATIONS: (u32, Duration) = (64, Duration::from_millis(100));
 /// States of all agents of the pod, in the same way.
 const STATES: (u32, Duration) = (512, Duration::from_millis(10));
-/// Lines that their coming and going makes.
-const LINES: (u32, Duration) = (64, Duration::from_secs(1));
 
 /// More connections than the containers of a pod need.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +31,6 @@ pub struct Refusals {
     pub(super) registrations: SharedPace,
     /// How often somebody may say how a worker is.
     pub(super) states: SharedPace,
-    /// How often that they come and go is worth a line.
-    pub(super) lines: SharedPace,
     counts: Mutex<Counts>,
     /// Where those of all sockets are counted.
     health: Arc<Health>,
@@ -53,7 +49,6 @@ impl Refusals {
         Self {
             registrations: SharedPace::new(REGISTRATIONS.0, REGISTRATIONS.1),
             states: SharedPace::new(STATES.0, STATES.1),
-            lines: SharedPace::new(LINES.0, LINES.1),
             counts: Mutex::default(),
             health,
         }

@@ -353,7 +353,11 @@ async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
         link: LinkId(2),
         pid: 1,
     };
-    let mut targets = daemon.workers.linked(registered, LinkId(2)).await.unwrap();
+    let mut targets = daemon
+        .workers
+        .linked(registered, LinkId(2), String::new())
+        .await
+        .unwrap();
     let group = wire::Group {
         uid: "g".into(),
         epoch: 3,

@@ -41,14 +41,22 @@ pub trait Host: Send + 'static {
     fn pods_listed(&self, _pods: &BTreeSet<PodUid>) {}
 }
 
+/// A new connection of an agent.
+struct Arrival {
+    /// That it has registered.
+    registered: Input,
+    link: LinkId,
+    version: String,
+}
+
 enum Message {
     Fact(Input),
     Plain(plain::Input),
     Linked(
-        Input,
-        LinkId,
+        Box<Arrival>,
         oneshot::Sender<Option<watch::Receiver<Option<Target>>>>,
     ),
+    Unlinked(ContainerId, LinkId, Option<String>),
     Welcomed(u64, oneshot::Sender<io::Result<()>>),
     Snapshot(oneshot::Sender<Vec<WorkerState>>),
     Mark(oneshot::Sender<u64>),
@@ -107,7 +115,7 @@ impl Handle {
         }
     }
 
-    /// Announces a new connection of an agent. The receiver holds the newest target; it closes when another connection of the same container
+    /// Announces a new connection of an agent, which says that it is of this version. The receiver holds the newest target; it closes when another connection of the same container
     /// takes over, or the container is gone.
     ///
     /// # Errors
@@ -116,10 +124,29 @@ impl Handle {
         &self,
         registered: Input,
         link: LinkId,
+        version: String,
     ) -> Result<watch::Receiver<Option<Target>>, NotLinked> {
         let (sender, receiver) = oneshot::channel();
-        self.send(Message::Linked(registered, link, sender)).await?;
+        let arrival = Arrival {
+            registered,
+            link,
+            version,
+        };
+        self.send(Message::Linked(Box::new(arrival), sender)).await?;
         receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
+    }
+
+    /// A connection of an agent has ended, for this reason where it is not the agent's end.
+    ///
+    /// # Errors
+    /// When the driver has stopped.
+    pub async fn unlinked(
+        &self,
+        container: ContainerId,
+        link: LinkId,
+        why: Option<String>,
+    ) -> Result<(), Closed> {
+        self.send(Message::Unlinked(container, link, why)).await
     }
 
     /// A hub has welcomed this node under this epoch. Once that is `Ok`, no daemon of this boot obeys a lower one.
@@ -243,14 +270,21 @@ impl Driver {
                     self.apply(input, &host);
                 }
                 Message::Plain(input) => self.apply_plain(input),
-                Message::Linked(input, link, reply) => {
-                    let targets = self.link(&input, link);
+                Message::Linked(arrival, reply) => {
+                    let targets = self.link(&arrival);
                     let is_linked = targets.is_some();
                     // Whoever has given up says so, as any other that goes.
                     drop(reply.send(targets));
                     if is_linked {
-                        self.apply(input, &host);
+                        self.log_arrival(&arrival);
+                        self.apply(arrival.registered, &host);
                     }
+                }
+                Message::Unlinked(id, link, why) => {
+                    if let Some(left_out) = self.next_line(&id) {
+                        info!(container = %id, why, left_out, "agent disconnected");
+                    }
+                    self.apply(Input::LinkDown(id, link), &host);
                 }
                 Message::Welcomed(epoch, reply) => drop(reply.send(self.welcomed(epoch, &host))),
                 Message::Snapshot(reply) => {
@@ -286,15 +320,15 @@ impl Driver {
     }
 
     /// Takes the connection of an agent in the place of the one before, unless it comes from another pod's socket.
-    fn link(&mut self, input: &Input, link: LinkId) -> Option<watch::Receiver<Option<Target>>> {
-        let Input::Registered { id, pod, .. } = input else {
+    fn link(&mut self, arrival: &Arrival) -> Option<watch::Receiver<Option<Target>>> {
+        let Input::Registered { id, pod, .. } = &arrival.registered else {
             return None;
         };
         if self.table.is_of_another(id, pod) {
             return None;
         }
         let (sender, receiver) = watch::channel(None);
-        self.links.insert(id.clone(), (link, sender));
+        self.links.insert(id.clone(), (arrival.link, sender));
         Some(receiver)
     }
 
@@ -417,6 +451,23 @@ impl Driver {
         log_stale(&effects.stale);
         for pod in &effects.pods_gone {
             info!(%pod, "pod gone");
+        }
+    }
+
+    /// Of a pod that is not known yet nothing is said: a State of its agent says more soon.
+    fn log_arrival(&mut self, arrival: &Arrival) {
+        let Input::Registered {
+            id, pod, name, pid, ..
+        } = &arrival.registered
+        else {
+            return;
+        };
+        let Some(namespace) = self.table.namespace_of(pod) else {
+            return;
+        };
+        if let Some(left_out) = self.lines.next(namespace, pod) {
+            let version = &arrival.version;
+            info!(container = %id, name, pid, version, left_out, "agent registered");
         }
     }
 

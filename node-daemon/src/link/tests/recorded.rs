@@ -16,7 +16,11 @@ async fn plays(protocol: u32, recording: &str) {
         link: LinkId(1),
         pid: 1,
     };
-    let mut targets = daemon.workers.linked(registered, LinkId(1)).await.unwrap();
+    let mut targets = daemon
+        .workers
+        .linked(registered, LinkId(1), String::new())
+        .await
+        .unwrap();
     let mut stream = hub.stream().await;
     let hello = stream.hello().await;
     assert!((hello.protocol_min..=hello.protocol_max).contains(&protocol));

@@ -1,0 +1,56 @@
+//! What the table is asked.
+
+use std::collections::BTreeSet;
+
+use lockstep_mutants::{self as mutants, Mutant};
+
+use super::super::types::{ContainerId, GroupUid, Pod, PodUid, WorkerState};
+use super::Table;
+
+impl Table {
+    /// The pods that are known.
+    #[must_use]
+    pub fn pods(&self) -> BTreeSet<PodUid> {
+        self.pods.keys().cloned().collect()
+    }
+
+    /// Namespace of a pod of this node.
+    #[must_use]
+    pub fn namespace_of(&self, pod: &PodUid) -> Option<&str> {
+        self.pods.get(pod).map(|entry| entry.pod.namespace.as_str())
+    }
+
+    /// The pod of a container.
+    #[must_use]
+    pub fn pod_of(&self, id: &ContainerId) -> Option<&Pod> {
+        let worker = self.workers.get(id)?;
+        self.pods.get(&worker.pod).map(|entry| &entry.pod)
+    }
+
+    /// Every state that has been reported, as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<WorkerState> {
+        let epoch = |group: &GroupUid| self.epoch_of(group);
+        self.workers
+            .values()
+            .filter(|_| !mutants::is(Mutant::EmptySnapshot))
+            .filter_map(|worker| worker.reported.clone())
+            .map(|state| WorkerState {
+                epoch: state.epoch.max(epoch(&state.group)),
+                ..state
+            })
+            .collect()
+    }
+
+    /// The highest epoch of a leader that this daemon knows of, for this group.
+    pub(super) fn epoch_of(&self, group: &GroupUid) -> u64 {
+        let desired = self.groups.get(group).map_or(0, |desired| desired.epoch);
+        desired.max(self.highest)
+    }
+
+    /// Whether the container is known, and as one of another pod.
+    #[must_use]
+    pub fn is_of_another(&self, id: &ContainerId, pod: &PodUid) -> bool {
+        self.workers.get(id).is_some_and(|worker| worker.pod != *pod)
+    }
+}
