@@ -6,8 +6,11 @@
 //! A process may end between the look and the signal, and its PID be another's by then, of whatever container: so each is held by a pidfd, looked at
 //! once more, and signalled by that. A node without pidfds (Linux before 5.3) gets nothing killed from the host: the worker is not parked in time, and
 //! the restart takes the next rung.
+//!
+//! Whatever a pod runs in the place of its agent may ask without end, for each of its containers: it waits for others of its own namespace.
 
 mod held;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tracing::{debug, error, warn};
 
 use self::held::{Held, KillError};
+use self::turns::{Turn, Turns};
 use super::peer::in_container;
 use crate::clock::boot_nanos;
 use crate::pace::{Pace, SharedPace};
@@ -37,8 +40,6 @@ const LOOKS: (u32, Duration) = (20, Duration::from_secs(1));
 const LINES: (u32, Duration) = (64, Duration::from_secs(1));
 /// Time until it is looked again whether there may be another one.
 const NO_LOOK: Duration = Duration::from_millis(50);
-/// Containers whose processes are killed at a time. Others wait.
-const AT_A_TIME: usize = 64;
 /// Unit of the start times in `/proc`: `USER_HZ` is 100 wherever Kubernetes runs.
 const TICK_NANOS: u64 = 10_000_000;
 
@@ -55,9 +56,7 @@ pub struct ProcKiller {
     asked: Arc<Mutex<BTreeMap<ContainerId, Ticks>>>,
     /// How often it may be looked for each container that has asked a short time ago.
     looks: Arc<Mutex<BTreeMap<ContainerId, Pace>>>,
-    /// Who looks now: one at a time, so that all of them together take no more than one core.
-    looking: Arc<Mutex<()>>,
-    places: Arc<Semaphore>,
+    turns: Turns,
     lines: Arc<SharedPace>,
 }
 
@@ -77,8 +76,7 @@ impl ProcKiller {
             open: Held::open,
             asked: Arc::default(),
             looks: Arc::default(),
-            looking: Arc::default(),
-            places: Arc::new(Semaphore::new(AT_A_TIME)),
+            turns: Turns::default(),
             lines: Arc::new(SharedPace::new(LINES.0, LINES.1)),
         }
     }
@@ -87,15 +85,15 @@ impl ProcKiller {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it may be looked again for this container. Gives what is asked for then.
-    fn turn(&self, container: &ContainerId) -> Option<Ticks> {
-        loop {
-            let before = self.asked().get(container).copied()?;
+    /// Waits until it may be looked again for this container. False: its agent asks for it no more.
+    async fn may_look_soon(&self, container: &ContainerId) -> bool {
+        while self.asked().contains_key(container) {
             if self.may_look(container) {
-                return Some(before);
+                return true;
             }
-            std::thread::sleep(NO_LOOK);
+            tokio::time::sleep(NO_LOOK).await;
         }
+        false
     }
 
     fn may_look(&self, container: &ContainerId) -> bool {
@@ -109,46 +107,76 @@ impl ProcKiller {
         pace.try_take()
     }
 
-    fn processes(&self, container: &ContainerId) -> BTreeMap<i32, Process> {
-        let _one = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
-        processes(&self.proc_root, container)
-    }
-
-    fn kill_all(&self, container: &ContainerId, agent: i32) {
+    async fn kill_all(&self, ask: &HostKill) {
+        let container = &ask.container;
         let mut doomed = BTreeSet::new();
         let mut idle = 0;
         for round in 0..ROUNDS {
-            let Some(before) = self.turn(container) else {
+            // Whoever waits here holds no turn.
+            if !self.may_look_soon(container).await {
                 debug!(%container, rounds = round, "the agent asks for it no more");
                 return;
-            };
-            let known = doomed.len();
-            let living = condemn(&self.processes(container), agent, before, &mut doomed);
-            if living.is_empty() {
-                debug!(%container, rounds = round, "no process is left beside the agent");
-                return;
             }
-            for (pid, started) in living {
-                match self.kill_one(container, pid, started) {
-                    Ok(()) => {}
-                    Err(error @ KillError::NoPidfd(_)) => {
-                        if self.lines.try_take() {
-                            error!(%container, %error, "processes are left beside the agent");
-                        }
-                        return;
+            let turn = self.turns.take(&ask.namespace).await;
+            let (killer, known, asked) = (self.clone(), doomed.len(), ask.clone());
+            let looked = tokio::task::spawn_blocking(move || {
+                let left = killer.round(&asked, turn, &mut doomed);
+                (doomed, left)
+            });
+            let Ok((after, left)) = looked.await else {
+                return;
+            };
+            doomed = after;
+            match left {
+                Ok(0) => {
+                    debug!(%container, rounds = round, "no process is left beside the agent");
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    if self.lines.try_take() {
+                        error!(%container, %error, "processes are left beside the agent");
                     }
-                    Err(error) => debug!(%container, pid, %error, "not killed"),
+                    return;
                 }
             }
             idle = if doomed.len() > known { 0 } else { idle + 1 };
             if idle >= IDLE_ROUNDS {
                 break;
             }
-            std::thread::sleep(PAUSE);
+            tokio::time::sleep(PAUSE).await;
         }
         if self.lines.try_take() {
             warn!(%container, "processes are left beside the agent");
         }
+    }
+
+    /// Looks once and kills what is found. Returns how many processes there were.
+    ///
+    /// # Errors
+    /// No process can be killed here.
+    fn round(
+        &self,
+        ask: &HostKill,
+        turn: Turn,
+        doomed: &mut BTreeSet<(i32, Ticks)>,
+    ) -> Result<usize, KillError> {
+        // It may have been taken back while it waited for its turn.
+        let Some(before) = self.asked().get(&ask.container).copied() else {
+            return Ok(0);
+        };
+        let processes = processes(&self.proc_root, &ask.container);
+        // Others may look while these are killed, but none of the same namespace.
+        let _own = turn.looked();
+        let living = condemn(&processes, ask.agent_pid, before, doomed);
+        for (pid, started) in &living {
+            match self.kill_one(&ask.container, *pid, *started) {
+                Ok(()) => {}
+                Err(error @ KillError::NoPidfd(_)) => return Err(error),
+                Err(error) => debug!(container = %ask.container, pid, %error, "not killed"),
+            }
+        }
+        Ok(living.len())
     }
 
     /// Kills this very process of the container, or none.
@@ -169,22 +197,16 @@ impl ProcKiller {
         if self.asked().insert(ask.container.clone(), before).is_some() {
             return;
         }
-        let (killer, places) = (self.clone(), Arc::clone(&self.places));
+        let killer = self.clone();
         drop(tokio::spawn(async move {
-            let place = places.acquire().await;
-            let work = tokio::task::spawn_blocking(move || {
-                let mut met = before;
-                loop {
-                    killer.kill_all(&ask.container, ask.agent_pid);
-                    match killer.done(&ask.container, met) {
-                        Some(later) => met = later,
-                        None => break,
-                    }
+            let mut met = before;
+            loop {
+                killer.kill_all(&ask).await;
+                match killer.done(&ask.container, met) {
+                    Some(later) => met = later,
+                    None => break,
                 }
-            });
-            // How it went is in the log.
-            drop(work.await);
-            drop(place);
+            }
         }));
     }
 

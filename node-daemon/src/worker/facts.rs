@@ -100,6 +100,8 @@ pub struct ListedContainer {
 /// What an agent asks for: that the processes beside it, which it may not signal, are killed from the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKill {
+    /// Namespace of its pod.
+    pub namespace: String,
     /// Its container.
     pub container: ContainerId,
     /// Its process id on the host.

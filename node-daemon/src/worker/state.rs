@@ -396,7 +396,9 @@ impl Table {
         }
         if state.needs_host_kill {
             let unfenced = mutants::is(Mutant::KillUnfenced);
+            let pod = self.pods.get(&worker.pod);
             effects.kills.push(HostKill {
+                namespace: pod.map_or_else(String::new, |entry| entry.pod.namespace.clone()),
                 container: id.clone(),
                 agent_pid: current.pid,
                 before: if unfenced {

@@ -57,6 +57,7 @@ fn sleeper() -> (tokio::process::Child, i32) {
 
 fn ask(before: u64) -> HostKill {
     HostKill {
+        namespace: "ns".to_owned(),
         container: ContainerId::from(ID),
         agent_pid: AGENT,
         before,
@@ -161,14 +162,14 @@ async fn an_agent_of_before_means_what_runs_now() {
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
 }
 
-#[test]
-fn an_ask_that_was_taken_back_kills_nothing() {
+#[tokio::test]
+async fn an_ask_that_was_taken_back_kills_nothing() {
     let (killer, id) = (FakeProc::new().killer(), ContainerId::from(ID));
     killer.asked().insert(id.clone(), 7);
     killer.spare(&id);
     assert!(killer.asked().is_empty());
     // Without an ask the first round is the last one.
-    killer.kill_all(&id, AGENT);
+    killer.kill_all(&ask(7)).await;
 }
 
 #[tokio::test]

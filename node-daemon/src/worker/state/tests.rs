@@ -325,6 +325,7 @@ fn the_host_kills_where_the_agent_may_not() {
         ..agent(AgentPhase::Stopping, 2, 2)
     };
     let ask = HostKill {
+        namespace: "default".to_owned(),
         container: "c".into(),
         agent_pid: 100,
         before: 7,
