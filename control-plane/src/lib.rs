@@ -11,6 +11,7 @@ mod fair;
 mod gang;
 pub mod group;
 pub mod hub;
+mod huge;
 mod leader;
 pub mod lease;
 pub mod logging;

@@ -1,6 +1,6 @@
 //! How much an object takes once it is read. That is in proportion to what it consists of and not to its length: `{}` may stand for a volume of 3 kB.
 //!
-//! Promises: counting takes no memory; who reads an object of a tenant's that is no larger than [`Extent::MOST`] needs at most 64 MB for it.
+//! Promises: counting takes no memory; who reads an object of a tenant's that is no larger than [`Extent::MOST`] needs at most 32 MB for it.
 
 use serde_json::Value;
 
@@ -15,10 +15,10 @@ pub struct Extent {
 
 impl Extent {
     /// The most of what a JobSet, a pod or one of Ray's resources says, metadata apart. The JobSets that etcd takes, which are no longer than 1.5 MiB, have fewer
-    /// where an object has 90 bytes on average; those of usual Jobs have a few hundred.
+    /// where an object has 180 bytes on average; those of usual Jobs have a few hundred.
     pub const MOST: Self = Self {
-        objects: 16_384,
-        elements: 131_072,
+        objects: 8_192,
+        elements: 65_536,
     };
 
     /// The limit at admission. It is half of [`Extent::MOST`]: an update's review holds the old object and the new one, and parses each more than once.

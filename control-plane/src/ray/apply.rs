@@ -137,64 +137,69 @@ async fn send(client: &Client, request: Result<http::Request<Vec<u8>>, request::
     client.request::<IgnoredAny>(request).await.map(drop)
 }
 
-/// How a whole object is written.
-enum Whole {
-    Created,
-    Replaced,
+/// An object to be written, as the text that is sent: of a large one that is a small part of what it takes once it is read.
+pub(super) struct Text {
+    kind: String,
+    /// Its kind and name.
+    what: String,
+    name: String,
+    collection: Request,
+    body: serde_json::Result<Vec<u8>>,
+}
+
+impl Text {
+    pub(super) fn of<K>(object: &K) -> Self
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
+    {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            what: described(object),
+            name: object.meta().name.clone().unwrap_or_default(),
+            collection: collection::<K>(object.meta()),
+            body: serde_json::to_vec(object),
+        }
+    }
 }
 
 /// Creates an object. One that exists already is a conflict: the watch shows it soon.
-pub(super) async fn create<K>(client: &Client, object: K) -> Result<(), RayError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
-{
-    write(client, object, Whole::Created).await
-}
-
-/// Puts an object in the place of the version that it was made from. One that is gone is made anew.
-pub(super) async fn replace<K>(client: &Client, object: K) -> Result<(), RayError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
-{
-    write(client, object, Whole::Replaced).await
-}
-
-/// Only the object's text is kept while the API server is asked: that calls webhooks of ours.
-async fn write<K>(client: &Client, object: K, whole: Whole) -> Result<(), RayError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
-{
-    let what = described(&object);
-    let name = object.meta().name.clone().unwrap_or_default();
-    let body = serde_json::to_vec(&object).map_err(kube::Error::SerdeError);
-    let request = collection::<K>(object.meta());
-    drop(object);
-    let written = match (body, &whole) {
-        (Err(error), _) => Err(error),
-        (Ok(body), Whole::Created) => send(client, request.create(&PostParams::default(), body)).await,
-        (Ok(body), Whole::Replaced) => {
-            send(client, request.replace(&name, &PostParams::default(), body)).await
-        }
+pub(super) async fn create(client: &Client, text: Text) -> Result<(), RayError> {
+    let Text { kind, what, .. } = text;
+    let written = match text.body {
+        Ok(body) => send(client, text.collection.create(&PostParams::default(), body)).await,
+        Err(error) => Err(kube::Error::SerdeError(error)),
     };
-    let kind = K::kind(&()).into_owned();
-    match (written, whole) {
-        (Ok(()), Whole::Created) => {
+    match written {
+        Ok(()) => {
             tracing::info!(object = what, "created");
             Ok(())
         }
-        (Ok(()), Whole::Replaced) => {
+        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) => {
+            Err(RayError::Create { kind, what, error })
+        }
+        Err(error) => Err(RayError::of(what)(error)),
+    }
+}
+
+/// Puts an object in the place of the version that it was made from. One that is gone is made anew.
+pub(super) async fn replace(client: &Client, text: Text) -> Result<(), RayError> {
+    let Text { kind, what, .. } = text;
+    let written = match text.body {
+        Ok(body) => {
+            let request = text.collection.replace(&text.name, &PostParams::default(), body);
+            send(client, request).await
+        }
+        Err(error) => Err(kube::Error::SerdeError(error)),
+    };
+    match written {
+        Ok(()) => {
             tracing::info!(object = what, "changed");
             Ok(())
         }
-        (Err(error @ kube::Error::Api(_)), Whole::Created) if !is_status(&error, 409) => {
-            Err(RayError::Create { kind, what, error })
-        }
-        (Err(error @ kube::Error::Api(_)), Whole::Replaced)
-            if !is_status(&error, 409) && !is_status(&error, 404) =>
-        {
+        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) && !is_status(&error, 404) => {
             Err(RayError::Change { kind, what, error })
         }
-        (Err(error), _) => Err(RayError::of(what)(error)),
+        Err(error) => Err(RayError::of(what)(error)),
     }
 }
 

@@ -17,7 +17,7 @@ use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENCY;
-use super::apply::{self, RayError};
+use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Belongs, HeadService};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
@@ -26,7 +26,7 @@ use super::turns::NEXT_TURN;
 use crate::watch::lean::Lean;
 use crate::watch::lean::asked::{self, PodSeen};
 use crate::watch::notify::Notified;
-use crate::watch::{PackedJobSet, Stores};
+use crate::watch::{PackedJobSet, Stores, packed};
 use crate::work::{self, Reconcile};
 
 type Key = ObjectRef<Packed<RayCluster>>;
@@ -51,15 +51,66 @@ pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet
     found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str()))
 }
 
-/// The JobSet of a cluster: its own, else the one that has the name to take, without its spec.
-fn jobset_of(stores: &Stores, cluster: &RayCluster) -> (ObjectRef<JobSet>, Option<JobSet>) {
+/// The JobSet of a cluster: its own, else the one that has the name to take, without its spec. Its own also as it is kept.
+fn jobset_of(
+    stores: &Stores,
+    cluster: &RayCluster,
+) -> (ObjectRef<JobSet>, Option<JobSet>, Option<Arc<PackedJobSet>>) {
     if let Some(own) = own_jobset(stores, cluster) {
         let key = ObjectRef::from_obj(&own);
-        return (key.clone(), stores.jobset(&key));
+        let kept = stores.jobsets.get(&packed(&key));
+        return (key, Some(own), kept);
     }
     let key = ObjectRef::new(&names::jobset(cluster.name(), &cluster.spec)).within(cluster.ns());
     let jobset = stores.without_spec(&key);
-    (key, jobset)
+    (key, jobset, None)
+}
+
+/// What is seen of a cluster. Between decisions it has little of the cluster and of its JobSet, which may be large.
+struct Seen {
+    observed: ObservedCluster,
+    /// Its own JobSet.
+    jobset: Option<Arc<PackedJobSet>>,
+}
+
+impl Seen {
+    /// Reads the cluster's own JobSet, if it has one.
+    fn read_jobset(&mut self) -> Result<(), RayError> {
+        if let Some(kept) = &self.jobset {
+            let jobset = kept.unpack().map_err(|error| {
+                let name = kept.meta().name.as_deref().unwrap_or_default();
+                RayError::Conflict(format!("JobSet {name}, which cannot be read: {error}"))
+            })?;
+            self.observed.jobset = Some(Arc::new(jobset));
+        }
+        Ok(())
+    }
+
+    /// Keeps of what is large no more than writes need.
+    fn forget(&mut self, packed: &Packed<RayCluster>) {
+        self.observed.cluster = Arc::new(packed.without_spec());
+        if self.jobset.is_some() {
+            self.observed.jobset = None;
+        }
+    }
+}
+
+/// A plan whose large parts are text.
+struct Decided {
+    plan: ClusterPlan,
+    create_jobset: Option<Text>,
+    update_jobset: Option<Text>,
+}
+
+impl Decided {
+    fn of(mut plan: ClusterPlan) -> Self {
+        let text = |jobset: Option<Box<JobSet>>| jobset.map(|jobset| Text::of(&*jobset));
+        Self {
+            create_jobset: text(plan.create_jobset.take()),
+            update_jobset: text(plan.update_jobset.take()),
+            plan,
+        }
+    }
 }
 
 impl Reconciler {
@@ -100,15 +151,15 @@ impl Reconciler {
             .map(|cluster| ObjectRef::from_obj(&**cluster))
     }
 
-    async fn observe(&self, cluster: &Arc<RayCluster>) -> Result<ObservedCluster, RayError> {
+    async fn observe(&self, cluster: &Arc<RayCluster>) -> Result<Seen, RayError> {
         let namespace = cluster.ns();
-        let (jobset, seen) = jobset_of(&self.stores, cluster);
+        let (jobset, seen, kept) = jobset_of(&self.stores, cluster);
         let service = ObjectRef::new(&names::head_service(cluster.name())).within(namespace);
         // Asked only while it matters.
         let open = seen.is_none() && !cluster.is_claimed() && cluster.managed_by_another().is_none();
         let jobs = self.stores.jobs_of(&jobset);
         let (head, head_pod) = self.head(cluster, &jobset, &jobs).await?;
-        Ok(ObservedCluster {
+        let observed = ObservedCluster {
             cluster: Arc::clone(cluster),
             jobs,
             service: self
@@ -127,22 +178,67 @@ impl Reconciler {
                     .map_err(RayError::of("leases"))?,
             refused: None,
             now: jiff::Timestamp::now(),
+        };
+        Ok(Seen {
+            observed,
+            jobset: kept,
         })
     }
 
     /// The JobSet that was made for a cluster, as the API server has it.
-    async fn made_before(&self, cluster: &RayCluster) -> Result<Option<JobSet>, RayError> {
+    async fn made_before(&self, cluster: &RayCluster) -> Result<Option<Arc<PackedJobSet>>, RayError> {
         for name in names::jobsets(cluster.name()) {
             let found = apply::get::<PackedJobSet>(&self.client, cluster.ns(), &name).await?;
             let own = found.filter(|jobset| is_controlled_by(jobset.meta(), cluster.uid_str()));
-            if let Some(jobset) = own {
-                let jobset = jobset.unpack();
-                return jobset.map(Some).map_err(|error| {
-                    RayError::Conflict(format!("JobSet {name}, which cannot be read: {error}"))
-                });
+            if own.is_some() {
+                return Ok(own);
             }
         }
         Ok(None)
+    }
+
+    /// Sees a cluster, and decides on all of it.
+    async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Seen, Decided), RayError> {
+        let _alone = packed.alone().await;
+        let cluster = &Arc::new(packed.read());
+        let mut seen = self.observe(cluster).await?;
+        if let Err(error) = seen.read_jobset() {
+            // It is as good as absent until it is to be made anew.
+            tracing::debug!(%error, "left out");
+            seen.observed.jobset = None;
+        }
+        let mut decided = plan(&seen.observed);
+        if decided.create_service.is_some() {
+            // The watch shows none that has no label of a cluster's, and may be behind.
+            let name = names::head_service(cluster.name());
+            let found = apply::get::<Lean<HeadService>>(&self.client, cluster.ns(), &name).await?;
+            let found = found.map(|found| Arc::unwrap_or_clone(found).0.into_object());
+            seen.observed.service = found.map(Arc::new);
+            decided = plan(&seen.observed);
+        }
+        if decided.create_jobset.is_some() && names::jobsets(cluster.name()).len() > 1 {
+            // One of another name would be no conflict, and the watch may be behind.
+            seen.jobset = self.made_before(cluster).await?;
+            if seen.jobset.is_some() {
+                seen.read_jobset()?;
+                decided = plan(&seen.observed);
+            }
+        }
+        let decided = Decided::of(decided);
+        seen.forget(packed);
+        Ok((seen, decided))
+    }
+
+    /// Decides again on what was seen.
+    async fn again(packed: &Packed<RayCluster>, seen: &mut Seen) -> Result<ClusterPlan, RayError> {
+        let _alone = packed.alone().await;
+        seen.observed.cluster = Arc::new(packed.read());
+        seen.read_jobset()?;
+        let mut decided = plan(&seen.observed);
+        // What is shown is all that is wanted, and that is small.
+        (decided.create_jobset, decided.update_jobset) = (None, None);
+        seen.forget(packed);
+        Ok(decided)
     }
 
     /// Name and address of the head's pod; and what it says of itself while it is not ready.
@@ -185,36 +281,41 @@ impl Reconciler {
         Ok((head, Some(Box::new(found))))
     }
 
-    /// Creates and changes what the plan says.
-    async fn make(&self, cluster: &RayCluster, plan: &mut ClusterPlan) -> Result<(), RayError> {
-        if let Some(service) = &plan.delete_service {
+    /// Creates and changes what is decided.
+    async fn make(&self, cluster: &RayCluster, decided: &mut Decided) -> Result<(), RayError> {
+        if let Some(service) = &decided.plan.delete_service {
             apply::delete::<Service>(&self.client, cluster.ns(), service).await?;
         }
-        if let Some(service) = plan.create_service.take() {
-            apply::create(&self.client, *service).await?;
+        if let Some(service) = decided.plan.create_service.take() {
+            apply::create(&self.client, Text::of(&*service)).await?;
         }
-        if let Some(jobset) = plan.create_jobset.take() {
-            apply::create(&self.client, *jobset).await?;
+        if let Some(jobset) = decided.create_jobset.take() {
+            apply::create(&self.client, jobset).await?;
         }
-        match plan.update_jobset.take() {
-            Some(jobset) => apply::replace(&self.client, *jobset).await,
+        match decided.update_jobset.take() {
+            Some(jobset) => apply::replace(&self.client, jobset).await,
             None => Ok(()),
         }
     }
 
-    async fn apply(&self, observed: &mut ObservedCluster, mut decided: ClusterPlan) -> Result<(), RayError> {
-        let cluster = &Arc::clone(&observed.cluster);
-        let refused = match self.make(cluster, &mut decided).await {
+    async fn apply(
+        &self,
+        packed: &Packed<RayCluster>,
+        mut seen: Seen,
+        mut decided: Decided,
+    ) -> Result<(), RayError> {
+        let cluster = &Arc::clone(&seen.observed.cluster);
+        let made = self.make(cluster, &mut decided).await;
+        let mut decided = decided.plan;
+        let refused = match made {
             // All else that is known of the cluster is shown nonetheless, as that it is suspended no more.
             Err(error @ (RayError::Create { .. } | RayError::Change { .. })) => {
                 let mut undone = vec![CREATED, SCALED];
                 if let RayError::Create { kind, .. } = &error {
-                    observed.refused = Some(error.to_string());
+                    seen.observed.refused = Some(error.to_string());
                     undone.extend((kind == "Service").then_some(CREATED_SERVICE));
                 }
-                decided = plan(observed);
-                // Not kept while the status is written.
-                (decided.create_jobset, decided.update_jobset) = (None, None);
+                decided = Self::again(packed, &mut seen).await?;
                 decided
                     .events
                     .retain(|event| !undone.contains(&event.reason.as_str()));
@@ -253,26 +354,10 @@ impl Reconcile for Reconciler {
         let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
         };
-        let cluster = &Arc::new(packed.read());
-        let mut observed = self.observe(cluster).await?;
-        let mut decided = plan(&observed);
-        if decided.create_service.is_some() {
-            // The watch shows none that has no label of a cluster's, and may be behind.
-            let name = names::head_service(cluster.name());
-            let found = apply::get::<Lean<HeadService>>(&self.client, cluster.ns(), &name).await?;
-            let found = found.map(|found| Arc::unwrap_or_clone(found).0.into_object());
-            observed.service = found.map(Arc::new);
-            decided = plan(&observed);
-        }
-        if decided.create_jobset.is_some() && names::jobsets(cluster.name()).len() > 1 {
-            // One of another name would be no conflict, and the watch may be behind.
-            if let Some(jobset) = self.made_before(cluster).await? {
-                observed.jobset = Some(Arc::new(jobset));
-                decided = plan(&observed);
-            }
-        }
-        let (after, left_alone) = (decided.requeue_after, decided.notice.is_some());
-        self.apply(&mut observed, decided).await?;
+        let (seen, decided) = self.see(packed).await?;
+        let cluster = &Arc::clone(&seen.observed.cluster);
+        let (after, left_alone) = (decided.plan.requeue_after, decided.plan.notice.is_some());
+        self.apply(packed, seen, decided).await?;
         Ok(self.ledger.worked(cluster, after, left_alone))
     }
 

@@ -6,14 +6,14 @@ use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
-use lockstep_api::ray::{RayCronJob, RayJob, keys};
+use lockstep_api::ray::{RayCronJob, RayCronJobSpec, RayJob, keys};
 use lockstep_core::observed::is_controlled_by;
 use lockstep_core::plan::{self, JobRef, Severity};
 use lockstep_core::ray::cron::{CronPlan, ObservedCron, plan};
 use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENCY;
-use super::apply::{self, RayError};
+use super::apply::{self, RayError, Text};
 use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use super::packed::{LargeTurns, Packed};
@@ -104,11 +104,15 @@ impl Reconciler {
         }
     }
 
-    async fn apply(&self, cron: &RayCronJob, plan: CronPlan) -> Result<(), RayError> {
+    async fn apply(
+        &self,
+        cron: &RayCronJob,
+        plan: CronPlan,
+        job: Option<(String, Text)>,
+    ) -> Result<(), RayError> {
         self.delete(cron, &plan.replace).await?;
-        if let Some(job) = plan.create {
-            let name = job.name().to_owned();
-            let created = apply::create(&self.client, *job).await;
+        if let Some((name, job)) = job {
+            let created = apply::create(&self.client, job).await;
             if let Err(error) = &created {
                 let message = match error {
                     RayError::Conflict(_) => format!("there is a RayJob {name} of somebody else"),
@@ -152,9 +156,11 @@ impl Reconcile for Reconciler {
         let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
         };
-        let cron = &Arc::new(packed.read());
-        self.ledger.begins(cron);
-        let mut observed = self.observe(cron).await?;
+        let alone = packed.alone().await;
+        let cron = Arc::new(packed.read());
+        self.ledger.begins(&cron);
+        let mut observed = self.observe(&cron).await?;
+        drop(cron);
         if plan(&observed).create.is_some() {
             // The watches may be behind: what was started before, and what runs, is known to the API server alone.
             let Some(read) = self.read(observed).await? else {
@@ -162,11 +168,20 @@ impl Reconcile for Reconciler {
             };
             observed = read;
         }
-        let plan = plan(&observed);
-        let cron = &*observed.cron;
+        let mut plan = plan(&observed);
+        let job = plan.create.take();
+        let job = job.map(|job| (job.name().to_owned(), Text::of(&*job)));
+        // Not all of it is kept while it is written.
+        let cron = &RayCronJob {
+            metadata: observed.cron.metadata.clone(),
+            spec: RayCronJobSpec::default(),
+            status: None,
+        };
+        drop(observed);
+        drop(alone);
         let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
         self.ledger.decided(cron, plan.deadline);
-        self.apply(cron, plan).await?;
+        self.apply(cron, plan, job).await?;
         Ok(self.ledger.worked(cron, after, left_alone))
     }
 

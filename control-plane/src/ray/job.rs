@@ -15,7 +15,7 @@ use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENT_JOBS;
-use super::apply::{self, RayError};
+use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Submitter};
 use super::cluster::own_jobset;
 use super::dashboard::{Dashboards, Place};
@@ -44,6 +44,29 @@ pub(super) struct Reconciler {
     /// Since when it has looked.
     pub(super) since: Timestamp,
     pub(super) ledger: Ledger<RayJob>,
+}
+
+/// A plan whose large parts are text.
+struct Decided {
+    plan: JobPlan,
+    cluster: Option<Text>,
+    submitter: Option<Text>,
+    /// Kept where something is created, which may be large.
+    _turn: Option<Turn>,
+}
+
+impl Decided {
+    fn of(mut plan: JobPlan, turn: Option<Turn>) -> Self {
+        let cluster = plan.create_cluster.take();
+        let submitter = plan.create_submitter.take();
+        let creates = cluster.is_some() || submitter.is_some();
+        Self {
+            cluster: cluster.map(|cluster| Text::of(&*cluster)),
+            submitter: submitter.map(|submitter| Text::of(&*submitter)),
+            plan,
+            _turn: turn.filter(|_| creates),
+        }
+    }
 }
 
 impl Reconciler {
@@ -151,20 +174,30 @@ impl Reconciler {
         })
     }
 
-    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not answer are not to keep large jobs in memory. The turn is kept where
-    /// the plan creates something, which may be as large; `None`: others have all turns.
-    fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<(JobPlan, Option<Turn>)> {
+    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not answer are not to keep large jobs in memory. `None`: others have
+    /// all turns.
+    async fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<Decided> {
         let turn = packed.turn(&self.large).ok()?;
+        let _alone = packed.alone().await;
         let whole = recall(&Arc::new(packed.read())).job;
         let light = std::mem::replace(&mut observed.job, whole);
-        let decided = plan(observed);
-        self.ledger.decided(&light, decided.deadline);
+        let decided = Decided::of(plan(observed), turn);
+        self.ledger.decided(&light, decided.plan.deadline);
         observed.job = light;
-        let creates = decided.create_cluster.is_some() || decided.create_submitter.is_some();
-        Some((decided, turn.filter(|_| creates)))
+        Some(decided)
     }
 
-    async fn apply(&self, job: &RayJob, at: Option<SocketAddr>, plan: JobPlan) -> Result<(), RayError> {
+    async fn apply(
+        &self,
+        job: &RayJob,
+        at: Option<SocketAddr>,
+        Decided {
+            plan,
+            cluster,
+            submitter,
+            ..
+        }: Decided,
+    ) -> Result<(), RayError> {
         let (client, namespace) = (&self.client, job.ns());
         if plan.add_finalizer {
             return apply::set_finalizer(client, job, true).await;
@@ -186,8 +219,8 @@ impl Reconciler {
         if let Some(cluster) = &plan.delete_cluster {
             apply::delete::<RayCluster>(client, namespace, cluster).await?;
         }
-        if let Some(cluster) = plan.create_cluster {
-            apply::create(client, *cluster).await?;
+        if let Some(cluster) = cluster {
+            apply::create(client, cluster).await?;
         }
         if let Some((jobset, word)) = &plan.restart {
             apply::request_restart(client, namespace, jobset, word).await?;
@@ -200,8 +233,8 @@ impl Reconciler {
             })?;
             tracing::info!("job submitted");
         }
-        if let Some(submitter) = plan.create_submitter {
-            apply::create(client, *submitter).await?;
+        if let Some(submitter) = submitter {
+            apply::create(client, submitter).await?;
         }
         if let Some(status) = plan.status {
             self.write(job, plan.memory, *status).await?;
@@ -257,14 +290,14 @@ impl Reconcile for Reconciler {
         self.ledger.begins(&recalled.job);
         let (mut observed, at) = self.observe(recalled).await?;
         let job = &Arc::clone(&observed.job);
-        let Some((decided, mut turn)) = self.decide(packed, &mut observed) else {
+        let Some(decided) = self.decide(packed, &mut observed).await else {
             return Ok(Action::requeue(NEXT_TURN));
         };
-        let mut next = (decided.requeue_after, decided.notice.is_some());
+        let mut next = (decided.plan.requeue_after, decided.plan.notice.is_some());
         let answered = match self.apply(job, at, decided).await {
             // Users look at the status for what it waits for.
             Err(RayError::Create { kind, what, error }) => {
-                let shown = refused(&observed, &what, &said(&error));
+                let shown = Decided::of(refused(&observed, &what, &said(&error)), None);
                 if let Err(error) = self.apply(job, at, shown).await {
                     // What was refused is the news; it is shown at the next try.
                     tracing::warn!(%error, what, "that it cannot be created could not be shown");
@@ -281,12 +314,11 @@ impl Reconcile for Reconciler {
         };
         if let Some(ray) = answered {
             observed.ray = ray;
-            drop(turn.take());
-            let Some((decided, _turn)) = self.decide(packed, &mut observed) else {
+            let Some(decided) = self.decide(packed, &mut observed).await else {
                 // Ray says it again when it is asked again.
                 return Ok(Action::requeue(NEXT_TURN));
             };
-            next = (decided.requeue_after, decided.notice.is_some());
+            next = (decided.plan.requeue_after, decided.plan.notice.is_some());
             self.apply(job, at, decided).await?;
         }
         let (requeue_after, has_notice) = next;

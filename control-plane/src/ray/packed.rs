@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::turns::{NoTurn, Turn, Turns};
+use crate::huge::{self, Huge};
 use crate::unfit;
 use crate::watch::kept::same_kind_as;
 use crate::watch::parts::Parts;
@@ -31,7 +32,7 @@ const LARGE: Extent = Extent {
     elements: 2_048,
 };
 
-/// Of still larger ones few are read at a time. One that may be written now takes 25 MB, one of before twice that, and what is made of it as much once more.
+/// Of still larger ones few are read at a time. One that may be written now takes 12 MB, one of before twice that, and what is made of it as much once more.
 const HUGE: Extent = Extent {
     objects: 2_048,
     elements: 16_384,
@@ -229,6 +230,14 @@ impl<K: Kind> Packed<K> {
     /// Port of a cluster's dashboard.
     pub(super) fn dashboard_port(&self) -> Option<u16> {
         self.dashboard_port
+    }
+
+    /// The turn to read it, where nothing else of this process may be read meanwhile.
+    pub(super) async fn alone(&self) -> Option<Huge> {
+        match self.size {
+            Size::Huge => Some(huge::turn().await),
+            Size::Usual | Size::Large => None,
+        }
     }
 
     /// A turn to read it, where that takes much memory.

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use crate::apply::NewJob;
+use crate::huge;
 use crate::turns::Turns;
 use crate::watch::Stores;
 use crate::watch::light::light;
@@ -39,7 +40,7 @@ pub(super) const IN_PART: Duration = Duration::from_secs(60);
 /// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
 /// two milliseconds.
 const LARGE: usize = 256 << 10;
-/// Bytes of a JobSet that is looked at alone, counted as if its objects were usual ones: 2,048 of them, which may take 6 MB. Its new Jobs take as much as those of others.
+/// Bytes of a JobSet that is looked at alone, while nothing else is that is as large, counted as if its objects were usual ones: 2,048 of them, which may take 6 MB. Its new Jobs take as much as those of others.
 const HUGE: usize = 1 << 20;
 /// Specs whose patterns are kept: 16 MiB where each takes all that it may.
 const KEPT: usize = 32;
@@ -110,9 +111,9 @@ impl Looks {
         }
         if look.stores.weight(key) > LARGE {
             let (of, stores) = (key.clone(), look.stores.clone());
-            let turns = if stores.size(key) > HUGE { AT_ONCE } else { 1 };
+            let is_huge = stores.size(key) > HUGE;
             let looked = self
-                .elsewhere(key, turns, move |patterns| {
+                .elsewhere(key, is_huge, move |patterns| {
                     let (observed, unconfirmed) = look.observe(&of)?;
                     Some(decided(observed, unconfirmed, patterns))
                 })
@@ -132,7 +133,7 @@ impl Looks {
         }
         if may_take_long(&observed) {
             return self
-                .elsewhere(key, 1, move |patterns| {
+                .elsewhere(key, false, move |patterns| {
                     Some(decided(observed, unconfirmed, patterns))
                 })
                 .await;
@@ -143,16 +144,17 @@ impl Looks {
     async fn elsewhere(
         &self,
         key: &ObjectRef<JobSet>,
-        turns: u32,
+        is_huge: bool,
         decide: impl FnOnce(&KeptPatterns) -> Option<Decided> + Send + 'static,
     ) -> Looked {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let Some(_place) = self.line.try_take(namespace, 1) else {
             return Looked::Busy(LATER);
         };
-        let Ok(_turns) = self.turns.acquire_many(turns).await else {
+        let Ok(_turns) = self.turns.acquire_many(if is_huge { AT_ONCE } else { 1 }).await else {
             return Looked::Gone;
         };
+        let _alone = if is_huge { Some(huge::turn().await) } else { None };
         let patterns = Arc::clone(&self.patterns);
         match spawn_blocking(move || decide(&patterns)).await {
             Ok(Some(decided)) => Looked::Decided(Box::new(decided)),

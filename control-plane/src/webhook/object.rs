@@ -164,7 +164,7 @@ mod tests {
         ] {
             let error = read(&object).unwrap_err();
             assert!(
-                error.starts_with("the object has more than 32768 objects"),
+                error.starts_with("the object has more than 16384 objects"),
                 "{error}"
             );
         }

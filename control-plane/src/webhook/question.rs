@@ -19,6 +19,7 @@ use lockstep_core::extent::Extent;
 
 use super::review;
 use super::routes::Admission;
+use crate::huge::{self, Huge};
 use crate::tls::Door;
 use crate::turns::{Turn, Turns};
 
@@ -32,7 +33,7 @@ const TIMES: u32 = 4;
 const COMES_WITHIN: Duration = Duration::from_secs(2);
 /// How long one waits for others of its namespace to be judged.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Larger reviews are judged one at a time: each may take 100 MB.
+/// Larger reviews are judged one at a time: each may take 50 MB.
 const SMALL: Extent = Extent {
     objects: 2_048,
     elements: 16_384,
@@ -87,7 +88,7 @@ impl Default for Room {
 pub(super) struct Question {
     pub(super) body: Bytes,
     _room: [Turn; 3],
-    _large: Option<Turn>,
+    _large: Option<(Turn, Huge)>,
 }
 
 impl FromRequest<Admission> for Question {
@@ -121,7 +122,7 @@ impl FromRequest<Admission> for Question {
         let of_namespace = tokio::time::timeout(PATIENCE, of_namespace).await;
         let of_namespace = of_namespace.map_err(|_| crowded())?;
         let large = if Extent::of_text(&body).exceeds(SMALL) {
-            Some(one_at_a_time.take(&whose, 1).await)
+            Some((one_at_a_time.take(&whose, 1).await, huge::turn().await))
         } else {
             None
         };

@@ -16,6 +16,7 @@ mod demo;
 mod flood;
 mod gang;
 mod heartbeat;
+mod huge;
 mod identity;
 mod input;
 mod intruder;
@@ -67,6 +68,7 @@ fn main() -> std::process::ExitCode {
         chaos::cases(),
         gang::cases(),
         ray::cases(),
+        huge::cases(),
         uninstall::cases(),
         upgrade::cases(),
         upstream::cases(),

@@ -21,9 +21,9 @@ async fn one_of_more_objects_than_are_read_is_refused_with_the_field() {
         let answer = ask_with(api_server(Ok(BTreeMap::new())), path, &review).await;
         assert_eq!(answer["allowed"], false);
         let sentence = message(&answer);
-        assert!(sentence.starts_with("JobSet: spec: has 8"), "{sentence}");
+        assert!(sentence.starts_with("JobSet: spec: has 4"), "{sentence}");
         assert!(
-            sentence.ends_with("list items and fields, and may have no more than 8192 and 65536"),
+            sentence.ends_with("list items and fields, and may have no more than 4096 and 32768"),
             "{sentence}"
         );
     }
@@ -68,7 +68,7 @@ async fn what_would_take_gigabytes_is_not_read_at_all() {
     assert_eq!(code, StatusCode::BAD_REQUEST);
     let said = String::from_utf8(said).unwrap();
     assert!(
-        said.contains("request.object") && said.contains("the object has more than 32768 objects"),
+        said.contains("request.object") && said.contains("the object has more than 16384 objects"),
         "{said}"
     );
 }
