@@ -360,6 +360,10 @@ impl World {
         }
         let code = container.ending;
         container.exit = Some((code, now));
+        self.note_down(id);
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
         let (node, pod) = (container.node, container.pod.clone());
         self.say(|| format!("{id}: the container ends with {code}"));
         let at = unix(now, self.nodes[node].clock_ahead);

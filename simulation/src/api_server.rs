@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{JobSet, JobSetStatus};
+use lockstep_core::in_place::Obstacle;
 use lockstep_core::observed::AgentPod;
 use lockstep_core::pod::PodSummary;
 
@@ -61,6 +62,8 @@ pub(crate) struct Pod {
     pub(crate) exit_code: Option<i32>,
     /// Its node does not report any more.
     pub(crate) node_lost: bool,
+    /// A policy of the cluster has changed it: it cannot have agents.
+    pub(crate) changed: bool,
 }
 
 impl Pod {
@@ -87,7 +90,7 @@ impl Pod {
             node_lost: self.node_lost,
             deleting: self.deleting.is_some(),
             in_gang: false,
-            obstacle: None,
+            obstacle: self.changed.then_some(Obstacle::SharedProcesses),
             agent: AgentPod {
                 failed: self.phase == PodPhase::Failed,
                 succeeded: self.phase == PodPhase::Succeeded,

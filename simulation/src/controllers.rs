@@ -332,6 +332,7 @@ impl World {
         let of_job = name_of(&job.metadata);
         let uid = self.api.uid("pod");
         let (gated, group) = marks(job, index);
+        let changed = self.is_changed(&of_job);
         self.api.put_pod(Pod {
             name: name.map_or_else(|| format!("{of_job}-{index}-{uid}"), str::to_owned),
             uid,
@@ -350,6 +351,7 @@ impl World {
             accounted: false,
             exit_code: None,
             node_lost: false,
+            changed,
         });
     }
 

@@ -137,10 +137,9 @@ impl World {
         if self.scenario.plain {
             return;
         }
-        let local = &self.nodes[node].local;
-        let pods = local.values().map(pod_fact).collect();
-        let containers: Vec<Present> = local
-            .values()
+        let local = || self.nodes[node].local.values().filter(|pod| !pod.plain);
+        let pods = local().map(pod_fact).collect();
+        let containers: Vec<Present> = local()
             .flat_map(|pod| pod.containers.iter().map(move |id| (pod, id)))
             .filter(|(_, id)| {
                 self.containers
@@ -166,20 +165,21 @@ impl World {
         if !self.daemon_lives(node, daemon) {
             return;
         }
-        if self.scenario.plain {
+        if self.scenario.has_plain() {
             self.daemon_news(node, daemon);
             let again = &mut self.nodes[node].daemon.lists_again;
             if *again <= self.now {
                 *again = self.now + RELIST;
                 self.queue.push(*again, Event::DaemonList { node, daemon });
             }
+        }
+        if self.scenario.plain {
             return;
         }
         let mark = self.nodes[node].daemon.table.mark();
-        let local = &self.nodes[node].local;
-        let pods = local.values().map(pod_fact).collect();
-        let containers = local
-            .values()
+        let local = || self.nodes[node].local.values().filter(|pod| !pod.plain);
+        let pods = local().map(pod_fact).collect();
+        let containers = local()
             .flat_map(|pod| pod.containers.iter().map(move |id| (pod, id)))
             .filter_map(|(pod, id)| {
                 let container = self.containers.get(id)?;

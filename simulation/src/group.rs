@@ -242,6 +242,7 @@ impl World {
         for announcement in out.announcements {
             self.say(|| format!("replica {replica} announces {announcement:?}"));
             self.note_announcement(&announcement);
+            self.check_in_place(replica, &known, &announcement);
         }
         if let Some(wanted) = write {
             self.group_writes(replica, &known, &wanted);

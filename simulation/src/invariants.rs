@@ -15,6 +15,7 @@ mod leftovers;
 pub(crate) mod price;
 mod starts;
 mod status;
+mod stays_down;
 
 use lockstep_api::{JobSet, Target};
 use lockstep_core::restart::Durable;
@@ -46,6 +47,8 @@ pub(crate) struct Truth {
     stopped: BTreeMap<Identity, (u64, String, (usize, u32))>,
     /// Containers without their agent that failed while their daemon let them run, at which generation, and in which life of which daemon.
     beside: BTreeMap<String, (u64, (usize, u32))>,
+    /// Containers that have failed and that nobody starts again, and since when.
+    down: BTreeMap<String, Time>,
     /// Workers that ran together with all others, at this generation, when they last ended.
     together: BTreeMap<Identity, u64>,
     /// Pods of workers that were let go.

@@ -56,6 +56,8 @@ pub(crate) struct LocalPod {
     /// Oldest first.
     pub(crate) containers: Vec<String>,
     pub(crate) never: bool,
+    /// Whether its worker has no agent on purpose.
+    pub(crate) plain: bool,
     restarts: u32,
     /// A container is on its way.
     creating: bool,
@@ -184,6 +186,7 @@ impl World {
                 sandbox,
                 containers: Vec::new(),
                 never,
+                plain: self.scenario.plain || pod.changed,
                 restarts: 0,
                 creating: false,
                 terminating: false,
@@ -191,8 +194,9 @@ impl World {
                 running_reported: false,
             };
             let (sandbox, fact) = pod_fact(&local);
+            let is_plain = local.plain;
             self.nodes[node].local.insert(uid.to_owned(), local);
-            if !self.scenario.plain {
+            if !is_plain {
                 self.daemon_told(node, Input::PodStarted(sandbox, fact));
             }
         }
@@ -254,7 +258,7 @@ impl World {
             return;
         }
         if let Some(pod) = self.nodes[node].local.remove(uid)
-            && !self.scenario.plain
+            && !pod.plain
         {
             for id in &pod.containers {
                 self.daemon_told(node, Input::Removed(id.as_str().into()));
@@ -284,12 +288,12 @@ impl World {
             self.kubelet_later(node, uid, MS);
             return;
         }
-        let misses_agent = !self.scenario.plain && !self.nodes[node].daemon.runs;
+        let misses_agent = !pod.plain && !self.nodes[node].daemon.runs;
         if misses_agent && self.scenario.plugin_required {
             self.kubelet_creates(node, uid, 500 * MS);
             return;
         }
-        let is_plain = self.scenario.plain || misses_agent;
+        let is_plain = pod.plain || misses_agent;
         let id = self.api.uid("c");
         let mut container = Container::new(
             self.now,
@@ -304,6 +308,7 @@ impl World {
         if is_plain {
             let created = unix(self.now, self.nodes[node].clock_ahead);
             container.plain = Some(Plain {
+                on_purpose: pod.plain,
                 attempt: u32::try_from(pod.containers.len()).unwrap_or(u32::MAX),
                 created,
                 ended: created,

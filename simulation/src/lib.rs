@@ -7,6 +7,7 @@
 
 mod agent;
 mod api_server;
+mod changed;
 mod controllers;
 mod daemon;
 mod event;

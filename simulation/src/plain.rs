@@ -25,6 +25,8 @@ const KEPT: usize = 2;
 /// What a container without an agent has beside others.
 #[derive(Debug, Clone)]
 pub(crate) struct Plain {
+    /// Whether it is to have none: the daemon was not away.
+    pub(crate) on_purpose: bool,
     /// How many containers of this worker came before it in its pod.
     pub(crate) attempt: u32,
     /// When it was created, as its node's clock then said.
@@ -121,7 +123,7 @@ impl World {
     /// containerd says that a container has started or ended: a listing follows soon.
     pub(crate) fn daemon_has_news(&mut self, node: NodeIndex) {
         let daemon = &self.nodes[node].daemon;
-        if self.scenario.plain && daemon.runs {
+        if self.scenario.has_plain() && daemon.runs {
             let daemon = daemon.life;
             let at = self.now + self.rng.span(50 * MS, 60 * MS);
             self.queue.push(at, Event::DaemonNews { node, daemon });
@@ -132,10 +134,9 @@ impl World {
         if !self.daemon_lives(node, daemon) {
             return;
         }
-        let local = &self.nodes[node].local;
-        let pods = local.values().map(|pod| pod_fact(pod).1).collect();
-        let containers = local
-            .values()
+        let local = || self.nodes[node].local.values().filter(|pod| pod.plain);
+        let pods = local().map(|pod| pod_fact(pod).1).collect();
+        let containers = local()
             .flat_map(|pod| {
                 let kept = pod.containers.iter().rev().take(KEPT);
                 kept.map(move |id| (pod, id))
@@ -211,8 +212,11 @@ impl World {
 
     /// Whether a container was made without the agent that it should have.
     pub(crate) fn is_without_agent(&self, id: &str) -> bool {
-        let container = self.containers.get(id);
-        !self.scenario.plain && container.is_some_and(|container| container.plain.is_some())
+        let plain = self
+            .containers
+            .get(id)
+            .and_then(|container| container.plain.as_ref());
+        plain.is_some_and(|plain| !plain.on_purpose)
     }
 
     /// The daemon's request reaches containerd, which carries it out, or refuses, or takes long to answer.

@@ -70,6 +70,8 @@ pub(crate) struct Scenario {
     pub(crate) gang: Option<Room>,
     /// Whether the workers have no agents: their containers are restarted.
     pub(crate) plain: bool,
+    /// The replicatedJob whose pods a policy changes: they cannot have agents, and are never restarted.
+    pub(crate) changed: Option<String>,
     /// Whether a replicatedJob has `activeDeadlineSeconds`.
     pub(crate) time_limited: bool,
     /// Whether containerd makes no worker without its agent while the daemon is away.
@@ -177,6 +179,7 @@ impl Scenario {
             work,
             mute_percent: 0,
             plain: false,
+            changed: None,
             plugin_required: true,
             daemons_late: false,
             time_limited: false,

@@ -87,6 +87,7 @@ impl World {
         scenario.choose_leftovers(&mut Rng::new(seed.rotate_left(12) ^ 8));
         scenario.choose_api(&mut Rng::new(seed.rotate_left(2) ^ 9));
         scenario.choose_stranger(&mut Rng::new(seed.rotate_left(36) ^ 10));
+        scenario.choose_changed(&mut Rng::new(seed.rotate_left(20) ^ 11));
         let mut world = Self {
             rng,
             now: 0,

@@ -79,6 +79,8 @@ mutants! {
     NeverClimb,
     /// Coordinator: the JobSet fails without its Jobs having been made anew.
     FailInPlace,
+    /// Coordinator: a worker that nobody starts again is restarted in place with the others.
+    RestartWhatStaysDown,
     /// Control plane: what the API server has refused is asked for again at once.
     RetryAtOnce,
     /// Control plane: a node is believed what it says of pods that are bound to others.

@@ -24,7 +24,7 @@ impl World {
     pub(super) fn is_restarted_alone(&self, worker: &Identity) -> bool {
         let jobset = &self.scenario.jobset;
         // Without an agent nobody is.
-        if self.scenario.plain {
+        if self.scenario.plain || self.is_changed(&worker.0) {
             return false;
         }
         let stage = worker.0.split('-').nth(1).unwrap_or_default();

@@ -66,7 +66,7 @@ impl World {
         }
         self.say(|| format!("{id}: {}[{}] starts without an agent", identity.0, identity.1));
         if self.truth.begun.insert(identity.clone(), id.to_owned()).is_some()
-            && self.scenario.plain
+            && !self.is_without_agent(id)
             && self.scenario.profile == Profile::Calm
         {
             self.violate(format!(
@@ -125,7 +125,7 @@ impl World {
             return;
         };
         let (identity, node) = (container.identity.clone(), container.node);
-        if !self.scenario.plain {
+        if self.is_without_agent(id) {
             return self.check_stop_without_agent(id, &identity);
         }
         let record = self.record_of(id);

@@ -52,6 +52,9 @@ impl World {
         for (state, entered) in states {
             self.check_deadline(state, entered);
         }
+        let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
+        let longest = self.truth.longest_timeout + SLACK;
+        self.check_down(well, longest);
         let since = *self.truth.quiet_since.get_or_insert(self.now);
         let seen = (self.truth.prices.all, self.truth.started);
         match self.is_well() {
@@ -225,10 +228,10 @@ impl World {
                 let identity = (name.clone(), index);
                 let runs = self
                     .containers
-                    .values()
-                    .filter(|container| container.identity == identity && container.runs_undisturbed())
-                    .filter(|container| {
-                        if !self.scenario.plain && container.plain.is_some() {
+                    .iter()
+                    .filter(|(_, container)| container.identity == identity && container.runs_undisturbed())
+                    .filter(|(id, container)| {
+                        if self.is_without_agent(id) {
                             return !self.is_unnoticed(container, &durable);
                         }
                         let generation = match container.plain {

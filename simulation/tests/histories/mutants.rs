@@ -44,6 +44,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::CountWhatOutlives, 0),
     (Mutant::NeverClimb, 0),
     (Mutant::FailInPlace, 44),
+    (Mutant::RestartWhatStaysDown, 292),
     (Mutant::ExtrasGoFirst, 74),
     (Mutant::ExtrasCount, 15),
     (Mutant::LetGoUnwritten, 15),

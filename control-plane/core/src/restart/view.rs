@@ -158,6 +158,7 @@ impl<'a> View<'a> {
         }
         let mut slots = self.slots.values();
         let stays_down = slots.any(|slot| slot.counts() && slot.worker.stays_down);
+        let stays_down = stays_down && !mutants::is(Mutant::RestartWhatStaysDown);
         stays_down.then_some(Reason::StaysDown)
     }
 }
