@@ -69,6 +69,12 @@ impl Daemon {
         self.released.filter(|_| knows)
     }
 
+    /// What it knows of its workers.
+    pub(crate) fn knows(&self) -> Vec<pb::WorkerState> {
+        let all = self.table.snapshot().into_iter().chain(self.plain.snapshot());
+        all.map(convert::worker_state).collect()
+    }
+
     pub(crate) fn new_link(&mut self) -> LinkId {
         self.next_link += 1;
         LinkId(self.next_link)

@@ -261,8 +261,10 @@ pub(crate) enum Event {
     NextFault,
     /// Somebody else writes the JobSet again.
     Contend,
-    /// A daemon says what is not so.
+    /// A daemon says what is not so, of workers that it does not have.
     Lie,
+    /// A daemon says what is not so, of its own.
+    LieOfOwn,
     Quiesce,
     Check,
 }

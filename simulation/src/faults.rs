@@ -431,6 +431,7 @@ impl World {
         self.say(|| "no more faults".to_owned());
         self.faults_on = false;
         self.network.heal();
+        self.end_own_lies();
         self.api.down_until = self.now;
         for replica in &mut self.replicas {
             replica.paused_until = 0;

@@ -20,6 +20,7 @@ mod invariants;
 mod kubelet;
 mod lies;
 mod network;
+mod own_lies;
 mod plain;
 mod pod_groups;
 mod pods;

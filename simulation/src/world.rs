@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_proto::node::v1 as pb;
+
 use crate::agent::Container;
 use crate::api_server::ApiServer;
 use crate::controllers::Controllers;
@@ -61,6 +63,8 @@ pub(crate) struct World {
     pub(crate) truth: Truth,
     /// The stream of a daemon that lies.
     pub(crate) liar: Option<Liar>,
+    /// What the daemon that lies about its own workers has truly said of them.
+    pub(crate) once_true: Vec<pb::WorkerState>,
     /// Pods that others have on each node.
     pub(crate) taken: Vec<u64>,
     pub(crate) faults_on: bool,
@@ -88,6 +92,7 @@ impl World {
         scenario.choose_api(&mut Rng::new(seed.rotate_left(2) ^ 9));
         scenario.choose_stranger(&mut Rng::new(seed.rotate_left(36) ^ 10));
         scenario.choose_changed(&mut Rng::new(seed.rotate_left(20) ^ 11));
+        scenario.choose_own_lies(&mut Rng::new(seed.rotate_left(44) ^ 12));
         let mut world = Self {
             rng,
             now: 0,
@@ -105,6 +110,7 @@ impl World {
             streams: BTreeMap::new(),
             truth: Truth::default(),
             liar: None,
+            once_true: Vec::new(),
             taken: vec![0; scenario.nodes],
             faults_on: true,
             violation: None,
@@ -137,6 +143,10 @@ impl World {
         if self.scenario.stranger {
             let at = self.rng.span(0, 2 * SEC);
             self.queue.push(at, Event::Lie);
+        }
+        if self.scenario.lies_of_own.is_some() {
+            let at = self.rng.span(0, 5 * SEC);
+            self.queue.push(at, Event::LieOfOwn);
         }
         self.queue.push(scenario.faults.0, Event::NextFault);
     }
@@ -382,6 +392,7 @@ impl World {
             Event::NextFault => self.next_fault(),
             Event::Contend => self.contend(),
             Event::Lie => self.lie(),
+            Event::LieOfOwn => self.lie_of_own(),
             Event::Quiesce => self.quiesce(),
             Event::Check => self.check(),
             // For processes that are gone.

@@ -81,6 +81,8 @@ mutants! {
     FailInPlace,
     /// Coordinator: a worker that nobody starts again is restarted in place with the others.
     RestartWhatStaysDown,
+    /// Coordinator: nothing that a node says of generations and counters is impossible.
+    BelieveImpossible,
     /// Control plane: what the API server has refused is asked for again at once.
     RetryAtOnce,
     /// Control plane: a node is believed what it says of pods that are bound to others.

@@ -39,6 +39,13 @@ impl World {
         self.note(0, highest, counts);
     }
 
+    /// So many lies of a daemon about its own workers: any restart of their group may come of each.
+    pub(crate) fn note_lies(&mut self, number: usize) {
+        for _ in 0..number {
+            self.note(0, u64::MAX, true);
+        }
+    }
+
     /// A request, or a suspension: it may be acted upon later.
     pub(crate) fn note_wish(&mut self) {
         let highest = self.truth.highest;

@@ -1,7 +1,7 @@
 //! What must hold whenever a worker is started: one process of it, at one generation with the others, after something that explains it.
 
 use super::latest;
-use crate::agent::Identity;
+use crate::agent::{Container, Identity};
 use crate::controllers::completed;
 use crate::group::durable_of;
 use crate::scenario::Profile;
@@ -56,6 +56,8 @@ impl World {
             let counts = counts && !self.is_let_go(&other.identity, &other.pod);
             // So it is with one that may come late and was started without its agent.
             let counts = counts && (self.has_joined(&other.identity) || !self.is_without_agent(other_id));
+            // Nobody but its daemon can tell that one still runs.
+            let counts = counts && !self.is_lied_about(other.node);
             if counts && let Some(process) = other.processes.values().find(apart) {
                 let what = format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",
@@ -64,10 +66,15 @@ impl World {
                 return self.violate(what);
             }
         }
+        // What its own daemon says of it may have told the leader that it ran at a generation before that was durable, or before it was its own.
+        let is_lied_about = self
+            .containers
+            .get(id)
+            .is_some_and(|own| self.is_lied_about(own.node));
         if let Some(jobset) = self.api.jobset.clone().filter(|jobset| jobset.uid_str() == uid) {
             let durable = durable_of(&jobset);
             let latest = latest(&durable);
-            if latest < generation {
+            if latest < generation && !is_lied_about {
                 let what = format!("{id} starts at generation {generation}, durable is {latest}");
                 return self.violate(what);
             }
@@ -83,7 +90,7 @@ impl World {
             ));
         }
         let of_all = generation == 0 || self.truth.of_all.contains(&generation);
-        if !of_all && !self.is_restarted_alone(&identity) {
+        if !of_all && !is_lied_about && !self.is_restarted_alone(&identity) {
             return self.violate(format!(
                 "{identity:?} starts at generation {generation}, which is not one of the whole group"
             ));
@@ -135,12 +142,21 @@ impl World {
         let jobset = self.api.jobset.as_ref()?;
         let started = durable_of(jobset).started;
         let stage = |identity: &Identity| identity.0.split('-').nth(1).unwrap_or_default().to_owned();
+        let is_lied_about = |other: &Container| self.is_lied_about(other.node);
+        let mut own = self
+            .containers
+            .values()
+            .filter(|other| other.identity == *identity);
+        if own.any(is_lied_about) {
+            return None;
+        }
         if before < generation || !started.contains(&stage(identity)) || !self.has_joined(identity) {
             return None;
         }
         let mut peers = self.containers.values().filter(|other| {
             let runs = |process: &Process| process.generation == generation && process.since < *ended;
             other.jobset_uid == uid
+                && !is_lied_about(other)
                 && started.contains(&stage(&other.identity))
                 && other.processes.values().any(runs)
         });

@@ -11,6 +11,9 @@ use crate::group::durable_of;
 use crate::scenario::Profile;
 use crate::world::World;
 
+/// More generations than there can be, however often nodes lie within a history that something may have been given.
+const FARTHEST: u64 = 1 << 33;
+
 impl World {
     /// Somebody has written the status.
     pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet, by_group: bool) {
@@ -21,7 +24,14 @@ impl World {
         if now.generation < then.generation || latest(&now) < latest(&then) || now.counter < then.counter {
             self.violate(format!("the status goes back from {then:?} to {now:?}"));
         }
-        if now.counter > then.counter && now.counter > self.truth.max_restarts {
+        let is_lied_to = self.scenario.lies_of_own.is_some();
+        // No restore of a store explains more, and numbers have to last.
+        if latest(&now) > FARTHEST {
+            let latest = latest(&now);
+            self.violate(format!("a node is believed that there was a generation {latest}"));
+        }
+        // What a node may have counted is.
+        if !is_lied_to && now.counter > then.counter && now.counter > self.truth.max_restarts {
             let max = self.truth.max_restarts;
             self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
         }
@@ -40,7 +50,7 @@ impl World {
             .iter()
             .filter(|cause| cause.counts && cause.lo != cause.hi)
             .count();
-        if now.counter as usize > exact.len() + others {
+        if !is_lied_to && now.counter as usize > exact.len() + others {
             self.violate(format!(
                 "{} restarts are counted, but workers have failed in {} generations only",
                 now.counter,

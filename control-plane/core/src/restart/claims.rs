@@ -3,6 +3,8 @@
 //! Promises: what an honest node says is never taken for impossible, not even where the store was restored from an old backup; and whatever is
 //! believed fits into the status, so that it can become durable.
 
+use lockstep_mutants::{self as mutants, Mutant};
+
 use super::{Durable, Generation, Report};
 
 /// How far a report may be above what is durable: leaders are ahead by a few, and a restored status is behind by as many restarts as there were
@@ -25,7 +27,7 @@ impl Durable {
     #[must_use]
     pub fn contradicts(&self, report: &Report) -> Option<Impossible> {
         let known = self.generation.max(self.latest);
-        if report.generation <= known {
+        if report.generation <= known || mutants::is(Mutant::BelieveImpossible) {
             // Its counter is not followed.
             return None;
         }
