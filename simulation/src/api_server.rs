@@ -76,6 +76,11 @@ impl Pod {
         self.node.is_none() && !self.gated && self.deleting.is_none() && !self.is_terminal()
     }
 
+    /// What watches show of it.
+    pub(crate) fn shown(&self) -> Change {
+        Change::Pod(self.uid.clone(), Some(Arc::new(self.summary())))
+    }
+
     fn summary(&self) -> PodSummary {
         PodSummary {
             name: self.name.clone(),
@@ -195,8 +200,7 @@ impl ApiServer {
 
     pub(crate) fn put_pod(&mut self, pod: Pod) {
         self.next_version();
-        self.log
-            .push(Change::Pod(pod.uid.clone(), Some(Arc::new(pod.summary()))));
+        self.log.push(pod.shown());
         self.pods.insert(pod.uid.clone(), pod);
     }
 

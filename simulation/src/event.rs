@@ -265,6 +265,9 @@ pub(crate) enum Event {
     Lie,
     /// A daemon says what is not so, of its own.
     LieOfOwn,
+    /// The API server's store is copied, and a copy is put back.
+    BackUp,
+    Restore,
     Quiesce,
     Check,
 }

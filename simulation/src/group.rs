@@ -333,9 +333,18 @@ impl World {
 
     pub(crate) fn group_written(&mut self, replica: ReplicaIndex, uid: &str, written: Written) {
         let now = self.now;
+        let of_group = |group: &&mut Group| group.uid == uid;
+        let leader = self.replicas[replica].leader.as_mut();
+        let known =
+            leader.and_then(|leader| Some(Arc::clone(&leader.group.as_mut().filter(of_group)?.known)));
+        if let (Written::Conflict(jobset), Some(known)) = (&written, known)
+            && self.has_jobset_fallen(replica, &known, jobset)
+        {
+            return;
+        }
         let at = &mut self.replicas[replica];
         let Some(leader) = &mut at.leader else { return };
-        let Some(group) = leader.group.as_mut().filter(|group| group.uid == uid) else {
+        let Some(group) = leader.group.as_mut().filter(of_group) else {
             return;
         };
         group.writing = Writing::Idle;

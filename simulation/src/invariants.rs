@@ -13,6 +13,7 @@ mod epochs;
 mod gangs;
 mod leftovers;
 pub(crate) mod price;
+mod restored;
 mod starts;
 mod status;
 mod stays_down;

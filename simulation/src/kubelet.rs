@@ -205,6 +205,15 @@ impl World {
         }
     }
 
+    /// Kubelet has been started again: it says anew what it knows of a pod.
+    pub(crate) fn kubelet_begins_anew(&mut self, node: NodeIndex, uid: &str) {
+        if let Some(pod) = self.nodes[node].local.get_mut(uid) {
+            pod.running_reported = false;
+        }
+        let after = self.rng.span(MS, SEC);
+        self.kubelet_later(node, uid, after);
+    }
+
     fn is_never(&self, job: &str) -> bool {
         let spec = self.api.jobs.get(job).and_then(|job| job.spec.as_ref());
         let policy = spec

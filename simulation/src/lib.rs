@@ -26,6 +26,7 @@ mod pod_groups;
 mod pods;
 mod reconciler;
 mod replica;
+mod restore;
 mod rng;
 mod scenario;
 mod soak;

@@ -26,6 +26,17 @@ const BELIEVED: Time = 10 * SEC;
 pub(crate) struct Lease {
     holder: Option<(ReplicaIndex, u32)>,
     expires: Time,
+    /// The version of the store at its last write.
+    pub(crate) version: u64,
+    /// The epoch above which those to come have to be, where one is written down.
+    pub(crate) floor: u64,
+}
+
+impl Lease {
+    /// Nobody holds it any more.
+    pub(crate) fn free(&mut self) {
+        self.holder = None;
+    }
 }
 
 /// One replica.
@@ -35,6 +46,8 @@ pub(crate) struct Replica {
     pub(crate) runs: bool,
     /// Its caches have been filled: before that it neither leads nor follows.
     pub(crate) synced: bool,
+    /// Its caches are of before the store went back, and its watches show nothing.
+    pub(crate) is_outdated: bool,
     /// Frozen until then: nothing that it does happens before.
     pub(crate) paused_until: Time,
     /// How wrong the wall clock was when the process began; later steps do not matter to it.
@@ -48,6 +61,10 @@ pub(crate) struct Replica {
 /// What only the leader has.
 pub(crate) struct Leader {
     pub(crate) registry: Arc<Registry>,
+    /// When it began to lead.
+    pub(crate) since: Time,
+    /// The version at which it has seen the Lease.
+    pub(crate) lease_version: u64,
     pub(crate) group: Option<Group>,
     pub(crate) group_due: Option<Time>,
     /// Whether more than what nodes say may have changed since the group's last step.
@@ -223,9 +240,17 @@ impl World {
                 self.replica_crash(replica, down);
                 return;
             }
+            if reachable && (self.has_lease_fallen(replica) || self.is_outbid(replica)) {
+                return;
+            }
             if reachable {
                 self.replicas[replica].seen = now;
                 self.lease.expires = now + LEASE;
+                let version = self.api.version;
+                self.lease.version = version;
+                if let Some(leader) = &mut self.replicas[replica].leader {
+                    leader.lease_version = version;
+                }
             }
             // It ends in time, whether or not it reaches anybody.
             (5 * SEC).min(self.replicas[replica].seen + LEASE - now)
@@ -241,7 +266,13 @@ impl World {
 
     fn lead(&mut self, replica: ReplicaIndex, life: u32) {
         let now = self.now;
-        let epoch = self.api.next_version();
+        let version = self.api.next_version();
+        self.lease.version = version;
+        let floor = self.lease.floor;
+        let epoch = if floor < version { version } else { floor + 1 };
+        if floor >= version {
+            self.lease.floor = epoch;
+        }
         self.note_epoch(epoch);
         self.lease.holder = Some((replica, life));
         self.lease.expires = now + LEASE;
@@ -250,6 +281,8 @@ impl World {
         at.seen = now;
         at.leader = Some(Leader {
             registry: Registry::new(Epoch(epoch)),
+            since: now,
+            lease_version: self.lease.version,
             group: None,
             group_due: None,
             owes_step: false,
@@ -268,6 +301,9 @@ impl World {
 
     /// Lets the watches of a replica show what is in the log.
     pub(crate) fn schedule_watches(&mut self, replica: ReplicaIndex) {
+        if self.replicas[replica].is_outdated {
+            return;
+        }
         let upto = self.api.log.len();
         let life = self.replicas[replica].life;
         for kind in 0..KINDS {
@@ -292,6 +328,9 @@ impl World {
     }
 
     pub(crate) fn watch(&mut self, replica: ReplicaIndex, life: u32, kind: usize, upto: usize) {
+        if self.replicas[replica].is_outdated {
+            return;
+        }
         if !self.replica_reaches_api(replica) {
             let again = self.now + self.rng.span(200 * MS, SEC);
             let event = Event::Watch {

@@ -13,6 +13,7 @@ use crate::kubelet::Node;
 use crate::lies::Liar;
 use crate::network::{Network, Stream};
 use crate::replica::{Lease, Replica};
+use crate::restore::Backup;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::time::{MS, SEC, Time};
@@ -65,6 +66,9 @@ pub(crate) struct World {
     pub(crate) liar: Option<Liar>,
     /// What the daemon that lies about its own workers has truly said of them.
     pub(crate) once_true: Vec<pb::WorkerState>,
+    /// A copy of the store, and when one was put back.
+    pub(crate) copy: Option<Backup>,
+    pub(crate) restored_at: Option<Time>,
     /// Pods that others have on each node.
     pub(crate) taken: Vec<u64>,
     pub(crate) faults_on: bool,
@@ -73,7 +77,7 @@ pub(crate) struct World {
     /// For ids.
     pub(crate) made: u64,
     /// How much of the log others have been told of.
-    told: usize,
+    pub(crate) told: usize,
 }
 
 impl World {
@@ -93,6 +97,7 @@ impl World {
         scenario.choose_stranger(&mut Rng::new(seed.rotate_left(36) ^ 10));
         scenario.choose_changed(&mut Rng::new(seed.rotate_left(20) ^ 11));
         scenario.choose_own_lies(&mut Rng::new(seed.rotate_left(44) ^ 12));
+        scenario.choose_restore(&mut Rng::new(seed.rotate_left(28) ^ 13));
         let mut world = Self {
             rng,
             now: 0,
@@ -111,6 +116,8 @@ impl World {
             truth: Truth::default(),
             liar: None,
             once_true: Vec::new(),
+            copy: None,
+            restored_at: None,
             taken: vec![0; scenario.nodes],
             faults_on: true,
             violation: None,
@@ -147,6 +154,10 @@ impl World {
         if self.scenario.lies_of_own.is_some() {
             let at = self.rng.span(0, 5 * SEC);
             self.queue.push(at, Event::LieOfOwn);
+        }
+        if self.scenario.restores {
+            let at = self.rng.span(SEC, 20 * SEC);
+            self.queue.push(at, Event::BackUp);
         }
         self.queue.push(scenario.faults.0, Event::NextFault);
     }
@@ -393,6 +404,8 @@ impl World {
             Event::Contend => self.contend(),
             Event::Lie => self.lie(),
             Event::LieOfOwn => self.lie_of_own(),
+            Event::BackUp => self.back_up(),
+            Event::Restore => self.restore(),
             Event::Quiesce => self.quiesce(),
             Event::Check => self.check(),
             // For processes that are gone.

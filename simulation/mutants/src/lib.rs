@@ -85,6 +85,8 @@ mutants! {
     BelieveImpossible,
     /// Control plane: what the API server has refused is asked for again at once.
     RetryAtOnce,
+    /// Control plane: that the API server has gone back to an older state is no reason to begin anew.
+    IgnoreFall,
     /// Control plane: a node is believed what it says of pods that are bound to others.
     BelieveAnyNode,
     /// Gangs: extras are let go before the minimum is bound.

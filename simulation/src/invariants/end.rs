@@ -55,6 +55,7 @@ impl World {
         let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
         let longest = self.truth.longest_timeout + SLACK;
         self.check_down(well, longest);
+        self.check_restored(well);
         let since = *self.truth.quiet_since.get_or_insert(self.now);
         let seen = (self.truth.prices.all, self.truth.started);
         match self.is_well() {

@@ -7,6 +7,11 @@ use crate::event::NodeIndex;
 use crate::world::World;
 
 impl World {
+    /// The highest epoch of a leader.
+    pub(crate) fn truth_epoch(&self) -> u64 {
+        self.truth.epoch
+    }
+
     /// A replica leads under this epoch.
     pub(crate) fn note_epoch(&mut self, epoch: u64) {
         self.truth.epoch = self.truth.epoch.max(epoch);

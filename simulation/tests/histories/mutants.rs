@@ -52,6 +52,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::KeepWhatTimedOut, 3112),
     (Mutant::MissUnlinked, 1),
     (Mutant::RetryAtOnce, 296),
+    (Mutant::IgnoreFall, 842),
     (Mutant::BelieveAnyNode, 2),
     (Mutant::ReleaseTwice, 6),
     (Mutant::ParkBesideChildren, 45),
