@@ -63,7 +63,7 @@ impl Worker {
             link,
             pid: 1,
         };
-        let targets = handle.linked(registered, link).await?;
+        let targets = handle.linked(registered, link, String::new()).await?;
         let mut worker = Self {
             id,
             link,
