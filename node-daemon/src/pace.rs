@@ -25,7 +25,7 @@ impl Pace {
     }
 
     /// When the next one may be taken.
-    fn next(&self) -> Instant {
+    pub(crate) fn next(&self) -> Instant {
         let ahead = self.every * self.burst.saturating_sub(1);
         self.full.checked_sub(ahead).unwrap_or(self.full)
     }

@@ -1,22 +1,28 @@
 //! What a daemon says on one stream: the Hello, and once that is answered what is urgent, then what has changed.
 //!
-//! Promises: a message is made when gRPC takes it and not before, and one at most waits there for a slow hub, so that the next says the newest; a stream
-//! that is over takes nothing.
+//! Promises: a message is made when gRPC takes it and not before, and one at most waits there for a slow hub, so that the next says the newest; reports are no
+//! more than a hub takes of a node, so that none waits at the hub for what whoever poses as an agent has to say; a stream that is over takes nothing.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use lockstep_proto::node::v1 as wire;
 use lockstep_proto::node::v1::node_message::Kind;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_stream::Stream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::convert;
-use crate::worker::outbox::Reader;
+use crate::pace::Pace;
+use crate::worker::outbox::{Reader, Taken};
 
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
+
+/// Reports at once, and the time that each one after them waits: half of what a hub takes. What changes meanwhile is in the next.
+const REPORTS: (u32, Duration) = (32, Duration::from_millis(10));
 
 /// Says what goes before reports. The stream is over once this is dropped.
 pub(super) struct Speaker {
@@ -27,8 +33,33 @@ pub(super) struct Speaker {
 /// The messages of one stream, as gRPC takes them.
 pub(super) struct Outgoing {
     urgent: Arc<Urgent>,
-    reports: Reader,
+    reports: Reports,
     _unheard: DropGuard,
+}
+
+/// What has changed, as often as may be.
+struct Reports {
+    reader: Reader,
+    pace: Pace,
+    /// Until there may be another one.
+    rest: Option<Pin<Box<Sleep>>>,
+}
+
+impl Reports {
+    /// As [`Reader::poll_take`].
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken>> {
+        if let Some(rest) = &mut self.rest {
+            ready!(rest.as_mut().poll(cx));
+        }
+        self.rest = None;
+        let taken = ready!(self.reader.poll_take(BATCH, cx));
+        if taken.is_some() {
+            self.pace.take();
+            let next = self.pace.next();
+            self.rest = (next > Instant::now()).then(|| Box::pin(sleep_until(next)));
+        }
+        Poll::Ready(taken)
+    }
 }
 
 #[derive(Default)]
@@ -63,7 +94,11 @@ pub(super) fn speech(
     let unheard = CancellationToken::new();
     let outgoing = Outgoing {
         urgent: Arc::clone(&urgent),
-        reports,
+        reports: Reports {
+            reader: reports,
+            pace: Pace::new(REPORTS.0, REPORTS.1),
+            rest: None,
+        },
         _unheard: unheard.clone().drop_guard(),
     };
     (Speaker { urgent, unheard }, outgoing)
@@ -120,7 +155,7 @@ impl Urgent {
 
 impl Waiting {
     /// The next message, where there is one now; `None` where the stream is at its end.
-    fn poll_take(&mut self, reports: &Reader, cx: &Context<'_>) -> Poll<Option<Kind>> {
+    fn poll_take(&mut self, reports: &mut Reports, cx: &mut Context<'_>) -> Poll<Option<Kind>> {
         if self.over {
             return Poll::Ready(None);
         }
@@ -133,7 +168,7 @@ impl Waiting {
         if let Some(kind) = self.take_urgent() {
             return Poll::Ready(Some(kind));
         }
-        let (states, gone) = match reports.poll_take(BATCH, cx) {
+        let (states, gone) = match reports.poll_take(cx) {
             Poll::Ready(Some(taken)) => taken,
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Pending if self.health.is_some() => (Vec::new(), Vec::new()),
@@ -169,8 +204,9 @@ impl Stream for Outgoing {
     type Item = wire::NodeMessage;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut waiting = self.urgent.lock();
-        let taken = waiting.poll_take(&self.reports, cx);
+        let Self { urgent, reports, .. } = self.get_mut();
+        let mut waiting = urgent.lock();
+        let taken = waiting.poll_take(reports, cx);
         if taken.is_pending() {
             waiting.task = Some(cx.waker().clone());
         }
@@ -223,6 +259,32 @@ mod tests {
             panic!("not a report");
         };
         assert_eq!((report.workers.len(), report.health.is_some()), (0, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_much_to_say_makes_nobody_elses_state_wait() {
+        let outbox = Arc::new(Outbox::default());
+        let (speaker, mut outgoing) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        speaker.welcomed();
+        next(&mut outgoing).await;
+        let (begun, mut reports, mut revision) = (Instant::now(), 0, 0);
+        while begun.elapsed() < Duration::from_secs(1) {
+            revision += 1;
+            outbox.put([state("loud", revision)]);
+            // As many as there may be, and not one more.
+            while outgoing.next().now_or_never().is_some() {
+                reports += 1;
+            }
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert!((100..=100 + REPORTS.0).contains(&reports), "{reports}");
+        outbox.put([state("loud", revision + 1), state("quiet", 1)]);
+        let asked = Instant::now();
+        let Kind::Report(report) = next(&mut outgoing).await else {
+            panic!("not a report");
+        };
+        assert_eq!(report.workers.len(), 2);
+        assert!(asked.elapsed() <= REPORTS.1, "{:?}", asked.elapsed());
     }
 
     #[tokio::test]
