@@ -18,14 +18,14 @@ fn source(volumes: usize) -> Source {
 fn a_pod_of_a_large_job_takes_the_places_of_many_and_the_job_is_not_kept_parsed() {
     let (usual, large) = (source(3), source(Extent::MOST.objects));
     assert_eq!((usual.places, usual.read.is_some()), (1, true));
-    assert_eq!((large.places, large.read.is_some()), (50, false));
+    assert_eq!((large.places, large.read.is_some()), (26, false));
 }
 
 #[test]
 fn pods_of_a_job_that_is_hardly_large_are_made_many_at_a_time() {
     assert_eq!(source(3).at_once(), (50, usize::MAX));
     assert_eq!(source(330).at_once(), (25, 400));
-    assert_eq!(source(Extent::MOST.objects).at_once(), (1, 16));
+    assert_eq!(source(Extent::MOST.objects).at_once(), (1, 30));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn one_of_too_many_objects_is_known_and_not_read() {
     assert_eq!((large.unfit(), large.size), (None, Size::Large));
     assert_eq!((huge.unfit(), huge.size), (None, Size::Huge));
     let error = too_large.unfit().unwrap();
-    assert!(error.starts_with("spec: has 163"), "{error}");
+    assert!(error.starts_with("spec: has 819"), "{error}");
     let turns = LargeTurns::default();
     let _turn = huge.turn(&turns).ok().unwrap();
     assert!(huge.turn(&turns).is_err());
