@@ -24,6 +24,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 const TELL_AFTER: Duration = Duration::from_secs(15);
 /// A failure so long after the last one is the first of others.
 const APART: Duration = Duration::from_secs(5 * 60);
+/// A conflict so long after the wait for the one before is the first of others.
+const IN_A_ROW: Duration = Duration::from_secs(5);
 /// Why a gang that waits has not started.
 const NOT_STARTED: &str = "GangNotStarted";
 /// A gang runs, and something of it is not as it should be, as the gate of an extra.
@@ -133,6 +135,9 @@ impl Setbacks {
     pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>, conflicted: bool) {
         if conflicted {
             let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
+            if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
+                conflicts.count = 0;
+            }
             conflicts.count = conflicts.count.saturating_add(1);
             conflicts.until = Some(Instant::now() + rest(conflicts.count));
         } else if let Some(all) = self.by_jobset.get_mut(object) {

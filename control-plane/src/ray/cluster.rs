@@ -205,7 +205,7 @@ impl Reconciler {
         if let Err(error) = seen.read_jobset() {
             // It is as good as absent until it is to be made anew.
             tracing::debug!(%error, "left out");
-            seen.observed.jobset = None;
+            (seen.jobset, seen.observed.jobset) = (None, None);
         }
         let mut decided = plan(&seen.observed);
         if decided.create_service.is_some() {

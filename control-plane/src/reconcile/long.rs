@@ -151,10 +151,11 @@ impl Looks {
         let Some(_place) = self.line.try_take(namespace, 1) else {
             return Looked::Busy(LATER);
         };
+        // Before the places, which others need that are not huge.
+        let _alone = if is_huge { Some(huge::turn().await) } else { None };
         let Ok(_turns) = self.turns.acquire_many(if is_huge { AT_ONCE } else { 1 }).await else {
             return Looked::Gone;
         };
-        let _alone = if is_huge { Some(huge::turn().await) } else { None };
         let patterns = Arc::clone(&self.patterns);
         match spawn_blocking(move || decide(&patterns)).await {
             Ok(Some(decided)) => Looked::Decided(Box::new(decided)),

@@ -16,7 +16,6 @@ mod demo;
 mod flood;
 mod gang;
 mod heartbeat;
-mod huge;
 mod identity;
 mod input;
 mod intruder;
@@ -68,7 +67,6 @@ fn main() -> std::process::ExitCode {
         chaos::cases(),
         gang::cases(),
         ray::cases(),
-        huge::cases(),
         uninstall::cases(),
         upgrade::cases(),
         upstream::cases(),

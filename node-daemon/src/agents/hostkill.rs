@@ -52,8 +52,9 @@ pub struct ProcKiller {
     proc_root: PathBuf,
     /// [`Held::open`], or what stands in for it.
     open: fn(i32) -> Result<Held, KillError>,
-    /// What is asked for now: processes of these containers that were started before.
-    asked: Arc<Mutex<BTreeMap<ContainerId, Ticks>>>,
+    /// What is asked for now: processes of these containers that were started before. Containers that a task is at work for and that ask no more have none: one works
+    /// for each, however often its agent changes its mind.
+    asked: Arc<Mutex<BTreeMap<ContainerId, Option<Ticks>>>>,
     /// How often it may be looked for each container that has asked a short time ago.
     looks: Arc<Mutex<BTreeMap<ContainerId, Pace>>>,
     turns: Turns,
@@ -81,13 +82,18 @@ impl ProcKiller {
         }
     }
 
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Ticks>> {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Option<Ticks>>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is asked for this container.
+    fn before(&self, container: &ContainerId) -> Option<Ticks> {
+        self.asked().get(container).copied().flatten()
     }
 
     /// Waits until it may be looked again for this container. False: its agent asks for it no more.
     async fn may_look_soon(&self, container: &ContainerId) -> bool {
-        while self.asked().contains_key(container) {
+        while self.before(container).is_some() {
             if self.may_look(container) {
                 return true;
             }
@@ -107,7 +113,8 @@ impl ProcKiller {
         pace.try_take()
     }
 
-    async fn kill_all(&self, ask: &HostKill) {
+    /// False: the agent asked for it no more, so that who asks again means anew.
+    async fn kill_all(&self, ask: &HostKill) -> bool {
         let container = &ask.container;
         let mut doomed = BTreeSet::new();
         let mut idle = 0;
@@ -115,7 +122,7 @@ impl ProcKiller {
             // Whoever waits here holds no turn.
             if !self.may_look_soon(container).await {
                 debug!(%container, rounds = round, "the agent asks for it no more");
-                return;
+                return false;
             }
             let turn = self.turns.take(&ask.namespace).await;
             let (killer, known, asked) = (self.clone(), doomed.len(), ask.clone());
@@ -124,20 +131,20 @@ impl ProcKiller {
                 (doomed, left)
             });
             let Ok((after, left)) = looked.await else {
-                return;
+                return true;
             };
             doomed = after;
             match left {
                 Ok(0) => {
                     debug!(%container, rounds = round, "no process is left beside the agent");
-                    return;
+                    return self.before(container).is_some();
                 }
                 Ok(_) => {}
                 Err(error) => {
                     if self.lines.try_take() {
                         error!(%container, %error, "processes are left beside the agent");
                     }
-                    return;
+                    return true;
                 }
             }
             idle = if doomed.len() > known { 0 } else { idle + 1 };
@@ -149,6 +156,7 @@ impl ProcKiller {
         if self.lines.try_take() {
             warn!(%container, "processes are left beside the agent");
         }
+        true
     }
 
     /// Looks once and kills what is found. Returns how many processes there were.
@@ -162,7 +170,7 @@ impl ProcKiller {
         doomed: &mut BTreeSet<(i32, Ticks)>,
     ) -> Result<usize, KillError> {
         // It may have been taken back while it waited for its turn.
-        let Some(before) = self.asked().get(&ask.container).copied() else {
+        let Some(before) = self.before(&ask.container) else {
             return Ok(0);
         };
         let processes = processes(&self.proc_root, &ask.container);
@@ -194,26 +202,27 @@ impl ProcKiller {
     /// at work only moves the time.
     pub fn kill(&self, ask: HostKill) {
         let before = fence(ask.before, boot_nanos());
-        if self.asked().insert(ask.container.clone(), before).is_some() {
+        if self.asked().insert(ask.container.clone(), Some(before)).is_some() {
             return;
         }
         let killer = self.clone();
         drop(tokio::spawn(async move {
-            let mut met = before;
+            let mut met = Some(before);
             loop {
-                killer.kill_all(&ask).await;
-                match killer.done(&ask.container, met) {
-                    Some(later) => met = later,
+                let is_done = killer.kill_all(&ask).await;
+                match killer.done(&ask.container, met.filter(|_| is_done)) {
+                    Some(later) => met = Some(later),
                     None => break,
                 }
             }
         }));
     }
 
-    /// Ends the work, unless it was asked for another time meanwhile: then gives that.
-    fn done(&self, container: &ContainerId, met: Ticks) -> Option<Ticks> {
+    /// Ends the work, unless it was asked for another time than `met` meanwhile: then gives that.
+    fn done(&self, container: &ContainerId, met: Option<Ticks>) -> Option<Ticks> {
         let mut asked = self.asked();
-        let later = asked.get(container).copied().filter(|before| *before > met);
+        let later = asked.get(container).copied().flatten();
+        let later = later.filter(|before| met.is_none_or(|met| *before > met));
         if later.is_none() {
             asked.remove(container);
         }
@@ -222,7 +231,9 @@ impl ProcKiller {
 
     /// Nothing of this container is to be killed any more.
     pub fn spare(&self, container: &ContainerId) {
-        self.asked().remove(container);
+        if let Some(asked) = self.asked().get_mut(container) {
+            *asked = None;
+        }
     }
 }
 

@@ -164,4 +164,7 @@ async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
     setbacks.settled(&object, false);
     setbacks.settled(&object, true);
     assert!(!setbacks.keeps_off(&object), "that is the first again");
+    tokio::time::advance(2 * IN_A_ROW).await;
+    setbacks.settled(&object, true);
+    assert!(!setbacks.keeps_off(&object), "and so is one long after it");
 }

@@ -165,11 +165,23 @@ async fn an_agent_of_before_means_what_runs_now() {
 #[tokio::test]
 async fn an_ask_that_was_taken_back_kills_nothing() {
     let (killer, id) = (FakeProc::new().killer(), ContainerId::from(ID));
-    killer.asked().insert(id.clone(), 7);
+    killer.asked().insert(id.clone(), Some(7));
     killer.spare(&id);
-    assert!(killer.asked().is_empty());
+    assert_eq!(killer.before(&id), None);
     // Without an ask the first round is the last one.
     killer.kill_all(&ask(7)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_changes_his_mind_again_and_again_has_one_task_at_work() {
+    let (killer, id) = (FakeProc::new().killer(), ContainerId::from(ID));
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for _ in 0..1_000 {
+        killer.kill(ask(7));
+        killer.spare(&id);
+    }
+    assert_eq!(tasks(), 1);
+    idle(&killer).await;
 }
 
 #[tokio::test]
