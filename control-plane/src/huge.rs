@@ -1,23 +1,23 @@
-//! Reads of huge objects: one at a time in this process, whoever reads.
+//! A process-wide lock around parsing huge objects.
 //!
-//! A tenant's object of 1.5 MB takes 12 to 50 MB once it is read, and webhooks, JobSets and Ray's resources are read beside each other: each alone stays
-//! within the memory that there is, all together do not.
+//! A 1.5 MB object takes 12 to 50 MB once it is parsed. Webhooks, the JobSet reconciler and Ray's controllers parse such objects concurrently. Each stays within
+//! the memory limit alone; all of them together would exceed it.
 //!
-//! Promises: who waits is served in order. Whoever has the turn asks the API server to write nothing, since that calls webhooks of ours, which would wait for it.
+//! Promises: the lock is fair. Its holder never writes an object to the API server: that write would call our own webhook, which waits for the lock.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 static ALL: Semaphore = Semaphore::const_new(1);
 
-/// The turn to read a huge object, until it is dropped.
+/// The guard. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Huge {
     _only: Option<SemaphorePermit<'static>>,
 }
 
-/// Waits for the turn. Cancel-safe, but for the place in line.
+/// Acquires the lock. Cancel-safe; a cancelled caller loses its place in the queue.
 pub(crate) async fn turn() -> Huge {
-    // It is never closed.
+    // The semaphore is never closed.
     Huge {
         _only: ALL.acquire().await.ok(),
     }

@@ -1,7 +1,7 @@
 //! What of JobSets' gangs could not be written, and what their users are told of it.
 //!
 //! Promises: what fails is tried again ever more slowly, every half a minute at least; whoever waits for it is told why, once, and not of what lasts a moment.
-//! Conflicts are no failures, and are tried again ever more slowly too. A failure is forgotten when the same has worked, not because something else has, or because it was not to be done for a while.
+//! Conflicts back off too, but are not reported. A failure is forgotten when the same write succeeds, not because another one does, or because it was not due for a while.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -66,7 +66,7 @@ struct OfJobSet {
     conflicts: Conflicts,
 }
 
-/// Conflicts in a row: somebody writes as often as this does.
+/// Consecutive conflicts: another client keeps writing the same objects.
 #[derive(Default)]
 struct Conflicts {
     count: u32,
@@ -131,7 +131,7 @@ impl Setbacks {
         of_jobset.is_some_and(|all| all.waits().any(|until| until > now))
     }
 
-    /// What was to be done for it is done, or has failed, or has to be decided anew: at once after the first conflict, ever later after more.
+    /// A task for this JobSet has ended. The first conflict is retried at once; each further one in a row doubles the wait, up to a second.
     pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>, conflicted: bool) {
         if conflicted {
             let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;

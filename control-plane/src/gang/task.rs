@@ -42,7 +42,7 @@ pub(super) struct Done {
     pub(super) groups: Vec<(String, Option<GroupPolicy>)>,
     /// A message was not written, as somebody else has written the status in between.
     pub(super) held_up: bool,
-    /// Something was not written, as somebody else has written in between: it is decided anew.
+    /// At least one write hit a conflict and must be retried from a fresh decision.
     pub(super) conflicted: bool,
     pub(super) worked: Vec<What>,
     pub(super) failures: Vec<Failure>,

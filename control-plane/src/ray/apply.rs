@@ -181,7 +181,7 @@ pub(super) async fn create(client: &Client, text: Text) -> Result<(), RayError> 
     }
 }
 
-/// Puts an object in the place of the version that it was made from. One that is gone is made anew.
+/// Replaces an object, on top of exactly the version that it was made from. If the object is gone, the caller decides again.
 pub(super) async fn replace(client: &Client, text: Text) -> Result<(), RayError> {
     let Text { kind, what, .. } = text;
     let written = match text.body {

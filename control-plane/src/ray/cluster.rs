@@ -203,7 +203,7 @@ impl Reconciler {
         let cluster = &Arc::new(packed.read());
         let mut seen = self.observe(cluster).await?;
         if let Err(error) = seen.read_jobset() {
-            // It is as good as absent until it is to be made anew.
+            // Treated as absent. Should the plan create it again, `made_before` reports it.
             tracing::debug!(%error, "left out");
             (seen.jobset, seen.observed.jobset) = (None, None);
         }

@@ -150,7 +150,10 @@ async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
 async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
     let (mut setbacks, object) = (Setbacks::default(), ObjectRef::from_obj(&jobset()));
     setbacks.settled(&object, true);
-    assert!(!setbacks.keeps_off(&object), "the first is decided anew at once");
+    assert!(
+        !setbacks.keeps_off(&object),
+        "the first conflict is retried at once"
+    );
     let mut waits = Vec::new();
     for _ in 0..6 {
         setbacks.settled(&object, true);
