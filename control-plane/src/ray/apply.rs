@@ -165,42 +165,38 @@ impl Text {
 /// Creates an object. One that exists already is a conflict: the watch shows it soon.
 pub(super) async fn create(client: &Client, text: Text) -> Result<(), RayError> {
     let Text { kind, what, .. } = text;
-    let written = match text.body {
-        Ok(body) => send(client, text.collection.create(&PostParams::default(), body)).await,
-        Err(error) => Err(kube::Error::SerdeError(error)),
-    };
-    match written {
-        Ok(()) => {
-            tracing::info!(object = what, "created");
-            Ok(())
-        }
-        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) => {
-            Err(RayError::Create { kind, what, error })
-        }
-        Err(error) => Err(RayError::of(what)(error)),
-    }
+    let request = |body| text.collection.create(&PostParams::default(), body);
+    let written = write(client, &what, "created", text.body, request).await;
+    written.map_err(|error| match error {
+        error @ kube::Error::Api(_) if !is_status(&error, 409) => RayError::Create { kind, what, error },
+        error => RayError::of(what)(error),
+    })
 }
 
 /// Replaces an object, on top of exactly the version that it was made from. If the object is gone, the caller decides again.
 pub(super) async fn replace(client: &Client, text: Text) -> Result<(), RayError> {
     let Text { kind, what, .. } = text;
-    let written = match text.body {
-        Ok(body) => {
-            let request = text.collection.replace(&text.name, &PostParams::default(), body);
-            send(client, request).await
+    let request = |body| text.collection.replace(&text.name, &PostParams::default(), body);
+    let written = write(client, &what, "changed", text.body, request).await;
+    written.map_err(|error| match error {
+        error @ kube::Error::Api(_) if !is_status(&error, 409) && !is_status(&error, 404) => {
+            RayError::Change { kind, what, error }
         }
-        Err(error) => Err(kube::Error::SerdeError(error)),
-    };
-    match written {
-        Ok(()) => {
-            tracing::info!(object = what, "changed");
-            Ok(())
-        }
-        Err(error @ kube::Error::Api(_)) if !is_status(&error, 409) && !is_status(&error, 404) => {
-            Err(RayError::Change { kind, what, error })
-        }
-        Err(error) => Err(RayError::of(what)(error)),
-    }
+        error => RayError::of(what)(error),
+    })
+}
+
+/// Sends a whole object, and logs what was done to it.
+async fn write(
+    client: &Client,
+    what: &str,
+    done: &'static str,
+    body: serde_json::Result<Vec<u8>>,
+    request: impl FnOnce(Vec<u8>) -> Result<http::Request<Vec<u8>>, request::Error>,
+) -> kube::Result<()> {
+    send(client, request(body.map_err(kube::Error::SerdeError)?)).await?;
+    tracing::info!(object = what, "{done}");
+    Ok(())
 }
 
 /// Writes the status of an object with this metadata, on top of exactly its version. What is gone needs none. The endpoint looks at nothing else of the object.
