@@ -23,6 +23,7 @@ use super::kuberay::KubeRay;
 use super::ledger::Ledger;
 use super::packed::{LargeTurns, Packed};
 use super::turns::NEXT_TURN;
+use crate::huge;
 use crate::watch::lean::Lean;
 use crate::watch::lean::asked::{self, PodSeen};
 use crate::watch::notify::Notified;
@@ -54,6 +55,7 @@ pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet
 /// The JobSet of a cluster: its own, else the one that has the name to take, without its spec. Its own also as it is kept.
 fn jobset_of(
     stores: &Stores,
+    packed_cluster: &Packed<RayCluster>,
     cluster: &RayCluster,
 ) -> (ObjectRef<JobSet>, Option<JobSet>, Option<Arc<PackedJobSet>>) {
     if let Some(own) = own_jobset(stores, cluster) {
@@ -61,12 +63,13 @@ fn jobset_of(
         let kept = stores.jobsets.get(&packed(&key));
         return (key, Some(own), kept);
     }
-    let key = ObjectRef::new(&names::jobset(cluster.name(), &cluster.spec)).within(cluster.ns());
+    let name = packed_cluster.extract().jobset.as_deref().unwrap_or_default();
+    let key = ObjectRef::new(name).within(cluster.ns());
     let jobset = stores.without_spec(&key);
     (key, jobset, None)
 }
 
-/// What is seen of a cluster. Between decisions it has little of the cluster and of its JobSet, which may be large.
+/// What is seen of a cluster. It has little of the cluster and of its JobSet, which may be large, but while it decides.
 struct Seen {
     observed: ObservedCluster,
     /// Its own JobSet.
@@ -74,8 +77,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Reads the cluster's own JobSet, if it has one.
-    fn read_jobset(&mut self) -> Result<(), RayError> {
+    /// Reads all of the cluster and of its JobSet, decides, and forgets them again: what is large is text in what is decided.
+    ///
+    /// # Errors
+    /// The JobSet cannot be read.
+    async fn decide(&mut self, packed: &Packed<RayCluster>) -> Result<Decided, RayError> {
+        let is_huge = self.jobset.as_ref().is_some_and(|jobset| jobset.is_huge());
+        let _alone = huge::turn_if(is_huge || packed.is_huge()).await;
         if let Some(kept) = &self.jobset {
             let jobset = kept.unpack().map_err(|error| {
                 let name = kept.meta().name.as_deref().unwrap_or_default();
@@ -83,15 +91,13 @@ impl Seen {
             })?;
             self.observed.jobset = Some(Arc::new(jobset));
         }
-        Ok(())
-    }
-
-    /// Keeps of what is large no more than writes need.
-    fn forget(&mut self, packed: &Packed<RayCluster>) {
+        self.observed.cluster = Arc::new(packed.read());
+        let decided = Decided::of(plan(&self.observed));
         self.observed.cluster = Arc::new(packed.without_spec());
         if self.jobset.is_some() {
             self.observed.jobset = None;
         }
+        Ok(decided)
     }
 }
 
@@ -151,16 +157,16 @@ impl Reconciler {
             .map(|cluster| ObjectRef::from_obj(&**cluster))
     }
 
-    async fn observe(&self, cluster: &Arc<RayCluster>) -> Result<Seen, RayError> {
+    async fn observe(&self, packed: &Packed<RayCluster>) -> Result<Seen, RayError> {
+        let cluster = Arc::new(packed.without_spec());
         let namespace = cluster.ns();
-        let (jobset, seen, kept) = jobset_of(&self.stores, cluster);
+        let (jobset, seen, kept) = jobset_of(&self.stores, packed, &cluster);
         let service = ObjectRef::new(&names::head_service(cluster.name())).within(namespace);
         // Asked only while it matters.
         let open = seen.is_none() && !cluster.is_claimed() && cluster.managed_by_another().is_none();
         let jobs = self.stores.jobs_of(&jobset);
-        let (head, head_pod) = self.head(cluster, &jobset, &jobs).await?;
+        let (head, head_pod) = self.head(&cluster, &jobset, &jobs).await?;
         let observed = ObservedCluster {
-            cluster: Arc::clone(cluster),
             jobs,
             service: self
                 .services
@@ -178,6 +184,7 @@ impl Reconciler {
                     .map_err(RayError::of("leases"))?,
             refused: None,
             now: jiff::Timestamp::now(),
+            cluster,
         };
         Ok(Seen {
             observed,
@@ -186,10 +193,12 @@ impl Reconciler {
     }
 
     /// The JobSet that was made for a cluster, as the API server has it.
-    async fn made_before(&self, cluster: &RayCluster) -> Result<Option<Arc<PackedJobSet>>, RayError> {
-        for name in names::jobsets(cluster.name()) {
-            let found = apply::get::<PackedJobSet>(&self.client, cluster.ns(), &name).await?;
-            let own = found.filter(|jobset| is_controlled_by(jobset.meta(), cluster.uid_str()));
+    async fn made_before(&self, cluster: &Packed<RayCluster>) -> Result<Option<Arc<PackedJobSet>>, RayError> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let uid = cluster.uid().unwrap_or_default();
+        for name in names::jobsets(&cluster.name_any()) {
+            let found = apply::get::<PackedJobSet>(&self.client, &namespace, &name).await?;
+            let own = found.filter(|jobset| is_controlled_by(jobset.meta(), &uid));
             if own.is_some() {
                 return Ok(own);
             }
@@ -199,46 +208,35 @@ impl Reconciler {
 
     /// Sees a cluster, and decides on all of it.
     async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Seen, Decided), RayError> {
-        let _alone = packed.alone().await;
-        let cluster = &Arc::new(packed.read());
-        let mut seen = self.observe(cluster).await?;
-        if let Err(error) = seen.read_jobset() {
-            // Treated as absent. Should the plan create it again, `made_before` reports it.
-            tracing::debug!(%error, "left out");
-            (seen.jobset, seen.observed.jobset) = (None, None);
-        }
-        let mut decided = plan(&seen.observed);
-        if decided.create_service.is_some() {
+        let mut seen = self.observe(packed).await?;
+        let mut decided = match seen.decide(packed).await {
+            Ok(decided) => decided,
+            Err(error) => {
+                // Treated as absent. Should the plan create it again, `made_before` reports it.
+                tracing::debug!(%error, "left out");
+                (seen.jobset, seen.observed.jobset) = (None, None);
+                seen.decide(packed).await?
+            }
+        };
+        let (namespace, cluster) = (packed.namespace().unwrap_or_default(), packed.name_any());
+        if decided.plan.create_service.is_some() {
+            drop(decided);
             // The watch shows none that has no label of a cluster's, and may be behind.
-            let name = names::head_service(cluster.name());
-            let found = apply::get::<Lean<HeadService>>(&self.client, cluster.ns(), &name).await?;
+            let name = names::head_service(&cluster);
+            let found = apply::get::<Lean<HeadService>>(&self.client, &namespace, &name).await?;
             let found = found.map(|found| Arc::unwrap_or_clone(found).0.into_object());
             seen.observed.service = found.map(Arc::new);
-            decided = plan(&seen.observed);
+            decided = seen.decide(packed).await?;
         }
-        if decided.create_jobset.is_some() && names::jobsets(cluster.name()).len() > 1 {
+        if decided.create_jobset.is_some() && names::jobsets(&cluster).len() > 1 {
             // One of another name would be no conflict, and the watch may be behind.
-            seen.jobset = self.made_before(cluster).await?;
+            seen.jobset = self.made_before(packed).await?;
             if seen.jobset.is_some() {
-                seen.read_jobset()?;
-                decided = plan(&seen.observed);
+                drop(decided);
+                decided = seen.decide(packed).await?;
             }
         }
-        let decided = Decided::of(decided);
-        seen.forget(packed);
         Ok((seen, decided))
-    }
-
-    /// Decides again on what was seen.
-    async fn again(packed: &Packed<RayCluster>, seen: &mut Seen) -> Result<ClusterPlan, RayError> {
-        let _alone = packed.alone().await;
-        seen.observed.cluster = Arc::new(packed.read());
-        seen.read_jobset()?;
-        let mut decided = plan(&seen.observed);
-        // What is shown is all that is wanted, and that is small.
-        (decided.create_jobset, decided.update_jobset) = (None, None);
-        seen.forget(packed);
-        Ok(decided)
     }
 
     /// Name and address of the head's pod; and what it says of itself while it is not ready.
@@ -315,7 +313,8 @@ impl Reconciler {
                     seen.observed.refused = Some(error.to_string());
                     undone.extend((kind == "Service").then_some(CREATED_SERVICE));
                 }
-                decided = Self::again(packed, &mut seen).await?;
+                // What is shown is all that is wanted.
+                decided = seen.decide(packed).await?.plan;
                 decided
                     .events
                     .retain(|event| !undone.contains(&event.reason.as_str()));

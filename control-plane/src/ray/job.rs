@@ -98,7 +98,9 @@ impl Reconciler {
             cluster = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
         }
         // Neither of its cluster nor of the JobSet of that one a job needs the spec, which may be large, and is not to be kept while dashboards are asked.
-        let dashboard_port = cluster.as_ref().and_then(|cluster| cluster.dashboard_port());
+        let dashboard_port = cluster
+            .as_ref()
+            .and_then(|cluster| cluster.extract().dashboard_port);
         let cluster = cluster.map(|cluster| Arc::new(cluster.without_spec()));
         // Of a job whose cluster is gone it may have seen the end already.
         let has_lost_cluster = is_running(job) && cluster.is_none();

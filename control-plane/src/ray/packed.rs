@@ -32,11 +32,6 @@ const LARGE: Extent = Extent {
     elements: 2_048,
 };
 
-/// Of still larger ones few are read at a time. One that may be written now takes 12 MB, one of before twice that, and what is made of it as much once more.
-const HUGE: Extent = Extent {
-    objects: 2_048,
-    elements: 16_384,
-};
 /// Large objects, of all kinds, that are read at the same time, and of these huge ones: one of a namespace.
 const LARGE_AT_ONCE: usize = 4;
 const HUGE_AT_ONCE: usize = 2;
@@ -51,7 +46,7 @@ enum Size {
 
 impl Size {
     fn of(extent: Extent) -> Self {
-        if extent.exceeds(HUGE) {
+        if extent.exceeds(huge::FROM) {
             Self::Huge
         } else if extent.exceeds(LARGE) {
             Self::Large
@@ -95,12 +90,21 @@ pub(super) trait Kind:
     /// Whether it states that somebody else looks after it.
     fn is_others(&self) -> bool;
 
-    /// Port of the dashboard, which RayJobs ask for without reading the rest of a cluster's spec.
-    fn dashboard_port(&self) -> Option<u16>;
+    /// What is asked of an object of this name without reading the rest of its spec.
+    fn extract(name: &str, spec: &Self::Spec) -> Extract;
+}
+
+/// What little is kept of a spec besides its text. Kinds that have no such thing have none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extract {
+    /// Port of a cluster's dashboard.
+    pub(super) dashboard_port: Option<u16>,
+    /// Name of the JobSet to make for a cluster.
+    pub(super) jobset: Option<Box<str>>,
 }
 
 macro_rules! kind {
-    ($kind:ident, $spec:ident, $status:ty, $with:expr, $port:expr) => {
+    ($kind:ident, $spec:ident, $status:ty, $with:expr, $extract:expr) => {
         impl Kind for $kind {
             type Spec = $spec;
             type Status = $status;
@@ -121,8 +125,8 @@ macro_rules! kind {
                 self.managed_by_another().is_some()
             }
 
-            fn dashboard_port(&self) -> Option<u16> {
-                $port(self)
+            fn extract(name: &str, spec: &$spec) -> Extract {
+                $extract(name, spec)
             }
         }
     };
@@ -136,7 +140,10 @@ kind!(
         managed_by: brief.managed_by,
         ..RayClusterSpec::default()
     },
-    |cluster| Some(names::dashboard_port(cluster))
+    |name, spec| Extract {
+        dashboard_port: Some(names::dashboard_port(spec)),
+        jobset: Some(names::jobset(name, spec).into()),
+    }
 );
 kind!(
     RayJob,
@@ -147,7 +154,7 @@ kind!(
         job_id: brief.job_id.unwrap_or_default(),
         ..RayJobSpec::default()
     },
-    |_| None
+    |_, _| Extract::default()
 );
 kind!(
     RayCronJob,
@@ -157,7 +164,7 @@ kind!(
         managed_by: brief.managed_by,
         ..RayCronJobSpec::default()
     },
-    |_| None
+    |_, _| Extract::default()
 );
 
 /// An object in a cache. Reading it parses it.
@@ -167,7 +174,7 @@ pub(super) struct Packed<K> {
     /// `{"spec": …, "status": …}`, as far as it can be read.
     text: Box<[u8]>,
     size: Size,
-    dashboard_port: Option<u16>,
+    extract: Extract,
     /// The field that cannot be read, and what is wrong with it.
     unfit: Option<Box<str>>,
     kind: PhantomData<fn() -> K>,
@@ -227,17 +234,19 @@ impl<K: Kind> Packed<K> {
         self.unfit.as_deref()
     }
 
-    /// Port of a cluster's dashboard.
-    pub(super) fn dashboard_port(&self) -> Option<u16> {
-        self.dashboard_port
+    /// What is kept of its spec besides the text.
+    pub(super) fn extract(&self) -> &Extract {
+        &self.extract
     }
 
-    /// The turn to read it, where nothing else of this process may be read meanwhile.
+    /// Whether nothing else that is huge may be read meanwhile.
+    pub(super) fn is_huge(&self) -> bool {
+        self.size == Size::Huge
+    }
+
+    /// The turn to read it, where it is huge.
     pub(super) async fn alone(&self) -> Option<Huge> {
-        match self.size {
-            Size::Huge => Some(huge::turn().await),
-            Size::Usual | Size::Large => None,
-        }
+        huge::turn_if(self.is_huge()).await
     }
 
     /// A turn to read it, where that takes much memory.
@@ -266,20 +275,20 @@ fn parsed<K: Kind>(text: &[u8]) -> serde_json::Result<SpecAndStatus<K>> {
 ///
 /// # Errors
 /// The field that cannot be read, and what is wrong with it.
-fn read<K: Kind>(parts: &Parts) -> Result<K, String> {
+fn read<K: Kind>(parts: &Parts) -> Result<K::Spec, String> {
     for (field, extent) in [("spec", parts.spec), ("status", parts.status)] {
         if extent.exceeds(Extent::MOST) {
             return Err(format!("{field}: {}", extent.sentence(Extent::MOST)));
         }
     }
     // Nearly all can be read, and to keep track of where it stands costs a parser half its time again.
-    let (spec, status) = parsed::<K>(&parts.text).or_else(|_| {
+    let (spec, _) = parsed::<K>(&parts.text).or_else(|_| {
         let mut text = serde_json::Deserializer::from_slice(&parts.text);
         let read: Result<Body<K::Spec, K::Status>, _> = serde_path_to_error::deserialize(&mut text);
         read.map(|body| (body.spec, body.status))
             .map_err(|error| unfit::sentence(&error))
     })?;
-    Ok(K::of(ObjectMeta::default(), spec, status))
+    Ok(spec)
 }
 
 /// The text of what can be read of it.
@@ -301,14 +310,13 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
             Ok(_) => Size::of(parts.spec.plus(parts.status)),
             Err(_) => Size::Usual,
         };
-        let (dashboard_port, unfit) = match read {
-            Ok(object) => (object.dashboard_port(), None),
+        let (spec, unfit) = match read {
+            Ok(spec) => (spec, None),
             // Where it runs all the same: of one that was begun before, who asks must not think that nobody answers.
-            Err(error) => {
-                let usual = K::of(ObjectMeta::default(), K::Spec::default(), None);
-                (usual.dashboard_port(), Some(error))
-            }
+            Err(error) => (K::Spec::default(), Some(error)),
         };
+        let extract = K::extract(parts.metadata.name.as_deref().unwrap_or_default(), &spec);
+        drop(spec);
         let text = match unfit {
             None => parts.text,
             Some(_) => rest::<K>(&parts).unwrap_or_default().into(),
@@ -317,7 +325,7 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
             metadata: parts.metadata,
             text,
             size,
-            dashboard_port,
+            extract,
             unfit: unfit.map(String::into_boxed_str),
             kind: PhantomData,
         })

@@ -40,8 +40,6 @@ pub(super) const IN_PART: Duration = Duration::from_secs(60);
 /// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
 /// two milliseconds.
 const LARGE: usize = 256 << 10;
-/// Bytes of a JobSet that is looked at alone, while nothing else is that is as large, counted as if its objects were usual ones: 2,048 of them, which may take 6 MB. Its new Jobs take as much as those of others.
-const HUGE: usize = 1 << 20;
 /// Specs whose patterns are kept: 16 MiB where each takes all that it may.
 const KEPT: usize = 32;
 
@@ -111,7 +109,7 @@ impl Looks {
         }
         if look.stores.weight(key) > LARGE {
             let (of, stores) = (key.clone(), look.stores.clone());
-            let is_huge = stores.size(key) > HUGE;
+            let is_huge = stores.is_huge(key);
             let looked = self
                 .elsewhere(key, is_huge, move |patterns| {
                     let (observed, unconfirmed) = look.observe(&of)?;
@@ -152,7 +150,7 @@ impl Looks {
             return Looked::Busy(LATER);
         };
         // Before the places, which others need that are not huge.
-        let _alone = if is_huge { Some(huge::turn().await) } else { None };
+        let _alone = huge::turn_if(is_huge).await;
         let Ok(_turns) = self.turns.acquire_many(if is_huge { AT_ONCE } else { 1 }).await else {
             return Looked::Gone;
         };

@@ -166,10 +166,10 @@ impl Stores {
         (jobs.version(jobset), pods.version(jobset))
     }
 
-    /// Bytes that reading a JobSet without its Jobs takes time and memory in proportion to.
-    pub(crate) fn size(&self, key: &ObjectRef<JobSet>) -> usize {
+    /// Whether a JobSet is looked at alone, while nothing else is that is as large. Its new Jobs take as much as those of others.
+    pub(crate) fn is_huge(&self, key: &ObjectRef<JobSet>) -> bool {
         let jobset = self.jobsets.get(&packed(key));
-        jobset.map_or(0, |jobset| jobset.size())
+        jobset.is_some_and(|jobset| jobset.is_huge())
     }
 
     /// Bytes that [`Stores::observe`] reads of a JobSet and of its Jobs: what it takes goes by
@@ -178,7 +178,8 @@ impl Stores {
     pub(crate) fn weight(&self, key: &ObjectRef<JobSet>) -> usize {
         let jobs = self.caches.jobs.seen(key);
         let jobs: usize = jobs.iter().map(|job| job.size()).sum();
-        self.size(key).saturating_add(jobs)
+        let jobset = self.jobsets.get(&packed(key));
+        jobset.map_or(0, |jobset| jobset.size()).saturating_add(jobs)
     }
 
     /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.

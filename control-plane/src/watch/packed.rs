@@ -15,7 +15,7 @@ use super::kept::same_kind_as;
 use super::lean::LAST_APPLIED;
 use super::parts::{Field, Parts, Text};
 use super::room::{Weighs, bytes_of};
-use crate::unfit;
+use crate::{huge, unfit};
 
 #[cfg(test)]
 mod tests;
@@ -76,6 +76,11 @@ impl PackedJobSet {
         self.text
             .len()
             .max(self.spec.plus(self.status).as_bytes_of_text())
+    }
+
+    /// Whether nothing else that is huge may be read meanwhile.
+    pub(crate) fn is_huge(&self) -> bool {
+        self.size() > huge::FROM_BYTES
     }
 
     /// False: it has no gangs. Most have none, and to tell costs less than to read them.

@@ -33,11 +33,6 @@ const TIMES: u32 = 4;
 const COMES_WITHIN: Duration = Duration::from_secs(2);
 /// How long one waits for others of its namespace to be judged.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Larger reviews are judged one at a time: each may take 50 MB.
-const SMALL: Extent = Extent {
-    objects: 2_048,
-    elements: 16_384,
-};
 /// KiB for large bodies, and for small ones; and for what these are read into.
 const LARGE_BODIES: (u32, u32) = (64 << 10, 64 << 10);
 const SMALL_BODIES: (u32, u32) = (32 << 10, 32 << 10);
@@ -121,7 +116,8 @@ impl FromRequest<Admission> for Question {
         let of_namespace = room.of_namespaces.take(&whose, kib(body.len()));
         let of_namespace = tokio::time::timeout(PATIENCE, of_namespace).await;
         let of_namespace = of_namespace.map_err(|_| crowded())?;
-        let large = if Extent::of_text(&body).exceeds(SMALL) {
+        // Judged one at a time: each may take 50 MB.
+        let large = if Extent::of_text(&body).exceeds(huge::FROM) {
             Some((one_at_a_time.take(&whose, 1).await, huge::turn().await))
         } else {
             None

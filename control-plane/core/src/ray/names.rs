@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lockstep_api::naming::hex_digest;
-use lockstep_api::ray::{RayCluster, RayClusterSpec};
+use lockstep_api::ray::RayClusterSpec;
 
 /// Name of the head's replicatedJob.
 pub const HEAD: &str = "head";
@@ -24,7 +24,7 @@ pub fn head_service(cluster: &str) -> String {
 
 /// Port of the head's dashboard, as its spec says.
 #[must_use]
-pub fn dashboard_port(cluster: &RayCluster) -> u16 {
+pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
     super::service::dashboard_port(cluster)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use lockstep_api::ray::RayCluster;
+use lockstep_api::ray::{RayCluster, RayClusterSpec};
 
 use super::jobset::owner;
 use super::start::Role;
@@ -49,7 +49,7 @@ pub(crate) fn head(cluster: &RayCluster) -> Service {
             // Whoever asks for its name is told the head's own address, at which every port answers.
             cluster_ip: is_headless(cluster).then(|| HEADLESS.to_owned()),
             selector: Some(pod::selector(cluster.name(), Role::Head).into()),
-            ports: Some(ports(cluster)),
+            ports: Some(ports(&cluster.spec)),
             publish_not_ready_addresses: Some(true),
             ..ServiceSpec::default()
         }),
@@ -94,7 +94,7 @@ pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
 }
 
 /// Port of the dashboard: that of the Service, whose name stands for the pod's own address.
-pub(crate) fn dashboard_port(cluster: &RayCluster) -> u16 {
+pub(crate) fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
     let ports = ports(cluster);
     let named = ports
         .iter()
@@ -103,8 +103,8 @@ pub(crate) fn dashboard_port(cluster: &RayCluster) -> u16 {
 }
 
 /// The ports that the head's container names, and those that every head has.
-fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
-    let template = cluster.spec.head_group_spec.template.spec.as_ref();
+fn ports(cluster: &RayClusterSpec) -> Vec<ServicePort> {
+    let template = cluster.head_group_spec.template.spec.as_ref();
     let container = template.and_then(|pod| pod.containers.first());
     let stated = container
         .into_iter()
@@ -117,7 +117,7 @@ fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
             .unwrap_or_else(|| format!("{}-port", port.container_port));
         ports.insert(name, port.container_port);
     }
-    let params = cluster.spec.head_group_spec.ray_start_params.as_ref();
+    let params = cluster.head_group_spec.ray_start_params.as_ref();
     for (name, port) in PORTS {
         let flag = FLAGS.iter().find(|(named, _)| *named == name);
         let stated = flag.and_then(|(_, flag)| params?.get(*flag)?.parse().ok());

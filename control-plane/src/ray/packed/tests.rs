@@ -98,10 +98,13 @@ fn the_port_of_a_dashboard_is_known_without_reading_its_cluster() {
         let group = json!({"rayStartParams": params, "template": {"spec": {"containers": []}}});
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"headGroupSpec": group}})).unwrap()
     };
-    assert_eq!(of(json!({})).dashboard_port(), Some(8265));
-    assert_eq!(of(json!({"dashboard-port": "9000"})).dashboard_port(), Some(9000));
-    assert_eq!(of(json!("none can be read")).dashboard_port(), Some(8265));
-    assert_eq!(job(json!({})).dashboard_port(), None);
+    assert_eq!(of(json!({})).extract().dashboard_port, Some(8265));
+    assert_eq!(
+        of(json!({"dashboard-port": "9000"})).extract().dashboard_port,
+        Some(9000)
+    );
+    assert_eq!(of(json!("none can be read")).extract().dashboard_port, Some(8265));
+    assert_eq!(job(json!({})).extract().dashboard_port, None);
 }
 
 #[test]
