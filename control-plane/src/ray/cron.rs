@@ -6,7 +6,7 @@ use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
-use lockstep_api::ray::{RayCronJob, RayCronJobSpec, RayJob, keys};
+use lockstep_api::ray::{RayCronJob, RayJob, keys};
 use lockstep_core::observed::is_controlled_by;
 use lockstep_core::plan::{self, JobRef, Severity};
 use lockstep_core::ray::cron::{CronPlan, ObservedCron, plan};
@@ -46,8 +46,9 @@ impl Reconciler {
         work::run(Arc::new(self), crons, changes, CONCURRENCY, shutdown).await;
     }
 
-    /// What the watches show.
-    async fn observe(&self, cron: &Arc<RayCronJob>) -> Result<ObservedCron, RayError> {
+    /// What the watches show, without the spec.
+    async fn observe(&self, packed: &Packed<RayCronJob>) -> Result<ObservedCron, RayError> {
+        let cron = packed.without_spec();
         let jobs = self.jobs.state();
         let own = jobs
             .iter()
@@ -56,7 +57,6 @@ impl Reconciler {
         // Asked only while it matters.
         let open = !cron.is_claimed() && cron.managed_by_another().is_none();
         Ok(ObservedCron {
-            cron: Arc::clone(cron),
             jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
             kuberay: open
                 && self
@@ -65,24 +65,21 @@ impl Reconciler {
                     .await
                     .map_err(RayError::of("leases"))?,
             now: jiff::Timestamp::now(),
+            cron: Arc::new(cron),
         })
     }
 
     /// The same, as the API server has it. `None`: it is gone, or cannot be read any more.
-    async fn read(&self, observed: ObservedCron) -> Result<Option<ObservedCron>, RayError> {
+    async fn read(&self, observed: &mut ObservedCron) -> Result<Option<Packed<RayCronJob>>, RayError> {
         let (name, namespace) = (observed.cron.name(), observed.cron.ns());
-        let uid = observed.cron.uid_str().to_owned();
         let crons: Api<Packed<RayCronJob>> = Api::namespaced(self.client.clone(), namespace);
         let of_crons = RayError::of(format!("RayCronJob {name}"));
         let found = crons.get_opt(name).await.map_err(of_crons)?;
         let Some(cron) = found.filter(|cron| cron.unfit().is_none()) else {
             return Ok(None);
         };
-        Ok(Some(ObservedCron {
-            jobs: self.jobs_of(namespace, name, &uid).await?,
-            cron: Arc::new(cron.read()),
-            ..observed
-        }))
+        observed.jobs = self.jobs_of(namespace, name, observed.cron.uid_str()).await?;
+        Ok(Some(cron))
     }
 
     /// The jobs of a RayCronJob that can be read, as the API server has them, without their specs.
@@ -144,6 +141,20 @@ impl Reconciler {
     }
 }
 
+/// Decides on all of a RayCronJob. Of its spec nothing is kept but in the text of the RayJob to create, beside which its name is.
+async fn decide(
+    packed: &Packed<RayCronJob>,
+    observed: &mut ObservedCron,
+) -> (CronPlan, Option<(String, Text)>) {
+    let _alone = packed.alone().await;
+    observed.cron = Arc::new(packed.read());
+    let mut plan = plan(observed);
+    let job = plan.create.take();
+    let job = job.map(|job| (job.name().to_owned(), Text::of(&*job)));
+    observed.cron = Arc::new(packed.without_spec());
+    (plan, job)
+}
+
 impl Reconcile for Reconciler {
     type Object = Packed<RayCronJob>;
     type Error = RayError;
@@ -156,29 +167,17 @@ impl Reconcile for Reconciler {
         let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
         };
-        let alone = packed.alone().await;
-        let cron = Arc::new(packed.read());
-        self.ledger.begins(&cron);
-        let mut observed = self.observe(&cron).await?;
-        drop(cron);
-        if plan(&observed).create.is_some() {
+        self.ledger.begins(&**packed);
+        let mut observed = self.observe(packed).await?;
+        let (mut plan, mut job) = decide(packed, &mut observed).await;
+        if job.take().is_some() {
             // The watches may be behind: what was started before, and what runs, is known to the API server alone.
-            let Some(read) = self.read(observed).await? else {
+            let Some(read) = self.read(&mut observed).await? else {
                 return Ok(Action::await_change());
             };
-            observed = read;
+            (plan, job) = decide(&read, &mut observed).await;
         }
-        let mut plan = plan(&observed);
-        let job = plan.create.take();
-        let job = job.map(|job| (job.name().to_owned(), Text::of(&*job)));
-        // Not all of it is kept while it is written.
-        let cron = &RayCronJob {
-            metadata: observed.cron.metadata.clone(),
-            spec: RayCronJobSpec::default(),
-            status: None,
-        };
-        drop(observed);
-        drop(alone);
+        let cron = &*observed.cron;
         let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
         self.ledger.decided(cron, plan.deadline);
         self.apply(cron, plan, job).await?;

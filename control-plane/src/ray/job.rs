@@ -289,7 +289,7 @@ impl Reconcile for Reconciler {
             };
             turns.push(turn);
         }
-        self.ledger.begins(&recalled.job);
+        self.ledger.begins(&*recalled.job);
         let (mut observed, at) = self.observe(recalled).await?;
         let job = &Arc::clone(&observed.job);
         let Some(decided) = self.decide(packed, &mut observed).await else {

@@ -9,6 +9,7 @@ use kube::Resource;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_core::plan;
+use tokio::time::Instant;
 
 use super::apply::RayError;
 use crate::apply::Told;
@@ -26,11 +27,16 @@ pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
     news: Queue,
     failures: Failures<ObjectRef<K>>,
     /// Deadlines that pass whether or not what was decided last can be carried out.
-    due: Mutex<HashMap<ObjectRef<K>, Duration>>,
+    due: Mutex<HashMap<ObjectRef<K>, Instant>>,
     /// Why nothing is done.
     notices: Told<K>,
     /// What the API server did not let be created, until it did.
     refusals: Told<K>,
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &impl Resource<DynamicType = ()>) -> ObjectRef<K> {
+    let name = object.meta().name.as_deref().unwrap_or_default();
+    ObjectRef::new(name).within(object.meta().namespace.as_deref().unwrap_or_default())
 }
 
 impl<K: Resource<DynamicType = ()>> Ledger<K> {
@@ -74,23 +80,33 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         }
     }
 
-    /// How long it is still to be left alone after failures, whatever has changed.
+    /// How long it is still to be left alone after failures, whatever has changed: never beyond its deadline.
     pub(super) fn rests(&self, object: &impl Resource<DynamicType = ()>) -> Option<Duration> {
-        let name = object.meta().name.as_deref().unwrap_or_default();
-        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-        self.failures.rests(&ObjectRef::new(name).within(namespace))
+        let key = key(object);
+        let rests = self.failures.rests(&key)?.min(self.until_due(&key));
+        Some(rests).filter(|rests| !rests.is_zero())
+    }
+
+    /// How long it is until its deadline.
+    fn until_due(&self, key: &ObjectRef<K>) -> Duration {
+        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = due.get(key);
+        at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
     /// It is looked at: what was due when it was looked at before says nothing any more.
-    pub(super) fn begins(&self, object: &K) {
-        self.decided(object, None);
+    pub(super) fn begins(&self, object: &impl Resource<DynamicType = ()>) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.remove(&key(object));
     }
 
     /// The next deadline, which waits for no write: it is looked at then, whether or not what was decided can be carried out.
     pub(super) fn decided(&self, object: &K, deadline: Option<SignedDuration>) {
+        let after = deadline.and_then(|after| Duration::try_from(after).ok());
+        let at = after.and_then(|after| Instant::now().checked_add(after));
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        match deadline.and_then(|after| Duration::try_from(after).ok()) {
-            Some(after) => due.insert(ObjectRef::from_obj(object), after),
+        match at {
+            Some(at) => due.insert(ObjectRef::from_obj(object), at),
             None => due.remove(&ObjectRef::from_obj(object)),
         };
     }
@@ -112,11 +128,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         if let Some(event) = error.event() {
             self.tell_of_refusal(object, event);
         }
-        let due = {
-            let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-            due.get(&key).copied().unwrap_or(Duration::MAX)
-        };
-        let delay = delay(self.failures.add(key.clone())).min(due);
+        let delay = delay(self.failures.add(key.clone())).min(self.until_due(&key));
         let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
         if matches!(error, RayError::Conflict(_)) {
             tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide anew");

@@ -64,7 +64,7 @@ fn of_a_refusal_the_message_is_told_and_no_more() {
     assert_eq!(told.message, "RayCluster rj-x cannot be created: exceeded quota");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     let (ledger, job) = (ledger(), job("u"));
     let fails = || {
@@ -74,6 +74,14 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
     ledger.decided(&job, Some(SignedDuration::from_secs(7)));
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
+    // As time passes it comes nearer, whatever is tried meanwhile.
+    let almost = Duration::from_millis(6_990);
+    tokio::time::advance(almost).await;
+    let left = Duration::from_secs(7).saturating_sub(almost);
+    assert_eq!(fails(), Action::requeue(left));
+    assert_eq!(ledger.rests(&job), Some(left));
+    tokio::time::advance(left).await;
+    assert_eq!(ledger.rests(&job), None);
     ledger.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
     // It could not even be observed: what was due once says nothing now.
