@@ -235,9 +235,9 @@ impl Held {
         loop {
             let manager = async {
                 loop {
-                    sight.until_free().await;
+                    sight.until_free().await?;
                     match manager(&manager_client, election, &identity).await {
-                        Ok(manager) => return manager,
+                        Ok(manager) => return Ok::<_, LeaseError>(manager),
                         // Who waits has time.
                         Err(error) => {
                             tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
@@ -246,7 +246,7 @@ impl Held {
                     }
                 }
             };
-            let Some(manager) = shutdown.run_until_cancelled(manager).await else {
+            let Some(manager) = shutdown.run_until_cancelled(manager).await.transpose()? else {
                 return Ok(None);
             };
             let (mut leads, task) = manager.watch().await;
@@ -264,8 +264,10 @@ impl Held {
                     return if leads { Ok(Some(held)) } else { Err(LeaseError::Lost) };
                 }
                 // Another was quicker, and the manager would wait for the end of the lease by the wall clock.
-                () = sight.until_held() => {
-                    if let Err(error) = held.release().await {
+                stands = sight.until_held() => {
+                    let released = held.release().await;
+                    stands?;
+                    if let Err(error) = released {
                         // Had it taken the lease after all, that is seen next.
                         tracing::warn!(%error, "the lease cannot be given up now");
                     }

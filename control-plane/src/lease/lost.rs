@@ -34,11 +34,32 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
     }
 }
 
+/// The highest resourceVersion of the lease that was read.
+///
+/// Each look is answered from etcd, by a read that sees what was written before it, and is begun after the answer to the one before: no cache, and none of
+/// several API servers, can show an older one unless the store has gone back.
+#[derive(Debug, Default)]
+pub(super) struct Highest(u64);
+
+impl Highest {
+    /// Takes another look into account. A version that is no number tells nothing.
+    ///
+    /// # Errors
+    /// [`LeaseError::WentBack`]: it is older.
+    pub(super) fn see(&mut self, lease: &Lease) -> Result<(), LeaseError> {
+        let now = version(&lease.metadata);
+        if (1..self.0).contains(&now) {
+            return Err(LeaseError::WentBack { before: self.0, now });
+        }
+        self.0 = now;
+        Ok(())
+    }
+}
+
 /// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
 /// renews it, but says nothing while the API server is away.
 ///
-/// Resolves too once its resourceVersion has fallen. Each look is answered from etcd, by a read that sees what was written before it, and is begun after
-/// the answer to the one before: no cache, and none of several API servers, can show an older one unless the store has gone back.
+/// Resolves too once its resourceVersion has fallen.
 pub(super) async fn unseen(
     leases: &Api<Lease>,
     election: &LeaderElection,
@@ -48,7 +69,7 @@ pub(super) async fn unseen(
     // One look that fails, or takes its time, leaves time for others.
     let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
-    let mut highest = 0;
+    let mut highest = Highest::default();
     loop {
         let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
         if left(seen).is_zero() {
@@ -57,26 +78,19 @@ pub(super) async fn unseen(
         tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
         match tokio::time::timeout(patience.min(left(seen)), leases.get_opt(&election.lease)).await {
-            // 0: it is no number.
-            Ok(Ok(Some(lease))) if (1..highest).contains(&version(&lease.metadata)) => {
-                return LeaseError::WentBack {
-                    before: highest,
-                    now: version(&lease.metadata),
-                };
-            }
-            Ok(Ok(Some(lease)))
-                if holder(&lease) == Some(identity) && leader_process(&lease) == Some(process) =>
-            {
+            Ok(Ok(Some(lease))) => {
+                if let Err(error) = highest.see(&lease) {
+                    return error;
+                }
+                if holder(&lease) != Some(identity) || leader_process(&lease) != Some(process) {
+                    tracing::error!(holder = holder(&lease), "another replica holds the lease");
+                    return LeaseError::Lost;
+                }
                 seen = asked;
-                highest = version(&lease.metadata);
             }
             // It cannot be renewed, and whoever comes makes another.
             Ok(Ok(None)) => {
                 tracing::error!("the lease is gone");
-                return LeaseError::Lost;
-            }
-            Ok(Ok(Some(lease))) => {
-                tracing::error!(holder = holder(&lease), "another replica holds the lease");
                 return LeaseError::Lost;
             }
             Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),

@@ -2,7 +2,8 @@
 //!
 //! Promises: a Lease that is renewed is left to its holder, whatever times are written in it; one that is not is over once it was seen unchanged
 //! for as long as it says that it lasts. Nothing is written over a renewal that came in between. One that somebody deletes lasts as long too, where this
-//! replica saw it held: who held it may not know it yet. Who comes later finds none, and knows nothing of it.
+//! replica saw it held: who held it may not know it yet. Who comes later finds none, and knows nothing of it. Nobody stands where the API server goes back to
+//! an older state: what this replica has cached meanwhile may be of what is no more.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::Api;
 use tokio::time::Instant;
 
-use super::{LOOK, holder, set_free};
+use super::lost::Highest;
+use super::{LOOK, LeaseError, holder, set_free};
 use crate::apply::is_status;
 use crate::settings::LeaderElection;
 
@@ -21,6 +23,7 @@ pub(super) struct Sight {
     election: LeaderElection,
     identity: String,
     seen: Option<Seen>,
+    highest: Highest,
 }
 
 /// What a Lease that somebody else holds says, and since when it was seen to say just that, or to be gone. Its annotations do not count: who renews it
@@ -50,15 +53,19 @@ impl Sight {
             election: election.clone(),
             identity: identity.to_owned(),
             seen: None,
+            highest: Highest::default(),
         }
     }
 
     /// Resolves once the lease can be taken at once. One that is over is freed first.
-    pub(super) async fn until_free(&mut self) {
+    ///
+    /// # Errors
+    /// [`LeaseError::WentBack`].
+    pub(super) async fn until_free(&mut self) -> Result<(), LeaseError> {
         loop {
-            let next = match self.look().await {
-                Some((Standing::Free, _)) => return,
-                Some((Standing::Over, Some(lease))) if self.freed(&lease).await => return,
+            let next = match self.look().await? {
+                Some((Standing::Free, _)) => return Ok(()),
+                Some((Standing::Over, Some(lease))) if self.freed(&lease).await => return Ok(()),
                 Some((Standing::Held(until), _)) => until.min(Instant::now() + LOOK),
                 _ => Instant::now() + LOOK,
             };
@@ -67,32 +74,36 @@ impl Sight {
     }
 
     /// Resolves once somebody else holds the lease, it is gone, or nobody has taken it for long.
-    pub(super) async fn until_held(&mut self) {
+    ///
+    /// # Errors
+    /// [`LeaseError::WentBack`].
+    pub(super) async fn until_held(&mut self) -> Result<(), LeaseError> {
         let began = Instant::now();
         while began.elapsed() < self.election.duration {
             tokio::time::sleep(LOOK).await;
             // Without a Lease the manager has nothing to take.
-            if let Some((Standing::Held(_), _) | (_, None)) = self.look().await {
-                return;
+            if let Some((Standing::Held(_), _) | (_, None)) = self.look().await? {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Nothing where the lease cannot be read.
-    async fn look(&mut self) -> Option<(Standing, Option<Lease>)> {
+    async fn look(&mut self) -> Result<Option<(Standing, Option<Lease>)>, LeaseError> {
         // One that is answered late only makes the lease seem younger.
         let look = self.leases.get_opt(&self.election.lease);
         match tokio::time::timeout(self.election.duration, look).await {
-            Ok(Ok(lease)) => Some((self.judge(lease.as_ref()), lease)),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the lease cannot be read");
-                None
+            Ok(Ok(lease)) => {
+                if let Some(lease) = &lease {
+                    self.highest.see(lease)?;
+                }
+                return Ok(Some((self.judge(lease.as_ref()), lease)));
             }
-            Err(_) => {
-                tracing::warn!("the lease cannot be read in time");
-                None
-            }
+            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
+            Err(_) => tracing::warn!("the lease cannot be read in time"),
         }
+        Ok(None)
     }
 
     fn judge(&mut self, lease: Option<&Lease>) -> Standing {

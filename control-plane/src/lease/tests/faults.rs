@@ -240,6 +240,31 @@ async fn who_cannot_begin_gives_the_lease_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_ends_where_the_api_server_goes_back_to_an_older_state() {
+    let (client, server) = server();
+    {
+        let mut server = server.lock().unwrap();
+        server.version = 100;
+        server.hold("another", SignedDuration::ZERO);
+    }
+    let own = Identity::read().unwrap();
+    let (election, shutdown) = (by_default(), CancellationToken::new());
+    let goes_back = async {
+        tokio::time::sleep(election.retry).await;
+        let mut server = server.lock().unwrap();
+        server.version = 80;
+        server.hold("another", SignedDuration::ZERO);
+    };
+    let acquired = Leadership::acquire(&client, &election, &own, None, &shutdown);
+    let (acquired, ()) = tokio::join!(acquired, goes_back);
+    let error = acquired.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(
+        error.contains("the lease was at resourceVersion 101, and is at 81"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_api_server_that_is_silent_keeps_no_leader_from_ending() {
     let (client, server) = server();
     let leadership = lead(&client, by_default()).await;

@@ -18,7 +18,7 @@ pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) lease: Option<Value>,
-    version: u64,
+    pub(super) version: u64,
     /// When whoever looks has seen something else than before.
     pub(super) changed: Option<Instant>,
     /// By how much the clock of whoever writes was ahead of now.
