@@ -10,19 +10,19 @@
 //! Whatever a pod runs in the place of its agent may ask without end, for each of its containers: it waits for others of its own namespace.
 
 mod held;
+mod tree;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tracing::{debug, error, warn};
 
 use self::held::{Held, KillError};
+use self::tree::{Found, Ticks, Tree, condemn};
 use self::turns::{Turn, Turns};
-use super::peer::in_container;
 use crate::clock::boot_nanos;
 use crate::pace::{Pace, SharedPace};
 use crate::worker::facts::HostKill;
@@ -43,13 +43,10 @@ const NO_LOOK: Duration = Duration::from_millis(50);
 /// Unit of the start times in `/proc`: `USER_HZ` is 100 wherever Kubernetes runs.
 const TICK_NANOS: u64 = 10_000_000;
 
-/// A start time, in ticks since the machine booted.
-type Ticks = u64;
-
 /// Kills by `/proc`.
 #[derive(Debug, Clone)]
 pub struct ProcKiller {
-    proc_root: PathBuf,
+    tree: Tree,
     /// [`Held::open`], or what stands in for it.
     open: fn(i32) -> Result<Held, KillError>,
     /// What is asked for now: processes of these containers that were started before. Containers that a task is at work for and that ask no more have none: one works
@@ -61,19 +58,12 @@ pub struct ProcKiller {
     lines: Arc<SharedPace>,
 }
 
-/// A live process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
-    parent: i32,
-    started: Ticks,
-}
-
 impl ProcKiller {
     /// `proc_root` is `/proc`, or what stands in for it.
     #[must_use]
     pub fn new(proc_root: PathBuf) -> Self {
         Self {
-            proc_root,
+            tree: Tree::new(proc_root),
             open: Held::open,
             asked: Arc::default(),
             looks: Arc::default(),
@@ -159,7 +149,7 @@ impl ProcKiller {
         true
     }
 
-    /// Looks once and kills what is found. Returns how many processes there were.
+    /// Looks once and kills what is found. Returns how many processes there were; where not all were seen, at least one.
     ///
     /// # Errors
     /// No process can be killed here.
@@ -173,10 +163,10 @@ impl ProcKiller {
         let Some(before) = self.before(&ask.container) else {
             return Ok(0);
         };
-        let processes = processes(&self.proc_root, &ask.container);
+        let below = self.tree.below(ask.agent_pid, &ask.container);
         // Others may look while these are killed, but none of the same namespace.
         let _own = turn.looked();
-        let living = condemn(&processes, ask.agent_pid, before, doomed);
+        let living = condemn(&below.processes, before, doomed);
         for (pid, started) in &living {
             match self.kill_one(&ask.container, *pid, *started) {
                 Ok(()) => {}
@@ -184,18 +174,17 @@ impl ProcKiller {
                 Err(error) => debug!(container = %ask.container, pid, %error, "not killed"),
             }
         }
-        Ok(living.len())
+        Ok(living.len().max(usize::from(!below.is_whole)))
     }
 
     /// Kills this very process of the container, or none.
     fn kill_one(&self, container: &ContainerId, pid: i32, started: Ticks) -> Result<(), KillError> {
         let held = (self.open)(pid)?;
         // In this order: what /proc says now is about the held one, or that is gone and the signal reaches nobody.
-        let now = process(&self.proc_root, pid, container);
-        if now.is_none_or(|now| now.started != started) {
-            return Err(KillError::Gone);
+        match self.tree.process(pid, container) {
+            Found::Alive(now) if now.started == started => held.kill(),
+            _ => Err(KillError::Gone),
         }
-        held.kill()
     }
 
     /// Starts killing what was started in the container before the named time, all but its agent; returns at once. A second call while the first is
@@ -242,90 +231,6 @@ fn fence(before: u64, now: u64) -> Ticks {
     // An agent of before does not say when it asked; none can mean what is yet to be started.
     let before = if before == 0 { now } else { before.min(now) };
     before / TICK_NANOS
-}
-
-/// The live processes of a container.
-fn processes(proc_root: &Path, container: &ContainerId) -> BTreeMap<i32, Process> {
-    let Ok(entries) = fs::read_dir(proc_root) else {
-        return BTreeMap::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, process(proc_root, pid, container)?)))
-        .collect()
-}
-
-/// The live process that has this PID, if it is in the container.
-fn process(proc_root: &Path, pid: i32, container: &ContainerId) -> Option<Process> {
-    let entry = proc_root.join(pid.to_string());
-    let process = live(&fs::read_to_string(entry.join("stat")).ok()?)?;
-    let cgroup = fs::read_to_string(entry.join("cgroup")).ok()?;
-    in_container(&cgroup, container).then_some(process)
-}
-
-/// Reads `/proc/<pid>/stat`; none for a zombie. The command in parentheses may hold anything, so its last `)` counts.
-fn live(stat: &str) -> Option<Process> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    // Field 22 of the line; the state was the third.
-    let started = fields.nth(17)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(Process { parent, started })
-}
-
-/// The living processes below `agent` that are to die: those started before this time, and what comes of them while they are being killed. The
-/// next worker is neither, however soon it is started. `doomed` remembers them from round to round.
-fn condemn(
-    living: &BTreeMap<i32, Process>,
-    agent: i32,
-    before: Ticks,
-    doomed: &mut BTreeSet<(i32, Ticks)>,
-) -> Vec<(i32, Ticks)> {
-    let below = descendants(living, agent);
-    loop {
-        let more: Vec<(i32, Ticks)> = below
-            .iter()
-            .filter_map(|pid| Some((*pid, living.get(pid)?)))
-            .filter(|(_, process)| {
-                let of_doomed = living
-                    .get(&process.parent)
-                    .is_some_and(|parent| doomed.contains(&(process.parent, parent.started)));
-                process.started < before || of_doomed
-            })
-            .map(|(pid, process)| (pid, process.started))
-            .filter(|process| !doomed.contains(process))
-            .collect();
-        if more.is_empty() {
-            break;
-        }
-        doomed.extend(more);
-    }
-    living
-        .iter()
-        .map(|(pid, process)| (*pid, process.started))
-        .filter(|process| doomed.contains(process))
-        .collect()
-}
-
-/// All processes below `agent`, itself excluded.
-fn descendants(living: &BTreeMap<i32, Process>, agent: i32) -> BTreeSet<i32> {
-    let mut found = BTreeSet::new();
-    loop {
-        let more: Vec<i32> = living
-            .iter()
-            .filter(|(pid, process)| {
-                **pid != agent && (process.parent == agent || found.contains(&process.parent))
-            })
-            .map(|(pid, _)| *pid)
-            .filter(|pid| !found.contains(pid))
-            .collect();
-        if more.is_empty() {
-            return found;
-        }
-        found.extend(more);
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,208 @@
+//! What `/proc` says of the processes below an agent.
+//!
+//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the container has, and nothing for those of other containers, where
+//! the kernel lists children (CONFIG_PROC_CHILDREN, which distributions set). Where it does not, each look reads all processes of the node.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::agents::peer::in_container;
+use crate::worker::types::ContainerId;
+
+/// A start time, in ticks since the machine booted.
+pub(super) type Ticks = u64;
+
+/// Files that one look reads: two for each process, and one for each of its threads. It takes some 10 ms.
+const MOST: usize = 2_048;
+/// Bytes of a list of children that are read: more of them than one look gets to.
+const LONGEST: u64 = 64 << 10;
+
+/// A live process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) parent: i32,
+    pub(super) started: Ticks,
+}
+
+/// What there is by a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A live process of the container.
+    Alive(Process),
+    /// One of somebody else's.
+    Elsewhere,
+    /// None, or one that has ended and that its parent has yet to notice.
+    Gone,
+}
+
+/// What was found below an agent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Below {
+    /// Parents come before their children.
+    pub(super) processes: Vec<(i32, Process)>,
+    /// Whether that is all of it. It is not where the look had to stop, or where something has ended meanwhile: the kernel may leave out what comes after that.
+    pub(super) is_whole: bool,
+}
+
+/// A `/proc`.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    root: PathBuf,
+    lists_children: bool,
+}
+
+impl Tree {
+    pub(super) fn new(root: PathBuf) -> Self {
+        let lists_children = root.join("thread-self/children").exists();
+        Self { root, lists_children }
+    }
+
+    /// The live processes of the container that descend from `agent`, which is none of them. Sessions of `kubectl exec` do not.
+    pub(super) fn below(&self, agent: i32, container: &ContainerId) -> Below {
+        if self.lists_children {
+            self.by_children(agent, container)
+        } else {
+            self.by_parents(agent, container)
+        }
+    }
+
+    fn by_children(&self, agent: i32, container: &ContainerId) -> Below {
+        let mut below = Below {
+            processes: Vec::new(),
+            is_whole: true,
+        };
+        let (mut known, mut left) = (BTreeSet::from([agent]), MOST);
+        let mut parents = VecDeque::from([agent]);
+        while let Some(parent) = parents.pop_front() {
+            // A thread lists what it has started, and what it has inherited.
+            let threads = entries(&self.root.join(format!("{parent}/task")));
+            for thread in threads {
+                let Some(rest) = left.checked_sub(1) else {
+                    below.is_whole = false;
+                    return below;
+                };
+                left = rest;
+                let children = self.root.join(format!("{parent}/task/{thread}/children"));
+                for pid in numbers(&children) {
+                    if !known.insert(pid) {
+                        continue;
+                    }
+                    let Some(rest) = left.checked_sub(2) else {
+                        below.is_whole = false;
+                        return below;
+                    };
+                    left = rest;
+                    match self.process(pid, container) {
+                        Found::Alive(process) => {
+                            below.processes.push((pid, process));
+                            parents.push_back(pid);
+                        }
+                        Found::Elsewhere => {}
+                        Found::Gone => below.is_whole = false,
+                    }
+                }
+            }
+        }
+        below
+    }
+
+    fn by_parents(&self, agent: i32, container: &ContainerId) -> Below {
+        let mut children: BTreeMap<i32, Vec<(i32, Process)>> = BTreeMap::new();
+        for pid in entries(&self.root) {
+            if let Found::Alive(process) = self.process(pid, container) {
+                children.entry(process.parent).or_default().push((pid, process));
+            }
+        }
+        let mut processes = Vec::new();
+        let mut parents = VecDeque::from([agent]);
+        while let Some(parent) = parents.pop_front() {
+            for (pid, process) in children.remove(&parent).unwrap_or_default() {
+                if pid != agent {
+                    processes.push((pid, process));
+                    parents.push_back(pid);
+                }
+            }
+        }
+        Below {
+            processes,
+            is_whole: true,
+        }
+    }
+
+    /// What there is by this number.
+    pub(super) fn process(&self, pid: i32, container: &ContainerId) -> Found {
+        let entry = self.root.join(pid.to_string());
+        let stat = fs::read_to_string(entry.join("stat")).ok();
+        let Some(process) = stat.and_then(|stat| live(&stat)) else {
+            return Found::Gone;
+        };
+        match fs::read_to_string(entry.join("cgroup")) {
+            Ok(cgroup) if in_container(&cgroup, container) => Found::Alive(process),
+            Ok(_) => Found::Elsewhere,
+            Err(_) => Found::Gone,
+        }
+    }
+}
+
+/// The numbers among the names in a directory.
+fn entries(directory: &Path) -> impl Iterator<Item = i32> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The numbers in a file, as far as [`LONGEST`].
+fn numbers(file: &Path) -> Vec<i32> {
+    let mut text = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    // What was cut off would be the number of somebody else.
+    let end = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
+    let text = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
+    text.split_ascii_whitespace()
+        .filter_map(|number| number.parse().ok())
+        .collect()
+}
+
+/// Reads `/proc/<pid>/stat`; none for a zombie. The command in parentheses may hold anything, so its last `)` counts.
+fn live(stat: &str) -> Option<Process> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    // Field 22 of the line; the state was the third.
+    let started = fields.nth(17)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(Process { parent, started })
+}
+
+/// Those that are to die: what was started before this time, and what comes of it while it is being killed. The next worker is neither, however soon it
+/// is started. `doomed` remembers them from look to look, among them those that are gone.
+pub(super) fn condemn(
+    below: &[(i32, Process)],
+    before: Ticks,
+    doomed: &mut BTreeSet<(i32, Ticks)>,
+) -> Vec<(i32, Ticks)> {
+    let started: BTreeMap<i32, Ticks> = below
+        .iter()
+        .map(|(pid, process)| (*pid, process.started))
+        .collect();
+    let mut living = Vec::new();
+    for (pid, process) in below {
+        let parent = started.get(&process.parent);
+        let of_doomed = parent.is_some_and(|started| doomed.contains(&(process.parent, *started)));
+        let this = (*pid, process.started);
+        if process.started < before || of_doomed {
+            doomed.insert(this);
+        }
+        if doomed.contains(&this) {
+            living.push(this);
+        }
+    }
+    living
+}
+
+#[cfg(test)]
+pub(super) mod tests;
