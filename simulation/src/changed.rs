@@ -1,4 +1,5 @@
-//! Pods that a policy of the cluster has changed after their template was judged: their workers have no agent, and kubelet does not start them again.
+//! Pods that a policy of the cluster has changed after their template was judged: their workers have no agent, and kubelet starts them again by itself, or does
+//! not at all.
 //!
 //! The pod says so itself from the moment at which it is made. The daemon puts no agent into it and looks after its containers as after others without one.
 //! Workers of other pods of the group have agents.
@@ -11,7 +12,7 @@ use crate::world::World;
 
 impl Scenario {
     /// In an eighth of the scenarios in which only Lockstep or everything fails, but for RayClusters, gangs, Jobs whose time is limited, and those in which
-    /// other workers have no agents, a policy changes the pods of a replicatedJob, which are never restarted. `rng` is none that anything else is drawn from.
+    /// other workers have no agents, a policy changes the pods of a replicatedJob, half of which are never restarted. `rng` is none that anything else is drawn from.
     pub(crate) fn choose_changed(&mut self, rng: &mut Rng) {
         let other =
             self.elastic || self.gang.is_some() || self.time_limited || self.plain || self.daemons_late;
@@ -28,7 +29,8 @@ impl Scenario {
         }
         let pod = job.template.spec.as_mut();
         if let Some(pod) = pod.and_then(|spec| spec.template.spec.as_mut()) {
-            pod.restart_policy = Some("Never".to_owned());
+            let policy = if rng.below(2) == 0 { "Never" } else { "OnFailure" };
+            pod.restart_policy = Some(policy.to_owned());
         }
         self.changed = Some(job.name.clone());
         // Nobody else is without an agent.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
     GangPhase, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
-    ReplicatedJobStatus, RestartRung,
+    ReplicatedJobStatus, RestartRung, annotations,
     conditions::{self, messages, reasons},
     labels,
 };
@@ -53,8 +53,6 @@ pub use too_large::JOBSET_TOO_LARGE;
 
 /// Reason of the event that says why a JobSet restarts by container and not by process.
 pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
-/// What that means for workers that kubelet starts again.
-const BY_CONTAINER: &str = "workers are restarted by container, not as processes";
 
 /// Reason of the event that tells of annotations that are wrong, and of which the JobSet has no need.
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
@@ -190,7 +188,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         status.kind.get_or_insert(kind);
     }
     if coordinated {
-        plan.complaints.extend(lacks_agents(observed, draft));
+        plan.complaints.extend(lacks_agents(observed));
     }
     if coordinated && let Some(message) = gave_up(&draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
@@ -319,7 +317,7 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
         && group.kind == InPlaceKind::Plain
     {
         let instead = match group.rung {
-            Some(_) => BY_CONTAINER,
+            Some(_) => "workers are restarted by container, not as processes",
             None => "workers are not restarted in place, a failure recreates the Jobs",
         };
         let message = format!("{instead}: {}", group.reasons.join("; "));
@@ -327,28 +325,22 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
     }
 }
 
-/// Says that pods of a Supervised group can have no agents, other than their template says. From then on it is a Plain one, where kubelet starts
-/// their containers again; no Job is made anew for that.
-fn lacks_agents(observed: &Observed, draft: &mut Draft<'_>) -> Option<Event> {
-    let changed = observed.changed.as_ref()?;
+/// Says that pods of a Supervised group can have no agents, other than their template says, and what to do about it. Its kind stays, since others may have
+/// agents, and no Job is made anew before a worker fails.
+fn lacks_agents(observed: &Observed) -> Option<Event> {
+    let Changed { job, obstacle } = observed.changed.as_ref()?;
     let by_template = in_place::judge(&observed.jobset, &observed.agents)?;
     if by_template.kind != InPlaceKind::Supervised {
         return None;
     }
-    // Others may have agents, which wait for the coordinator that a Plain group without a rung has not.
-    let instead = if in_place::rung(&observed.jobset, &InPlaceKind::Plain).is_some() {
-        let status = draft.status.in_place_restart.get_or_insert_default();
-        status.kind = Some(InPlaceKind::Plain);
-        BY_CONTAINER
-    } else {
-        "workers are restarted with their pods, not as processes"
-    };
-    let Changed { job, obstacle } = changed;
-    let by_whom = "which their template does not: a policy or a webhook of the cluster has changed them";
     Some(Event {
         severity: Severity::Warning,
         reason: NOT_SUPERVISED.to_owned(),
-        message: format!("{instead}: pods of Job {job} set {obstacle}, {by_whom}"),
+        message: format!(
+            "a failure recreates the Jobs: pods of Job {job} set {obstacle}, which their template does not, so a policy or a webhook of the cluster has changed \
+             them; workers of a JobSet that is created with the annotation {}: none are restarted by container",
+            annotations::SUPERVISE
+        ),
     })
 }
 

@@ -189,7 +189,7 @@ pub(crate) fn sentence(cause: &Cause) -> String {
                 .to_owned()
         }
         Reason::StaysDown => {
-            "a policy or a webhook has taken a worker's agent, and kubelet does not start its container again (its restartPolicy is not OnFailure)"
+            "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent"
                 .to_owned()
         }
         Reason::ManualRequest => "it was asked for".to_owned(),

@@ -11,7 +11,7 @@ use crate::support::{Case, Scene, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!(pods_that_a_policy_lets_share_their_processes_restart_by_container),
+        case!(pods_that_a_policy_lets_share_their_processes_are_made_anew),
         case!(a_sidecar_with_a_restart_rule_is_not_upstreams_agent),
     ]
 }
@@ -46,7 +46,7 @@ fn policy(version: &str, namespace: &str) -> Value {
     ]})
 }
 
-async fn pods_that_a_policy_lets_share_their_processes_restart_by_container(scene: Scene) -> Result<()> {
+async fn pods_that_a_policy_lets_share_their_processes_are_made_anew(scene: Scene) -> Result<()> {
     let namespace = &scene.namespace.name;
     let access = scene.access();
     let mut served = None;
@@ -62,14 +62,14 @@ async fn pods_that_a_policy_lets_share_their_processes_restart_by_container(scen
         }
     }
     let policy = served.context("the API server serves no MutatingAdmissionPolicy")?;
-    let result = restarts_by_container(&scene).await;
+    let result = made_anew(&scene).await;
     access
         .kubectl(&["delete", "--ignore-not-found", "--filename", "-"], &policy)
         .await?;
     result
 }
 
-async fn restarts_by_container(scene: &Scene) -> Result<()> {
+async fn made_anew(scene: &Scene) -> Result<()> {
     eventually("the policy has an effect", START, async || {
         let probe = json!({
             "apiVersion": "v1",
@@ -85,28 +85,31 @@ async fn restarts_by_container(scene: &Scene) -> Result<()> {
     })
     .await?;
     let group = scene.apply(&Manifest::new(2, IDLE)).await?;
-    let before = restarted(&group, 0).await?;
-    group.status_has("/inPlaceRestart/kind", "Plain").await?;
+    let before = running(&group).await?;
+    group.status_has("/inPlaceRestart/kind", "Supervised").await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     let why = group.event("RestartNotSupervised").await?;
     let why = why.message.unwrap_or_default();
     ensure!(
-        why.contains("by container") && why.contains("set shareProcessNamespace"),
+        why.contains("recreates the Jobs") && why.contains("set shareProcessNamespace"),
         "{why}"
     );
 
     before[0].process.signal(Signal::SIGKILL)?;
-    let after = restarted(&group, 1).await?;
-    for (before, after) in before.iter().zip(&after) {
+    group.status_has("/restarts", 1).await?;
+    let after = running(&group).await?;
+    for after in &after {
         ensure!(
-            before.pod == after.pod && !before.process.is_alive(),
+            before
+                .iter()
+                .all(|before| before.pod != after.pod && !before.process.is_alive()),
             "{before:?}, {after:?}"
         );
     }
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/rung", "Recreate").await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
-    group.status_has("/inPlaceRestart/rung", "Container").await?;
-    group.status_has("/restarts", 0).await?;
+    group.status_has("/restarts", 1).await?;
     eventually("nothing blocks it", RESTART, async || {
         let conditions = group.status().await?["conditions"].to_string();
         ensure!(!conditions.contains("WorkerNotReported"), "{conditions}");
@@ -122,33 +125,32 @@ struct Shared {
     process: Process,
 }
 
-/// Waits until both workers run, each of whose containers was restarted so often.
-async fn restarted(group: &Group, restarts: i32) -> Result<Vec<Shared>> {
-    let within = if restarts == 0 { START } else { RESTART };
-    eventually(
-        &format!("both run after {restarts} restarts"),
-        within,
-        async || {
-            let pods = group.pods().await?;
-            ensure!(pods.len() == 2, "{} pods", pods.len());
-            let mut workers = Vec::new();
-            for pod in &pods {
-                let status = container_status(pod, CONTAINER).context("no status")?;
-                let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
-                ensure!(running && status.restart_count == restarts, "{status:?}");
-                let processes = process::in_container(&container_id(pod, CONTAINER)?);
-                let mut workers_of = processes.into_iter().filter(|process| {
-                    let args = process.args();
-                    args.first().is_some_and(|program| program == "sleep")
-                });
-                workers.push(Shared {
-                    pod: pod.metadata.uid.clone().unwrap_or_default(),
-                    process: workers_of.next().context("its worker is not here")?,
-                });
-            }
-            Ok(workers)
-        },
-    )
+/// Waits until both workers run in pods of which none is deleted.
+async fn running(group: &Group) -> Result<Vec<Shared>> {
+    eventually("both run", START, async || {
+        let pods = group.pods().await?;
+        ensure!(pods.len() == 2, "{} pods", pods.len());
+        ensure!(
+            pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()),
+            "one is deleted"
+        );
+        let mut workers = Vec::new();
+        for pod in &pods {
+            let status = container_status(pod, CONTAINER).context("no status")?;
+            let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+            ensure!(running, "{status:?}");
+            let processes = process::in_container(&container_id(pod, CONTAINER)?);
+            let mut workers_of = processes.into_iter().filter(|process| {
+                let args = process.args();
+                args.first().is_some_and(|program| program == "sleep")
+            });
+            workers.push(Shared {
+                pod: pod.metadata.uid.clone().unwrap_or_default(),
+                process: workers_of.next().context("its worker is not here")?,
+            });
+        }
+        Ok(workers)
+    })
     .await
 }
 

@@ -377,7 +377,7 @@ impl Plugin {
             warn!(
                 pod,
                 container = name,
-                "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): it is restarted by its container"
+                "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): a restart of its group recreates the Jobs"
             );
             // Whoever lists through CRI knows it as one without agents.
             self.workers

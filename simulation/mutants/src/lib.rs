@@ -81,6 +81,8 @@ mutants! {
     FailInPlace,
     /// Coordinator: a worker that nobody starts again is restarted in place with the others.
     RestartWhatStaysDown,
+    /// Coordinator: to a new leader what kubelet has started tells of a release.
+    BelieveKubelet,
     /// Coordinator: nothing that a node says of generations and counters is impossible.
     BelieveImpossible,
     /// Control plane: what the API server has refused is asked for again at once.

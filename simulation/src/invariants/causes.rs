@@ -141,7 +141,10 @@ impl World {
                 }
             }
             Announcement::Climbed { .. } => self.truth.climbs += 1,
-            Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
+            // What kubelet has started by itself meanwhile, where somebody stays down, is stopped for it as well.
+            Announcement::Recreating { generation, cause }
+                if matches!(cause.reason, Reason::TimedOut | Reason::StaysDown) =>
+            {
                 self.truth.recreations += 1;
                 self.note(
                     generation.0.saturating_sub(1),

@@ -45,6 +45,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::NeverClimb, 0),
     (Mutant::FailInPlace, 44),
     (Mutant::RestartWhatStaysDown, 292),
+    (Mutant::BelieveKubelet, 7642),
     (Mutant::BelieveImpossible, 1),
     (Mutant::ExtrasGoFirst, 74),
     (Mutant::ExtrasCount, 15),

@@ -39,10 +39,8 @@ pub struct Gathered {
     pub finished_stages: BTreeSet<String>,
     /// Jobs that a replicatedJob without any would have.
     pub unwanted_jobs: BTreeSet<String>,
-    /// The replicatedJobs whose containers kubelet does not start again.
-    pub never_again: BTreeSet<String>,
-    /// Workers that had a pod which a policy or a webhook has changed, and that has ended.
-    pub ended_changed: Vec<Identity>,
+    /// Workers of pods that a policy or a webhook has changed, and whether such a pod of theirs lives.
+    pub changed: BTreeMap<Identity, bool>,
     /// Jobs whose gang has yet to come together.
     pub waiting_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal.
@@ -88,16 +86,23 @@ pub fn gather<'a>(
     for pod in pods {
         place(pod, recreations, &current, &mut gathered);
     }
-    // Also where nothing but its end is seen. A pod that lives says itself what it is.
-    for identity in std::mem::take(&mut gathered.ended_changed) {
+    without_agents(&mut gathered);
+    gathered
+}
+
+/// What was made to have an agent, and has none, cannot be restarted in place: nobody starts it at the others' release, since kubelet waits for none.
+fn without_agents(gathered: &mut Gathered) {
+    for (identity, lives) in std::mem::take(&mut gathered.changed) {
+        // The end of a pod may be all that is seen of it. One that lives says what its worker is now.
         if let Some(worker) = gathered.workers.get_mut(&identity)
-            && worker.pods.is_empty()
+            && worker.rung == Rung::Process
+            && (lives || worker.pods.is_empty())
         {
-            worker.stays_down = true;
+            worker.rung = Rung::Container;
             worker.scope = Scope::Group;
+            worker.stays_down = true;
         }
     }
-    gathered
 }
 
 /// Time between SIGTERM and SIGKILL at a restart, milliseconds: what the JobSet says, else the pods' own grace, at most 5 s.
@@ -171,14 +176,6 @@ fn stage(
     let Some(spec) = replicated.template.spec.as_ref() else {
         return;
     };
-    if !spec
-        .template
-        .spec
-        .as_ref()
-        .is_some_and(in_place::is_started_again)
-    {
-        gathered.never_again.insert(replicated.name.clone());
-    }
     let gang = jobset.spec.gang.as_ref();
     let minimum = gang.map(|gang| gang.minimums(&jobset.spec.replicated_jobs));
     let minimum = minimum.and_then(|minimums| minimums.get(replicated.name.as_str()).copied());
@@ -332,20 +329,11 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
         .take_while(|(identity, _)| of_pod(identity))
     {
         worker.completed |= pod.agent.succeeded && is_present;
-        // A policy or a webhook has changed the pod since its template was judged: it is restarted as one whose template says so.
-        if live && pod.obstacle.is_some() {
-            worker.rung = worker.rung.max(Rung::Container);
-            worker.scope = Scope::Group;
-        }
-        if pod.obstacle.is_some() && is_present && gathered.never_again.contains(&worker.stage) {
-            if live {
-                worker.stays_down = true;
-            } else {
-                gathered.ended_changed.push(identity.clone());
-            }
-        }
         if live {
             worker.pods.push(fact.clone());
+        }
+        if pod.obstacle.is_some() && (live || is_present) {
+            *gathered.changed.entry(identity.clone()).or_default() |= live;
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Worker {
     pub extra: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
     pub rung: Rung,
-    /// Whether it cannot be restarted in place at all: it has no agent, and kubelet does not start its container again.
+    /// Whether it cannot be restarted in place at all: its pod was changed after its template was judged, so that it has no agent.
     pub stays_down: bool,
     /// What its failures concern.
     pub scope: Scope,

@@ -34,7 +34,7 @@ pub(in crate::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb
 fn recreated(reason: Reason) -> &'static str {
     match reason {
         Reason::StaysDown => {
-            "a policy or a webhook has taken a worker's agent, and kubelet does not start its container again: the Jobs would be made anew"
+            "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent: the Jobs would be made anew"
         }
         _ => {
             "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be made anew"

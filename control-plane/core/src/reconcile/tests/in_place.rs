@@ -214,7 +214,7 @@ fn why_a_group_is_not_supervised_is_said_once() {
 }
 
 #[test]
-fn pods_that_were_changed_since_their_template_was_judged_make_the_group_plain() {
+fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     let js = group();
     let changed = || {
         Some(Changed {
@@ -236,27 +236,12 @@ fn pods_that_were_changed_since_their_template_was_judged_make_the_group_plain()
     };
     assert_eq!(decided(&js, None), (Some(InPlaceKind::Supervised), vec![]));
     let (kind, said) = decided(&js, changed());
-    assert_eq!(kind, Some(InPlaceKind::Plain));
-    let why = "workers are restarted by container, not as processes: pods of Job js-a-0 set shareProcessNamespace, which their template does not: a policy or a webhook of the cluster has changed them";
+    assert_eq!(kind, Some(InPlaceKind::Supervised));
+    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not, so a policy or a webhook of the cluster has changed them; workers of a JobSet that is created with the annotation lockstep.dev/supervise: none are restarted by container";
     assert_eq!(said, [why]);
-    // The same again where that is known, and nothing where the template says so itself.
-    let mut known = js.clone();
-    known.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus {
-        kind: Some(InPlaceKind::Plain),
-        ..InPlaceRestartStatus::default()
-    });
-    assert_eq!(decided(&known, changed()).1, [why]);
+    // Nothing where the template says so itself.
     let plain = js.annotated(annotations::SUPERVISE, "none");
     assert_eq!(decided(&plain, changed()), (Some(InPlaceKind::Plain), vec![]));
-    // Some of them may have agents that wait for the coordinator, which a Plain group of such pods has not.
-    let never = group().with(|js| {
-        let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
-        let pod = spec.template.spec.as_mut().unwrap();
-        pod.restart_policy = Some("Never".to_owned());
-    });
-    let (kind, said) = decided(&never, changed());
-    assert_eq!(kind, Some(InPlaceKind::Supervised));
-    assert!(said[0].contains("with their pods"), "{said:?}");
 }
 
 #[test]

@@ -146,14 +146,23 @@ impl Coordinator {
                 .filter(|(_, report)| report.generation == self.generation)
                 .map(|(_, report)| report.phase)
         };
+        // Kubelet starts containers without a release: they tell of one only where nobody has an agent.
+        let have_agents = view
+            .slots
+            .values()
+            .any(|slot| slot.counts() && slot.worker.rung == Rung::Process);
+        let tells = |slot: &Slot<'_>| {
+            !have_agents || slot.worker.rung == Rung::Process || mutants::is(Mutant::BelieveKubelet)
+        };
         // Nobody is restarted alone at a generation that was not released.
         let mut slots = view.slots.values();
         let released = !self.apart.is_empty()
             || slots.any(|slot| {
-                matches!(
-                    here(slot),
-                    Some(Phase::Starting | Phase::Running | Phase::Exited(_))
-                )
+                tells(slot)
+                    && matches!(
+                        here(slot),
+                        Some(Phase::Starting | Phase::Running | Phase::Exited(_))
+                    )
             });
         // Left over from before the JobSet was suspended, or not reached yet by a restart that is.
         let behind = |slot: &Slot<'_>| {

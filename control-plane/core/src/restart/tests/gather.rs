@@ -258,7 +258,7 @@ fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> Po
 }
 
 #[test]
-fn a_pod_that_was_changed_so_that_it_can_have_no_agent_restarts_by_its_container() {
+fn who_has_no_agent_does_not_restart_alone() {
     let mut js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let metadata = js.spec.replicated_jobs[0]
         .template
@@ -285,98 +285,58 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_restarts_by_its_container
     );
 }
 
-#[test]
-fn a_changed_pod_that_kubelet_does_not_start_again_cannot_be_restarted_in_place() {
-    for (policy, stays_down) in [("OnFailure", false), ("Never", true)] {
-        let js = jobset([replicated_job("a", 2)])
-            .restarting(RestartStrategy::InPlaceRestart, 3)
-            .with(|js| {
-                let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
-                job.template.spec.as_mut().unwrap().restart_policy = Some(policy.to_owned());
-            });
-        let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
-        let jobs: Vec<_> = (0..2)
-            .map(|index| Arc::new(jobs.make(&js.spec.replicated_jobs[0], index)))
-            .collect();
-        let unchanged = pod("own", Some("job"), 0, false);
-        let said = |pod: &PodSummary| {
-            let workers = gather(&js, &jobs, [pod], 0).workers;
-            workers
-                .values()
-                .map(|worker| worker.stays_down)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(said(&unchanged), [false, false], "{policy}");
-        let changed = PodSummary {
-            obstacle: Some(Obstacle::SharedProcesses),
-            ..unchanged
-        };
-        assert_eq!(said(&changed), [stays_down, false], "{policy}");
-        // Its end may be seen first.
-        let ended = PodSummary {
-            agent: AgentPod {
-                failed: true,
-                ..AgentPod::default()
-            },
-            ..changed
-        };
-        assert_eq!(said(&ended), [stays_down, false], "{policy}");
-        // One that takes its place and was not changed is restarted in place.
-        let next = pod("next", Some("job"), 0, false);
-        let workers = gather(&js, &jobs, [&next, &ended], 0).workers;
-        assert!(workers.values().all(|worker| !worker.stays_down), "{policy}");
-    }
-}
-
-#[test]
-fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
-    let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
+/// Two workers of one Job each.
+fn two(js: JobSet) -> (JobSet, Vec<Arc<Job>>) {
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
-    let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
-    job.metadata.uid = Some("job".to_owned());
-    let job = Arc::new(job);
-    let seen = |pods: &[PodSummary]| {
-        let gathered = gather(&js, &[Arc::clone(&job)], pods, 1);
-        assert!(gathered.workers.is_empty(), "of another attempt");
-        gathered.old_pods
-    };
-    assert_eq!(seen(&[pod("left behind", None, 0, false)]), 1);
-    assert_eq!(seen(&[pod("its Job is gone", Some("job before"), 0, false)]), 1);
+    let made = (0..2).map(|index| Arc::new(jobs.make(&js.spec.replicated_jobs[0], index)));
+    let made = made.collect();
+    (js, made)
+}
 
-    let seen = |pods: &[PodSummary]| {
-        let gathered = gather(&js, &[Arc::clone(&job)], pods, 0);
-        let worker = gathered.workers.into_values().next().unwrap();
-        let live: Vec<String> = worker.pods.into_iter().map(|pod| pod.uid).collect();
-        (live.join(" "), worker.completed)
-    };
-    let own = || pod("own", Some("job"), 0, false);
-    assert_eq!(seen(&[own()]), ("own".to_owned(), false));
-    assert_eq!(seen(&[pod("own", Some("job"), 0, true)]), (String::new(), true));
-    // One that has succeeded makes no work done. The worker of one that lives may still run: its Job may have been deleted without it.
-    let left = |succeeded| pod("left", None, 0, succeeded);
-    assert_eq!(seen(&[own(), left(true)]), ("own".to_owned(), false));
-    assert_eq!(seen(&[own(), left(false)]), ("own left".to_owned(), false));
-    // The Job was made anew by the same name: its former pods may still work, but have not done the new one's work.
-    let before = |succeeded| pod("before", Some("job before"), 0, succeeded);
-    assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
-    assert_eq!(seen(&[own(), before(true)]), ("own".to_owned(), false));
+/// The rungs of the workers, and whether they cannot be restarted in place.
+fn said(of: &(JobSet, Vec<Arc<Job>>), pods: &[&PodSummary]) -> Vec<(Rung, bool)> {
+    let workers = gather(&of.0, &of.1, pods.iter().copied(), 0).workers;
+    workers
+        .values()
+        .map(|worker| (worker.rung, worker.stays_down))
+        .collect()
 }
 
 #[test]
-fn of_a_jobset_that_is_too_large_nobody_is_expected() {
-    let sized = |jobs: i32, pods: i32| {
-        jobset([replicated_job("a", jobs)])
-            .restarting(RestartStrategy::InPlaceRestart, 3)
-            .with(|js| {
-                let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
-                (spec.parallelism, spec.completions) = (Some(pods), Some(pods));
-            })
+fn a_pod_that_was_changed_so_that_it_can_have_no_agent_cannot_be_restarted_in_place() {
+    let supervised = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
+    let plain = two(supervised.clone().annotated(annotations::SUPERVISE, "none"));
+    let supervised = two(supervised);
+    let unchanged = pod("own", Some("job"), 0, false);
+    let changed = PodSummary {
+        obstacle: Some(Obstacle::SharedProcesses),
+        ..unchanged.clone()
     };
-    for (jobs, pods, expected) in [(2, 3, 6), (60, 100_000, 0), (i32::MAX, i32::MAX, 0)] {
-        let js = sized(jobs, pods);
-        let made = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
-        let gathered = gather(&js, &[Arc::new(made)], [], 0);
-        assert_eq!(gathered.workers.len(), expected, "{jobs} x {pods}");
-        assert_eq!(gathered.policy.max_restarts, 3);
+    // Its end may be seen first.
+    let ended = PodSummary {
+        agent: AgentPod {
+            failed: true,
+            ..AgentPod::default()
+        },
+        ..changed.clone()
+    };
+    let (in_place, by_container, made_anew) = (
+        (Rung::Process, false),
+        (Rung::Container, false),
+        (Rung::Container, true),
+    );
+    assert_eq!(said(&supervised, &[&unchanged]), [in_place, in_place]);
+    assert_eq!(said(&supervised, &[&changed]), [made_anew, in_place]);
+    assert_eq!(said(&supervised, &[&ended]), [made_anew, in_place]);
+    // One that takes its place and was not changed is restarted in place.
+    let next = PodSummary {
+        uid: "next".to_owned(),
+        ..unchanged
+    };
+    for order in [[&next, &ended], [&ended, &next]] {
+        assert_eq!(said(&supervised, &order), [in_place, in_place]);
     }
+    // Of one whose template says so all workers are restarted by their containers.
+    assert_eq!(said(&plain, &[&changed]), [by_container, by_container]);
+    assert_eq!(said(&plain, &[&ended]), [by_container, by_container]);
 }

@@ -1,7 +1,7 @@
 //! A new leader: it restarts nothing that is healthy, and finishes what was begun.
 
 use super::world::{World, id};
-use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase};
+use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase, Rung};
 
 #[test]
 fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
@@ -387,4 +387,26 @@ fn a_restart_that_it_finds_under_way_ends_with_those_who_took_part() {
         assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
         assert_eq!(world.observed.durable.counter, 1);
     }
+}
+
+#[test]
+fn a_container_that_kubelet_has_started_tells_of_no_release_where_others_have_agents() {
+    let mut world = World::running(3, 3);
+    let changed = world.observed.workers.get_mut(&id(2)).unwrap();
+    (changed.rung, changed.stays_down) = (Rung::Container, true);
+    // The leader before could not write generation 1 any more. Worker 1 has not heard of it.
+    for (index, phase, generation) in [
+        (0, Phase::Parked, 1),
+        (1, Phase::Running, 0),
+        (2, Phase::Running, 1),
+    ] {
+        let (incarnation, mut report) = world.current(index);
+        (report.phase, report.generation) = (phase, Generation(generation));
+        world.observed.reports.insert(incarnation, report);
+    }
+    world.new_leader(2);
+    let released = world.step().desired.is_some_and(|desired| desired.release);
+    assert!(!released, "{}", world.coordinator.state_name());
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
 }
