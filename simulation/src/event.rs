@@ -17,6 +17,7 @@ use crate::api_server::Fate;
 use crate::faults::Fault;
 use crate::gang_task::GangRequest;
 use crate::pods::PodRequest;
+use crate::slow::Stepped;
 use crate::time::Time;
 
 /// A process, of all that ever ran.
@@ -86,6 +87,12 @@ pub(crate) enum Event {
         replica: ReplicaIndex,
         life: u32,
         due: Time,
+    },
+    /// A step that takes time is over.
+    GroupStepped {
+        replica: ReplicaIndex,
+        life: u32,
+        stepped: Box<Stepped>,
     },
     Reconcile {
         replica: ReplicaIndex,

@@ -14,6 +14,7 @@ use crate::api_server::{Fate, Refusal, version_of};
 use crate::event::{Event, ReplicaIndex, Written};
 use crate::invariants::price::Kind;
 use crate::pods::Pods;
+use crate::slow::Stepped;
 use crate::time::{MS, Time, US, span, unix};
 use crate::world::World;
 
@@ -28,7 +29,7 @@ enum Writing {
 /// One group's task.
 pub(crate) struct Group {
     pub(crate) uid: String,
-    link: GroupLink,
+    pub(crate) link: GroupLink,
     pub(crate) coordinator: Coordinator,
     known: Arc<JobSet>,
     /// What was seen last, and of which state of the JobSet.
@@ -104,6 +105,9 @@ impl World {
             return;
         }
         leader.group_due = None;
+        if leader.is_stepping {
+            return;
+        }
         let jobset = self.replicas[replica].cache.jobset.clone();
         let jobset = jobset.filter(|jobset| real::is_group(jobset, &Agents::ByNode));
         let clock = self.replica_clock(replica);
@@ -208,9 +212,7 @@ impl World {
             group.state = (state, now);
             group.generation = generation;
         }
-        if let Some(desired) = out.desired {
-            group.link.publish(real::published(view, desired));
-        }
+        let published = out.desired.map(|desired| real::published(view, desired));
         let write = out.status.filter(|_| group.writing == Writing::Idle);
         let retry_at = match group.writing {
             Writing::Retry(at) => Some(at),
@@ -244,18 +246,20 @@ impl World {
             self.note_announcement(&announcement);
             self.check_in_place(replica, &known, &announcement);
         }
-        if let Some(wanted) = write {
-            self.group_writes(replica, &known, &wanted);
-        }
         if let Some(at) = again_at {
             self.group_step_at(replica, at);
         }
-        for request in requests {
-            self.ask_for_pod(replica, &uid, request);
-        }
+        let stepped = Stepped {
+            group: uid,
+            known,
+            published,
+            status: write,
+            pods: requests,
+        };
+        self.stepped(replica, stepped);
     }
 
-    fn group_writes(&mut self, replica: ReplicaIndex, known: &Arc<JobSet>, wanted: &Durable) {
+    pub(crate) fn group_writes(&mut self, replica: ReplicaIndex, known: &Arc<JobSet>, wanted: &Durable) {
         let change = real::Change {
             durable: Some(wanted.clone()),
             kind: Some(if self.scenario.plain {

@@ -29,6 +29,7 @@ mod replica;
 mod restore;
 mod rng;
 mod scenario;
+mod slow;
 mod soak;
 mod time;
 mod trace;

@@ -69,6 +69,8 @@ pub(crate) struct Leader {
     pub(crate) group_due: Option<Time>,
     /// Whether more than what nodes say may have changed since the group's last step.
     pub(crate) owes_step: bool,
+    /// A step takes time now.
+    pub(crate) is_stepping: bool,
     pub(crate) reconcile_due: Option<Time>,
     /// A plan is being carried out.
     pub(crate) applying: bool,
@@ -286,6 +288,7 @@ impl World {
             group: None,
             group_due: None,
             owes_step: false,
+            is_stepping: false,
             reconcile_due: None,
             applying: false,
             look_again: false,

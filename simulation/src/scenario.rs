@@ -84,6 +84,8 @@ pub(crate) struct Scenario {
     pub(crate) stranger: bool,
     /// Whether the API server's store goes back to a copy of before.
     pub(crate) restores: bool,
+    /// Whether the steps of the leader's task take time.
+    pub(crate) slow_steps: bool,
     /// The node whose daemon lies about its own workers.
     pub(crate) lies_of_own: Option<usize>,
     /// Whether the first worker of the first Job fails wherever it was started before: what it leaves behind in a pod stays there. Then but one worker fails
@@ -193,6 +195,7 @@ impl Scenario {
             stranger: false,
             lies_of_own: None,
             restores: false,
+            slow_steps: false,
             leftovers: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },

@@ -98,6 +98,7 @@ impl World {
         scenario.choose_changed(&mut Rng::new(seed.rotate_left(20) ^ 11));
         scenario.choose_own_lies(&mut Rng::new(seed.rotate_left(44) ^ 12));
         scenario.choose_restore(&mut Rng::new(seed.rotate_left(28) ^ 13));
+        scenario.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
         let mut world = Self {
             rng,
             now: 0,
@@ -239,6 +240,7 @@ impl World {
             Event::LeaseTick { replica, life }
             | Event::Watch { replica, life, .. }
             | Event::GroupStep { replica, life, .. }
+            | Event::GroupStepped { replica, life, .. }
             | Event::Reconcile { replica, life, .. }
             | Event::GroupWritten { replica, life, .. }
             | Event::Planned { replica, life, .. }
@@ -322,6 +324,13 @@ impl World {
             }
             Event::GroupStep { replica, life, due } if self.replica_lives(replica, life) => {
                 self.group_event(replica, due)
+            }
+            Event::GroupStepped {
+                replica,
+                life,
+                stepped,
+            } if self.replica_lives(replica, life) => {
+                self.group_stepped(replica, *stepped);
             }
             Event::GroupWritten {
                 replica,

@@ -308,7 +308,9 @@ impl<'a> Entry<'a> {
             pods.filter(|(_, pod)| pod.gated)
         };
         self.ungate.extend(gated(true));
-        if !self.progress.was(GangPhase::Scheduled) && !mutants::is(Mutant::ExtrasGoFirst) {
+        // Nor do extras take the room of one that was lost since, and whose next pod is yet to come.
+        let is_whole = self.progress.was(GangPhase::Scheduled) && self.below().all(Seat::is_held);
+        if !is_whole && !mutants::is(Mutant::ExtrasGoFirst) {
             return;
         }
         let extras: Vec<(Rank, &Pod)> = gated(false).collect();
