@@ -14,6 +14,7 @@ mod deadlines;
 mod debug;
 mod demo;
 mod flood;
+mod flow_schemas;
 mod gang;
 mod heartbeat;
 mod identity;
@@ -64,6 +65,7 @@ fn main() -> std::process::ExitCode {
         changed::cases(),
         memory::cases(),
         flood::cases(),
+        flow_schemas::cases(),
         chaos::cases(),
         gang::cases(),
         ray::cases(),
