@@ -20,7 +20,7 @@ use plugin::{Plugin, PluginError};
 /// Time between attempts. Short: a container that is created meanwhile starts without its agent.
 const RETRY: Duration = Duration::from_millis(200);
 /// Time between attempts where containerd takes the daemon as a plugin again and again and tells it of no pods: it reads all of them each time.
-const RETRY_LATER: Duration = Duration::from_secs(30);
+const RETRY_LATER: Duration = Duration::from_secs(5);
 /// Connections that may end so before that is said.
 const IN_VAIN: u32 = 3;
 /// What is said then. NRI sends eight pods and containers at least in one message of ttrpc, and gives the plugin up where that is larger than it may be.
@@ -94,7 +94,7 @@ mod tests {
         let waits = |from: u32, to: u32| (from..to).map(wait).sum::<Duration>();
         // A containerd that is restarted is not waited for longer than before.
         assert_eq!(waits(0, IN_VAIN + 1), RETRY * (IN_VAIN + 1));
-        assert!(waits(0, 10) > Duration::from_secs(20), "{:?}", waits(0, 10));
+        assert!(waits(0, 10) > Duration::from_secs(10), "{:?}", waits(0, 10));
         assert_eq!(wait(u32::MAX), RETRY_LATER);
     }
 }
