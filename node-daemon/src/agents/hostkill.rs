@@ -34,7 +34,7 @@ const ROUNDS: usize = 100;
 const IDLE_ROUNDS: usize = 10;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Looks at all processes for one container: so many at once, which is more than a kill takes that works, and then one in a second, however often its agent asks.
+/// Looks for one container: so many at once, which is more than a kill takes that works, and then one in a second, however often its agent asks.
 const LOOKS: (u32, Duration) = (20, Duration::from_secs(1));
 /// Lines about kills that fail, of all containers: who asks decides how often they do. That one is asked for stands in the log beside the worker's other lines.
 const LINES: (u32, Duration) = (64, Duration::from_secs(1));

@@ -1,6 +1,5 @@
-use std::os::unix::process::ExitStatusExt as _;
-
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 
 use super::tree::tests::{AGENT, FakeProc, ID, stat};
@@ -74,6 +73,24 @@ async fn an_agent_of_before_means_what_runs_now() {
     proc.add(pid, 1);
     killer(&proc).kill(ask(0));
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+}
+
+#[tokio::test]
+async fn what_the_kernel_lists_as_children_dies() {
+    let (mut child, pid) = sleeper();
+    let proc = FakeProc::with_children();
+    proc.add(pid, 1);
+    proc.lists(AGENT, AGENT, &format!("{pid} "));
+    let killer = killer(&proc);
+    killer.kill(ask(0));
+    assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+    // It is listed still, and gone: there may be more, until nothing is listed.
+    fs::remove_dir_all(proc.path().join(pid.to_string())).unwrap();
+    let left = || killer.tree.below(AGENT, &ContainerId::from(ID));
+    assert!(!left().is_whole);
+    proc.lists(AGENT, AGENT, "");
+    idle(&killer).await;
+    assert!(left().is_whole);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::agents::peer::in_container;
@@ -76,8 +76,11 @@ impl Tree {
         let (mut known, mut left) = (BTreeSet::from([agent]), MOST);
         let mut parents = VecDeque::from([agent]);
         while let Some(parent) = parents.pop_front() {
+            let Ok(threads) = entries(&self.root.join(format!("{parent}/task"))) else {
+                below.is_whole &= parent == agent;
+                continue;
+            };
             // A thread lists what it has started, and what it has inherited.
-            let threads = entries(&self.root.join(format!("{parent}/task")));
             for thread in threads {
                 let Some(rest) = left.checked_sub(1) else {
                     below.is_whole = false;
@@ -85,7 +88,11 @@ impl Tree {
                 };
                 left = rest;
                 let children = self.root.join(format!("{parent}/task/{thread}/children"));
-                for pid in numbers(&children) {
+                let Ok(children) = numbers(&children) else {
+                    below.is_whole = false;
+                    continue;
+                };
+                for pid in children {
                     if !known.insert(pid) {
                         continue;
                     }
@@ -110,7 +117,7 @@ impl Tree {
 
     fn by_parents(&self, agent: i32, container: &ContainerId) -> Below {
         let mut children: BTreeMap<i32, Vec<(i32, Process)>> = BTreeMap::new();
-        for pid in entries(&self.root) {
+        for pid in entries(&self.root).into_iter().flatten() {
             if let Found::Alive(process) = self.process(pid, container) {
                 children.entry(process.parent).or_default().push((pid, process));
             }
@@ -147,35 +154,33 @@ impl Tree {
 }
 
 /// The numbers among the names in a directory.
-fn entries(directory: &Path) -> impl Iterator<Item = i32> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
+    let entries = fs::read_dir(directory)?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
 /// The numbers in a file, as far as [`LONGEST`].
-fn numbers(file: &Path) -> Vec<i32> {
+fn numbers(file: &Path) -> io::Result<Vec<i32>> {
     let mut text = Vec::new();
-    let read = fs::File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
-    if read.is_err() {
-        return Vec::new();
-    }
+    fs::File::open(file)?.take(LONGEST).read_to_end(&mut text)?;
     // What was cut off would be the number of somebody else.
     let end = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
     let text = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
-    text.split_ascii_whitespace()
-        .filter_map(|number| number.parse().ok())
-        .collect()
+    let numbers = text.split_ascii_whitespace();
+    Ok(numbers.filter_map(|number| number.parse().ok()).collect())
 }
 
-/// Reads `/proc/<pid>/stat`; none for a zombie. The command in parentheses may hold anything, so its last `)` counts.
+/// Reads `/proc/<pid>/stat`; none for a zombie without threads. The command in parentheses may hold anything, so its last `)` counts.
 fn live(stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    // Field 22 of the line; the state was the third.
-    let started = fields.nth(17)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(Process { parent, started })
+    // Fields 20 and 22 of the line; the state was the third.
+    let threads: u32 = fields.nth(15)?.parse().ok()?;
+    let started = fields.nth(1)?.parse().ok()?;
+    let has_ended = state == "X" || state == "Z" && threads <= 1;
+    (!has_ended).then_some(Process { parent, started })
 }
 
 /// Those that are to die: what was started before this time, and what comes of it while it is being killed. The next worker is neither, however soon it

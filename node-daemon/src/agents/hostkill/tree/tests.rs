@@ -19,7 +19,7 @@ impl FakeProc {
     }
 
     /// One whose kernel lists children.
-    fn with_children() -> Self {
+    pub(in crate::agents::hostkill) fn with_children() -> Self {
         let proc = Self::new();
         fs::create_dir(proc.path().join("thread-self")).unwrap();
         fs::write(proc.path().join("thread-self/children"), "").unwrap();
@@ -31,7 +31,7 @@ impl FakeProc {
     }
 
     /// What a thread of a process says of its children.
-    fn lists(&self, pid: i32, thread: i32, children: &str) {
+    pub(in crate::agents::hostkill) fn lists(&self, pid: i32, thread: i32, children: &str) {
         let thread = self.path().join(format!("{pid}/task/{thread}"));
         fs::create_dir_all(&thread).unwrap();
         fs::write(thread.join("children"), children).unwrap();
@@ -86,6 +86,8 @@ fn what_descends_from_the_agent_is_found_and_exec_sessions_are_not() {
     // One of its threads has inherited it.
     proc.lists(AGENT, AGENT + 1, "13 ");
     proc.lists(11, 11, "12 ");
+    proc.lists(12, 12, "");
+    proc.lists(13, 13, "");
     proc.lists(20, 20, "21 ");
     assert_eq!(proc.below(), (vec![11, 12, 13], true));
 }
@@ -106,6 +108,9 @@ fn where_something_has_ended_meanwhile_there_may_be_more() {
     assert_eq!(proc.below(), (vec![], false));
     proc.lists(AGENT, AGENT, "15 ");
     assert_eq!(proc.below(), (vec![], false));
+    // It had children when it was listed.
+    proc.lists(AGENT, AGENT, "13 ");
+    assert_eq!(proc.below(), (vec![13], false));
 }
 
 #[test]
@@ -118,14 +123,27 @@ fn a_look_ends_whatever_there_is_to_see() {
     proc.lists(AGENT, AGENT, "11 ");
     assert_eq!(proc.below(), (vec![11, 12], true));
 
-    let many: String = (100_000..200_000).map(|pid| format!("{pid} ")).collect();
-    proc.lists(AGENT, AGENT, &many);
+    let many: Vec<i32> = (10_000..10_000 + MOST as i32).collect();
+    for pid in &many {
+        container_of_one(&proc, *pid, "");
+    }
+    let listed: String = many.iter().map(|pid| format!("{pid} ")).collect();
+    proc.lists(AGENT, AGENT, &listed);
     let (found, is_whole) = proc.below();
-    assert_eq!((found, is_whole), (vec![], false));
+    assert!(
+        found.len() > MOST / 4 && found.len() <= MOST / 2,
+        "{}",
+        found.len()
+    );
+    assert!(!is_whole);
+
+    // As many threads.
+    proc.lists(AGENT, AGENT, "");
+    assert_eq!(proc.below(), (vec![], true));
     for thread in 0..MOST as i32 {
         proc.lists(AGENT, 1_000_000 + thread, "");
     }
-    assert!(!proc.below().1);
+    assert_eq!(proc.below(), (vec![], false));
 }
 
 fn container_of_one(proc: &FakeProc, pid: i32, children: &str) {
@@ -138,12 +156,16 @@ fn a_number_that_is_cut_off_is_none() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let many: String = (1_000_000..1_020_000).map(|pid| format!("{pid} ")).collect();
     fs::write(file.path(), &many).unwrap();
-    let read = numbers(file.path());
+    let read = numbers(file.path()).unwrap();
     assert_eq!(read.len() as u64, LONGEST / 8);
     fs::write(file.path(), &many[1..]).unwrap();
-    assert!(numbers(file.path())[1..].iter().all(|pid| *pid >= 1_000_000));
+    assert!(
+        numbers(file.path()).unwrap()[1..]
+            .iter()
+            .all(|pid| *pid >= 1_000_000)
+    );
     fs::write(file.path(), "").unwrap();
-    assert_eq!(numbers(file.path()), Vec::<i32>::new());
+    assert_eq!(numbers(file.path()).unwrap(), Vec::<i32>::new());
 }
 
 #[test]
@@ -168,6 +190,9 @@ fn a_command_may_look_like_anything() {
     };
     assert_eq!(live(&odd), Some(process));
     assert_eq!(live(&stat(7, 'Z', 42, 99)), None);
+    // Its first thread has ended, and others have not.
+    let threads = stat(7, 'Z', 42, 99).replace(" 20 0 1 0 99 ", " 20 0 3 0 99 ");
+    assert_eq!(live(&threads), Some(process));
     assert_eq!(live("nonsense"), None);
     assert_eq!(live("7 (x) S 42 7"), None);
 }
