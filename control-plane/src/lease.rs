@@ -31,7 +31,7 @@ use crate::namespace;
 use crate::settings::LeaderElection;
 
 use epoch::{floor, new_epoch, raise};
-use lost::{time_to_renew, unrenewed, unseen};
+use lost::{Highest, time_to_renew, unrenewed, unseen};
 pub use process::{Identity, Nameless};
 use sight::Sight;
 pub use whereabouts::Whereabouts;
@@ -98,6 +98,7 @@ struct Held {
     identity: String,
     process: String,
     manager: Managing,
+    highest: Highest,
 }
 
 /// A manager at work. It ends with this, wherever it is.
@@ -258,9 +259,11 @@ impl Held {
                 identity: identity.clone(),
                 process: process.clone(),
                 manager: AbortOnDropHandle::new(task),
+                highest: sight.highest,
             };
             tokio::select! {
                 leads = async { leads.wait_for(|held| *held).await.is_ok() } => {
+                    held.highest = sight.highest;
                     return if leads { Ok(Some(held)) } else { Err(LeaseError::Lost) };
                 }
                 // Another was quicker, and the manager would wait for the end of the lease by the wall clock.
@@ -307,7 +310,7 @@ impl Held {
         tokio::select! {
             // An ended sender means that the renewing task is gone: as good as lost.
             _ = self.held.wait_for(|held| !*held) => {}
-            why = unseen(&self.leases, &self.election, (&self.identity, &self.process)) => return why,
+            why = unseen(&self.leases, &self.election, (&self.identity, &self.process), &mut self.highest) => return why,
             () = unrenewed(self.renewed.clone(), time_to_renew(&self.election)) => {
                 tracing::error!("the lease was not renewed in time");
             }

@@ -38,7 +38,7 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
 ///
 /// Each look is answered from etcd, by a read that sees what was written before it, and is begun after the answer to the one before: no cache, and none of
 /// several API servers, can show an older one unless the store has gone back.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Highest(u64);
 
 impl Highest {
@@ -64,12 +64,12 @@ pub(super) async fn unseen(
     leases: &Api<Lease>,
     election: &LeaderElection,
     (identity, process): (&str, &str),
+    highest: &mut Highest,
 ) -> LeaseError {
     let deadline = election.renew_deadline;
     // One look that fails, or takes its time, leaves time for others.
     let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
-    let mut highest = Highest::default();
     loop {
         let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
         if left(seen).is_zero() {

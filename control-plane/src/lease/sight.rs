@@ -23,7 +23,7 @@ pub(super) struct Sight {
     election: LeaderElection,
     identity: String,
     seen: Option<Seen>,
-    highest: Highest,
+    pub(super) highest: Highest,
 }
 
 /// What a Lease that somebody else holds says, and since when it was seen to say just that, or to be gone. Its annotations do not count: who renews it

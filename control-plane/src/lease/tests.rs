@@ -160,13 +160,14 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
         let election = election(deadline, retry);
         for takes in [Duration::ZERO, election.renew_deadline * 2 / 5] {
             let leases = slow(&[takes]);
-            let watch = unseen(&leases, &election, ("own", "process"));
+            let mut highest = Highest::default();
+            let watch = unseen(&leases, &election, ("own", "process"), &mut highest);
             let given_up = tokio::time::timeout(election.duration * 20, watch).await;
             assert!(given_up.is_err(), "{election:?}, {takes:?}");
         }
         let leases = slow(&[Duration::MAX / 4; 100]);
         let began = Instant::now();
-        unseen(&leases, &election, ("own", "process")).await;
+        unseen(&leases, &election, ("own", "process"), &mut Highest::default()).await;
         assert_eq!(began.elapsed().as_secs(), deadline, "{election:?}");
     }
 }
@@ -197,7 +198,8 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
     let election = election(10, 2);
     let began = Instant::now();
     let leases = at_versions(&["100", "101", "99"]);
-    let why = unseen(&leases, &election, ("own", "process")).await;
+    let mut highest = Highest::default();
+    let why = unseen(&leases, &election, ("own", "process"), &mut highest).await;
     assert_eq!(
         why.to_string(),
         "the API server went back to an older state: the lease was at resourceVersion 101, and is at 99; \
@@ -212,7 +214,8 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
         &["", "0"],
     ] {
         let leases = at_versions(versions);
-        let watch = unseen(&leases, &election, ("own", "process"));
+        let mut highest = Highest::default();
+        let watch = unseen(&leases, &election, ("own", "process"), &mut highest);
         let given_up = tokio::time::timeout(election.duration * 20, watch).await;
         assert!(given_up.is_err(), "{versions:?}: {given_up:?}");
     }
