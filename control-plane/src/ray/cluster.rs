@@ -92,6 +92,8 @@ impl Seen {
             self.observed.jobset = Some(Arc::new(jobset));
         }
         self.observed.cluster = Arc::new(packed.read());
+        // It may have waited for others.
+        self.observed.now = jiff::Timestamp::now();
         let decided = Decided::of(plan(&self.observed));
         self.observed.cluster = Arc::new(packed.without_spec());
         if self.jobset.is_some() {

@@ -148,6 +148,8 @@ async fn decide(
 ) -> (CronPlan, Option<(String, Text)>) {
     let _alone = packed.alone().await;
     observed.cron = Arc::new(packed.read());
+    // It may have waited for others.
+    observed.now = jiff::Timestamp::now();
     let mut plan = plan(observed);
     let job = plan.create.take();
     let job = job.map(|job| (job.name().to_owned(), Text::of(&*job)));

@@ -94,10 +94,13 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// It is looked at: what was due when it was looked at before says nothing any more.
+    /// It is looked at: a deadline that has passed is met with that.
     pub(super) fn begins(&self, object: &impl Resource<DynamicType = ()>) {
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        due.remove(&key(object));
+        let key = key(object);
+        if self.until_due(&key).is_zero() {
+            let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+            due.remove(&key);
+        }
     }
 
     /// The next deadline, which waits for no write: it is looked at then, whether or not what was decided can be carried out.

@@ -84,8 +84,11 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(ledger.rests(&job), None);
     ledger.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // It could not even be observed: what was due once says nothing now.
+    // It cannot even be observed: what is due is still to come, and once that has been looked at says nothing.
     ledger.decided(&job, Some(SignedDuration::from_secs(7)));
+    ledger.begins(&job);
+    assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
+    tokio::time::advance(Duration::from_secs(7)).await;
     ledger.begins(&job);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
 }

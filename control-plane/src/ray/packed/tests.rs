@@ -108,6 +108,23 @@ fn the_port_of_a_dashboard_is_known_without_reading_its_cluster() {
 }
 
 #[test]
+fn the_name_of_its_jobset_is_known_without_reading_a_cluster() {
+    let of = |group: &str| -> Packed<RayCluster> {
+        let template = json!({"spec": {"containers": []}});
+        serde_json::from_value(json!({"metadata": {"name": "c".repeat(50)}, "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": template},
+            "workerGroupSpecs": [{"groupName": group, "rayStartParams": {}, "template": template}],
+        }}))
+        .unwrap()
+    };
+    for group in ["g", "a-group-of-workers"] {
+        let cluster = of(group);
+        let expected = names::jobset(&"c".repeat(50), &cluster.read().spec);
+        assert_eq!(cluster.extract().jobset.as_deref(), Some(expected.as_str()));
+    }
+}
+
+#[test]
 fn one_that_is_nested_too_deep_keeps_no_other_from_being_read() {
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
     let list = format!(
