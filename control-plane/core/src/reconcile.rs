@@ -333,12 +333,16 @@ fn lacks_agents(observed: &Observed) -> Option<Event> {
     if by_template.kind != InPlaceKind::Supervised {
         return None;
     }
+    let condition = match in_place::rung(&observed.jobset, &InPlaceKind::Plain) {
+        Some(_) => "",
+        None => " and restartPolicy: OnFailure",
+    };
     Some(Event {
         severity: Severity::Warning,
         reason: NOT_SUPERVISED.to_owned(),
         message: format!(
             "a failure recreates the Jobs: pods of Job {job} set {obstacle}, which their template does not, so a policy or a webhook of the cluster has changed \
-             them; workers of a JobSet that is created with the annotation {}: none are restarted by container",
+             them. To have workers restarted by container instead, create the JobSet with the annotation {}: none{condition}",
             annotations::SUPERVISE
         ),
     })

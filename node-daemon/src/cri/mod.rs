@@ -200,7 +200,7 @@ async fn cannot_have_agents(
             if shared {
                 info!(
                     sandbox = sandbox.id,
-                    "its containers share their processes: its workers are restarted by container"
+                    "its containers share their processes: its workers have no agents"
                 );
             }
             known.sandboxes.insert(id, shared);

@@ -108,8 +108,7 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
     }
 }
 
-/// Whether this is a worker whose processes are numbered with others: neither it nor another worker of its pod can have an agent, and they are restarted as those of
-/// a pod that is marked so.
+/// Whether this is a worker whose processes are numbered with others: neither it nor another worker of its pod can have an agent.
 #[must_use]
 pub fn makes_plain(pod: &Pod, container: &Container) -> bool {
     pod.supervised.contains(&container.name) && container.pid_namespace == PidNamespace::Shared

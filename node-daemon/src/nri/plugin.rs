@@ -377,7 +377,7 @@ impl Plugin {
             warn!(
                 pod,
                 container = name,
-                "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): a restart of its group recreates the Jobs"
+                "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): the event RestartNotSupervised says how its group restarts"
             );
             // Whoever lists through CRI knows it as one without agents.
             self.workers

@@ -79,7 +79,7 @@ mutants! {
     NeverClimb,
     /// Coordinator: the JobSet fails without its Jobs having been made anew.
     FailInPlace,
-    /// Coordinator: a worker that nobody starts again is restarted in place with the others.
+    /// Coordinator: a worker that nobody starts at a release is restarted in place with the others.
     RestartWhatStaysDown,
     /// Coordinator: to a new leader what kubelet has started tells of a release.
     BelieveKubelet,

@@ -141,10 +141,7 @@ impl World {
                 }
             }
             Announcement::Climbed { .. } => self.truth.climbs += 1,
-            // What kubelet has started by itself meanwhile, where somebody stays down, is stopped for it as well.
-            Announcement::Recreating { generation, cause }
-                if matches!(cause.reason, Reason::TimedOut | Reason::StaysDown) =>
-            {
+            Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
                 self.truth.recreations += 1;
                 self.note(
                     generation.0.saturating_sub(1),
@@ -152,13 +149,32 @@ impl World {
                     false,
                 );
             }
-            Announcement::Recreating { cause, .. } => {
+            Announcement::Recreating { generation, cause } => {
                 let climbs = matches!(cause.reason, Reason::FailedInNewPod | Reason::LastResort);
                 self.truth.climbs += u32::from(climbs);
                 self.truth.recreations += 1;
+                if cause.reason == Reason::StaysDown {
+                    self.note_started_by_kubelet(generation.0.saturating_sub(1));
+                }
             }
             _ => {}
         }
+    }
+
+    /// What kubelet has started by itself during a restart is stopped for it as well, where that becomes a recreation.
+    fn note_started_by_kubelet(&mut self, generation: u64) {
+        let changed = self.containers.values().map(|container| &container.identity);
+        let changed: Vec<Identity> = changed
+            .filter(|worker| self.is_changed(&worker.0))
+            .cloned()
+            .collect();
+        let noted = changed.into_iter().map(|worker| Cause {
+            lo: generation,
+            hi: generation,
+            counts: false,
+            only: Some(worker),
+        });
+        self.truth.causes.extend(noted);
     }
 
     /// A worker is restarted alone because somebody wants that: it has to be one that was named, and it explains nothing but that.

@@ -1,4 +1,4 @@
-//! A worker that nobody starts again never keeps its group waiting: it has no agent, and its pod is not restarted.
+//! A worker that nobody starts at a release never keeps its group waiting: it has no agent, and kubelet starts its container by itself or not at all.
 //!
 //! No restart in place is begun while a leader sees such a worker, since it would end in that and be a second failure. Once it has ended its Jobs are made anew,
 //! unless another pod takes its place, or the failure policy decides.
@@ -43,7 +43,7 @@ impl World {
         });
         if let Some(pod) = stays_down.map(|pod| pod.uid.clone()) {
             self.violate(format!(
-                "the group is restarted in place for generation {generation}, and nobody would start {pod} again"
+                "the group is restarted in place for generation {generation}, and nobody starts {pod} at its release"
             ));
         }
     }

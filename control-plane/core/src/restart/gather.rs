@@ -39,8 +39,6 @@ pub struct Gathered {
     pub finished_stages: BTreeSet<String>,
     /// Jobs that a replicatedJob without any would have.
     pub unwanted_jobs: BTreeSet<String>,
-    /// Workers of pods that a policy or a webhook has changed, and whether such a pod of theirs lives.
-    pub changed: BTreeMap<Identity, bool>,
     /// Jobs whose gang has yet to come together.
     pub waiting_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal.
@@ -83,16 +81,20 @@ pub fn gather<'a>(
     for replicated in &jobset.spec.replicated_jobs {
         stage(jobset, replicated, &current, recreations, &mut gathered);
     }
+    let mut changed = BTreeMap::new();
     for pod in pods {
-        place(pod, recreations, &current, &mut gathered);
+        place(pod, recreations, &current, &mut gathered, &mut changed);
     }
-    without_agents(&mut gathered);
+    without_agents(&mut gathered, changed);
     gathered
 }
 
+/// Workers of pods that a policy or a webhook has changed, and whether such a pod of theirs lives.
+type Changed = BTreeMap<Identity, bool>;
+
 /// What was made to have an agent, and has none, cannot be restarted in place: nobody starts it at the others' release, since kubelet waits for none.
-fn without_agents(gathered: &mut Gathered) {
-    for (identity, lives) in std::mem::take(&mut gathered.changed) {
+fn without_agents(gathered: &mut Gathered, changed: Changed) {
+    for (identity, lives) in changed {
         // The end of a pod may be all that is seen of it. One that lives says what its worker is now.
         if let Some(worker) = gathered.workers.get_mut(&identity)
             && worker.rung == Rung::Process
@@ -278,7 +280,13 @@ fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
 
 /// Puts one pod where it belongs. One of a Job that is gone, and that may be there again by the same name, or that no Job controls, is in the way for as
 /// long as it lives: its worker may still work, and nobody may start beside it. It says nothing of the present Job's work.
-fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gathered: &mut Gathered) {
+fn place(
+    pod: &PodSummary,
+    recreations: i32,
+    current: &BTreeMap<&str, &Job>,
+    gathered: &mut Gathered,
+    changed: &mut Changed,
+) {
     let live = !pod.is_terminal();
     let Some(attempt) = pod.recreation else {
         return;
@@ -333,7 +341,7 @@ fn place(pod: &PodSummary, recreations: i32, current: &BTreeMap<&str, &Job>, gat
             worker.pods.push(fact.clone());
         }
         if pod.obstacle.is_some() && (live || is_present) {
-            *gathered.changed.entry(identity.clone()).or_default() |= live;
+            *changed.entry(identity.clone()).or_default() |= live;
         }
     }
 }

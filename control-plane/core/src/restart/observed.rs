@@ -292,7 +292,7 @@ pub enum Reason {
     TimedOut,
     /// A worker of an unfinished stage is already done and cannot be run again in place.
     WorkDone,
-    /// A worker without an agent is not started again by kubelet.
+    /// A worker's pod was changed so that it has no agent, and nobody starts it at a release.
     StaysDown,
     /// Somebody has asked for it.
     ManualRequest,

@@ -144,6 +144,7 @@ impl<'a> View<'a> {
     pub(super) fn rung(&self) -> Rung {
         self.slots
             .values()
+            .filter(|slot| slot.counts())
             .map(|slot| slot.worker.rung)
             .max()
             .unwrap_or_default()

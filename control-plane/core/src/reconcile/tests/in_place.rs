@@ -237,11 +237,20 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     assert_eq!(decided(&js, None), (Some(InPlaceKind::Supervised), vec![]));
     let (kind, said) = decided(&js, changed());
     assert_eq!(kind, Some(InPlaceKind::Supervised));
-    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not, so a policy or a webhook of the cluster has changed them; workers of a JobSet that is created with the annotation lockstep.dev/supervise: none are restarted by container";
+    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not, so a policy or a webhook of the cluster has changed them. To have workers restarted by container instead, create the JobSet with the annotation lockstep.dev/supervise: none";
     assert_eq!(said, [why]);
     // Nothing where the template says so itself.
     let plain = js.annotated(annotations::SUPERVISE, "none");
     assert_eq!(decided(&plain, changed()), (Some(InPlaceKind::Plain), vec![]));
+    // Containers that kubelet does not start again are not restarted by it either.
+    let never = group().with(|js| {
+        let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+        let pod = spec.template.spec.as_mut().unwrap();
+        pod.restart_policy = Some("Never".to_owned());
+    });
+    let (kind, said) = decided(&never, changed());
+    assert_eq!(kind, Some(InPlaceKind::Supervised));
+    assert!(said[0].ends_with("none and restartPolicy: OnFailure"), "{said:?}");
 }
 
 #[test]

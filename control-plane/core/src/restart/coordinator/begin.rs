@@ -82,9 +82,9 @@ impl Coordinator {
             return self.exhaust(&cause, out);
         }
         self.count(answer);
-        let longest = match view.rung() {
-            Rung::Process => observed.policy.max_backoff_ms,
-            // Kubelet makes containers wait itself.
+        let longest = match (view.rung(), view.cannot_be_in_place()) {
+            // Kubelet makes containers wait itself, but not new pods.
+            (Rung::Process, _) | (_, Some(Reason::StaysDown)) => observed.policy.max_backoff_ms,
             _ => 0,
         };
         self.backoff.failed(&cause, longest, now);

@@ -141,29 +141,7 @@ impl Coordinator {
             return;
         }
         let deadline = now.plus_millis(observed.policy.timeout_ms);
-        let here = |slot: &Slot<'_>| {
-            slot.current
-                .filter(|(_, report)| report.generation == self.generation)
-                .map(|(_, report)| report.phase)
-        };
-        // Kubelet starts containers without a release: they tell of one only where nobody has an agent.
-        let have_agents = view
-            .slots
-            .values()
-            .any(|slot| slot.counts() && slot.worker.rung == Rung::Process);
-        let tells = |slot: &Slot<'_>| {
-            !have_agents || slot.worker.rung == Rung::Process || mutants::is(Mutant::BelieveKubelet)
-        };
-        // Nobody is restarted alone at a generation that was not released.
-        let mut slots = view.slots.values();
-        let released = !self.apart.is_empty()
-            || slots.any(|slot| {
-                tells(slot)
-                    && matches!(
-                        here(slot),
-                        Some(Phase::Starting | Phase::Running | Phase::Exited(_))
-                    )
-            });
+        let released = self.was_released(view);
         // Left over from before the JobSet was suspended, or not reached yet by a restart that is.
         let behind = |slot: &Slot<'_>| {
             slot.current.is_some_and(|(_, report)| {
@@ -172,7 +150,7 @@ impl Coordinator {
             })
         };
         // Where all have run already, who is parked has come in the place of one who was lost, and waits for the next restart.
-        let waits = |slot: &Slot<'_>| here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
+        let waits = |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
             || view.slots.values().any(behind)
             || self.runs_before_its_gang(observed)
@@ -203,6 +181,27 @@ impl Coordinator {
             (true, true) => State::Releasing { deadline },
             (true, false) => State::Stopping { deadline },
         };
+    }
+
+    /// The phase of a worker that is at the present generation.
+    fn phase_here(&self, slot: &Slot<'_>) -> Option<Phase> {
+        slot.current
+            .filter(|(_, report)| report.generation == self.generation)
+            .map(|(_, report)| report.phase)
+    }
+
+    /// Whether workers tell that the present generation was released. Kubelet starts containers without that: they tell of it only where nobody has an agent.
+    fn was_released(&self, view: &View<'_>) -> bool {
+        let has_agent = |slot: &Slot<'_>| slot.worker.rung == Rung::Process;
+        let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
+        let tells = |slot: &Slot<'_>| !have_agents || has_agent(slot) || mutants::is(Mutant::BelieveKubelet);
+        let runs = |slot: &Slot<'_>| {
+            let phase = self.phase_here(slot);
+            matches!(phase, Some(Phase::Starting | Phase::Running | Phase::Exited(_)))
+        };
+        let mut slots = view.slots.values();
+        // Nobody is restarted alone at a generation that was not released.
+        !self.apart.is_empty() || slots.any(|slot| tells(slot) && runs(slot))
     }
 
     /// Whether all of this worker's stage were seen to run at the present generation, so that no barrier is left to wait at.

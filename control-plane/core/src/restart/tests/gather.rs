@@ -340,3 +340,56 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_cannot_be_restarted_in_pl
     assert_eq!(said(&plain, &[&changed]), [by_container, by_container]);
     assert_eq!(said(&plain, &[&ended]), [by_container, by_container]);
 }
+
+#[test]
+fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
+    let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
+    let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
+    let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
+    job.metadata.uid = Some("job".to_owned());
+    let job = Arc::new(job);
+    let seen = |pods: &[PodSummary]| {
+        let gathered = gather(&js, &[Arc::clone(&job)], pods, 1);
+        assert!(gathered.workers.is_empty(), "of another attempt");
+        gathered.old_pods
+    };
+    assert_eq!(seen(&[pod("left behind", None, 0, false)]), 1);
+    assert_eq!(seen(&[pod("its Job is gone", Some("job before"), 0, false)]), 1);
+
+    let seen = |pods: &[PodSummary]| {
+        let gathered = gather(&js, &[Arc::clone(&job)], pods, 0);
+        let worker = gathered.workers.into_values().next().unwrap();
+        let live: Vec<String> = worker.pods.into_iter().map(|pod| pod.uid).collect();
+        (live.join(" "), worker.completed)
+    };
+    let own = || pod("own", Some("job"), 0, false);
+    assert_eq!(seen(&[own()]), ("own".to_owned(), false));
+    assert_eq!(seen(&[pod("own", Some("job"), 0, true)]), (String::new(), true));
+    // One that has succeeded makes no work done. The worker of one that lives may still run: its Job may have been deleted without it.
+    let left = |succeeded| pod("left", None, 0, succeeded);
+    assert_eq!(seen(&[own(), left(true)]), ("own".to_owned(), false));
+    assert_eq!(seen(&[own(), left(false)]), ("own left".to_owned(), false));
+    // The Job was made anew by the same name: its former pods may still work, but have not done the new one's work.
+    let before = |succeeded| pod("before", Some("job before"), 0, succeeded);
+    assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
+    assert_eq!(seen(&[own(), before(true)]), ("own".to_owned(), false));
+}
+
+#[test]
+fn of_a_jobset_that_is_too_large_nobody_is_expected() {
+    let sized = |jobs: i32, pods: i32| {
+        jobset([replicated_job("a", jobs)])
+            .restarting(RestartStrategy::InPlaceRestart, 3)
+            .with(|js| {
+                let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+                (spec.parallelism, spec.completions) = (Some(pods), Some(pods));
+            })
+    };
+    for (jobs, pods, expected) in [(2, 3, 6), (60, 100_000, 0), (i32::MAX, i32::MAX, 0)] {
+        let js = sized(jobs, pods);
+        let made = Jobs::new(&js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
+        let gathered = gather(&js, &[Arc::new(made)], [], 0);
+        assert_eq!(gathered.workers.len(), expected, "{jobs} x {pods}");
+        assert_eq!(gathered.policy.max_restarts, 3);
+    }
+}
