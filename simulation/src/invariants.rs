@@ -81,7 +81,7 @@ pub(crate) struct Truth {
     /// Whom somebody wanted restarted alone.
     pub(crate) asked: Vec<Target>,
     /// The most Jobs and pods that the JobSet was ever to have.
-    size: (usize, usize),
+    pub(crate) size: (usize, usize),
     max_restarts: u32,
     longest_timeout: Time,
     pub(crate) group_writes: u32,

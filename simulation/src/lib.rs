@@ -18,6 +18,7 @@ mod gangs;
 mod group;
 mod invariants;
 mod kubelet;
+mod large;
 mod lies;
 mod network;
 mod own_lies;
@@ -46,6 +47,12 @@ use world::World;
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
     World::new(seed, Trace::default()).run()
+}
+
+/// Runs one seed with a group of so many workers.
+#[must_use]
+pub fn run_large(seed: u64, workers: u32) -> Outcome {
+    World::large(seed, workers).run()
 }
 
 /// Runs one seed and keeps a line for everything that happens.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use lockstep_simulation::{Failure, replay, soak};
+use lockstep_simulation::{Failure, Outcome, replay, run_large, soak};
 
 /// The deterministic simulation of the restart protocol.
 #[derive(Parser)]
@@ -19,6 +19,15 @@ enum Command {
     Replay {
         /// The seed.
         seed: u64,
+    },
+    /// Run seeds with large groups, one after the other, until one has failed.
+    Large {
+        /// How many seeds.
+        #[arg(long, default_value_t = 4)]
+        seeds: u64,
+        /// Workers of each.
+        #[arg(long, default_value_t = 2_000)]
+        workers: u32,
     },
     /// Run many seeds, until all are through or ten have failed.
     Soak {
@@ -38,16 +47,10 @@ fn main() -> ExitCode {
             for line in &outcome.trace {
                 println!("{line}");
             }
-            match outcome.violation {
-                None => {
-                    println!("seed {seed}: well after {} events", outcome.events);
-                    ExitCode::SUCCESS
-                }
-                Some(violation) => {
-                    println!("seed {seed}: {violation}");
-                    ExitCode::FAILURE
-                }
-            }
+            exit(is_well(seed, &outcome))
+        }
+        Command::Large { seeds, workers } => {
+            exit((0..seeds).all(|seed| is_well(seed, &run_large(seed, workers))))
         }
         Command::Soak { seeds, from } => {
             let began = Instant::now();
@@ -67,11 +70,23 @@ fn main() -> ExitCode {
                 report.stops,
                 report.failures.len()
             );
-            if report.failures.is_empty() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
+            exit(report.failures.is_empty())
         }
+    }
+}
+
+/// Says how a seed has ended, and whether well.
+fn is_well(seed: u64, outcome: &Outcome) -> bool {
+    match &outcome.violation {
+        None => println!("seed {seed}: well after {} events", outcome.events),
+        Some(violation) => println!("seed {seed}: {violation}"),
+    }
+    outcome.violation.is_none()
+}
+
+fn exit(is_well: bool) -> ExitCode {
+    match is_well {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }

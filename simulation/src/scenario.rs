@@ -204,6 +204,25 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// What is drawn from the seed by itself.
+    pub(crate) fn choose_all(&mut self, seed: u64) {
+        self.choose_scopes(&mut Rng::new(!seed));
+        self.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
+        self.choose_kind(&mut Rng::new(seed.rotate_left(16) ^ 2));
+        self.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
+        self.choose_gang(&mut Rng::new(seed.rotate_left(8) ^ 4));
+        self.choose_plugin(&mut Rng::new(seed.rotate_left(24) ^ 5));
+        self.choose_time_limit(&mut Rng::new(seed.rotate_left(40) ^ 6));
+        self.choose_liars(&mut Rng::new(seed.rotate_left(56) ^ 7));
+        self.choose_leftovers(&mut Rng::new(seed.rotate_left(12) ^ 8));
+        self.choose_api(&mut Rng::new(seed.rotate_left(2) ^ 9));
+        self.choose_stranger(&mut Rng::new(seed.rotate_left(36) ^ 10));
+        self.choose_changed(&mut Rng::new(seed.rotate_left(20) ^ 11));
+        self.choose_own_lies(&mut Rng::new(seed.rotate_left(44) ^ 12));
+        self.choose_restore(&mut Rng::new(seed.rotate_left(28) ^ 13));
+        self.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
+    }
+
     /// In a third of the scenarios at least one replicatedJob has workers that are restarted alone. `rng` is none that anything else is drawn
     /// from: the others stay what they are without that.
     pub(crate) fn choose_scopes(&mut self, rng: &mut Rng) {

@@ -19,7 +19,7 @@ use crate::scenario::Scenario;
 use crate::time::{MS, SEC, Time};
 use crate::trace::Trace;
 
-/// More events than any run that goes well: one that does not end is wrong.
+/// More events than any run that goes well, for each ten workers: one that does not end is wrong.
 const MAX_EVENTS: u64 = 100_000;
 
 /// What came of a run.
@@ -84,21 +84,20 @@ impl World {
     pub(crate) fn new(seed: u64, trace: Trace) -> Self {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::of(&mut rng);
+        scenario.choose_all(seed);
+        Self::begun(rng, scenario, trace)
+    }
+
+    /// A world with a group of so many workers, which is neither a gang nor a RayCluster.
+    pub(crate) fn large(seed: u64, workers: u32) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut scenario = Scenario::of(&mut rng);
         scenario.choose_scopes(&mut Rng::new(!seed));
-        scenario.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
-        scenario.choose_kind(&mut Rng::new(seed.rotate_left(16) ^ 2));
-        scenario.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
-        scenario.choose_gang(&mut Rng::new(seed.rotate_left(8) ^ 4));
-        scenario.choose_plugin(&mut Rng::new(seed.rotate_left(24) ^ 5));
-        scenario.choose_time_limit(&mut Rng::new(seed.rotate_left(40) ^ 6));
-        scenario.choose_liars(&mut Rng::new(seed.rotate_left(56) ^ 7));
-        scenario.choose_leftovers(&mut Rng::new(seed.rotate_left(12) ^ 8));
-        scenario.choose_api(&mut Rng::new(seed.rotate_left(2) ^ 9));
-        scenario.choose_stranger(&mut Rng::new(seed.rotate_left(36) ^ 10));
-        scenario.choose_changed(&mut Rng::new(seed.rotate_left(20) ^ 11));
-        scenario.choose_own_lies(&mut Rng::new(seed.rotate_left(44) ^ 12));
-        scenario.choose_restore(&mut Rng::new(seed.rotate_left(28) ^ 13));
-        scenario.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
+        scenario.enlarge(workers);
+        Self::begun(rng, scenario, Trace::default())
+    }
+
+    fn begun(rng: Rng, scenario: Scenario, trace: Trace) -> Self {
         let mut world = Self {
             rng,
             now: 0,
@@ -170,12 +169,14 @@ impl World {
     /// Runs until all is well, or something is not.
     pub(crate) fn run(mut self) -> Outcome {
         let mut events = 0;
+        let (_, workers) = self.truth.size;
+        let most = MAX_EVENTS * (1 + workers as u64 / 20);
         while let Some((at, event)) = self.queue.pop() {
             self.now = self.now.max(at);
             events += 1;
             self.happen(event);
             self.tell();
-            if events > MAX_EVENTS {
+            if events > most {
                 self.violation
                     .get_or_insert_with(|| "it never comes to rest".to_owned());
             }

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
-use lockstep_simulation::{replay, run, soak};
+use lockstep_simulation::{replay, run, run_large, soak};
 
 use crate::say;
 
+/// Seeds of groups with [`WORKERS`] workers. With 2,000, as `lockstep-simulation large` has them, each takes minutes.
+const LARGE: u64 = 4;
+const WORKERS: u32 = 300;
 /// Seeds that every run of the tests goes through.
 const SEEDS: u64 = 20_000;
 
@@ -36,6 +39,21 @@ fn every_invariant_holds_in_every_history() {
         "{} of them without their agents",
         report.without_agent
     );
+}
+
+#[test]
+fn every_invariant_holds_in_histories_of_large_groups() {
+    let began = Instant::now();
+    for seed in 0..LARGE {
+        let outcome = run_large(seed, WORKERS);
+        say(&format!(
+            "seed {seed} with {WORKERS} workers: {} events, {} restarts, after {:.1} s",
+            outcome.events,
+            outcome.restarts,
+            began.elapsed().as_secs_f64()
+        ));
+        assert_eq!(outcome.violation, None, "seed {seed}");
+    }
 }
 
 #[test]

@@ -502,11 +502,7 @@ async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said
         Nri::of(&listener).await.accept().await;
     }
     // It was 200 ms each.
-    assert!(
-        began.elapsed() > Duration::from_secs(60),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() > Duration::from_secs(60), "{:?}", began.elapsed());
     let mut seen = health.watch();
     let why = |ways: &crate::health::Ways| matches!(&ways.nri, Access::Away(_, why) if why.contains("4 MiB"));
     seen.wait_for(why).await.unwrap();
