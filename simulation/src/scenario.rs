@@ -70,7 +70,7 @@ pub(crate) struct Scenario {
     pub(crate) gang: Option<Room>,
     /// Whether the workers have no agents: their containers are restarted.
     pub(crate) plain: bool,
-    /// The replicatedJob whose pods a policy changes: they cannot have agents, and are never restarted.
+    /// The replicatedJob whose pods a policy changes: they cannot have agents.
     pub(crate) changed: Option<String>,
     /// Whether a replicatedJob has `activeDeadlineSeconds`.
     pub(crate) time_limited: bool,

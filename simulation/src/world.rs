@@ -19,7 +19,7 @@ use crate::scenario::Scenario;
 use crate::time::{MS, SEC, Time};
 use crate::trace::Trace;
 
-/// More events than any run that goes well, for each ten workers: one that does not end is wrong.
+/// More events than any run that goes well, and as many again for each 20 workers: one that does not end is wrong.
 const MAX_EVENTS: u64 = 100_000;
 
 /// What came of a run.

@@ -335,7 +335,7 @@ fn lacks_agents(observed: &Observed) -> Option<Event> {
     }
     let condition = match in_place::rung(&observed.jobset, &InPlaceKind::Plain) {
         Some(_) => "",
-        None => " and restartPolicy: OnFailure",
+        None => ", restartPolicy: OnFailure and no rules of a container",
     };
     Some(Event {
         severity: Severity::Warning,

@@ -206,6 +206,32 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
          starting again from what it holds"
     );
     assert_eq!(began.elapsed(), 3 * election.retry);
+    // What was seen while it waited counts.
+    let mut highest = Highest::default();
+    unseen(
+        &at_versions(&["200", "199"]),
+        &election,
+        ("own", "process"),
+        &mut highest,
+    )
+    .await;
+    let why = unseen(
+        &at_versions(&["150"]),
+        &election,
+        ("own", "process"),
+        &mut highest,
+    )
+    .await;
+    assert!(
+        matches!(
+            why,
+            LeaseError::WentBack {
+                before: 200,
+                now: 150
+            }
+        ),
+        "{why}"
+    );
     // The same for long, leaps, and what is no number.
     for versions in [
         &["7"][..],

@@ -183,6 +183,8 @@ impl Reconciler {
         let _alone = packed.alone().await;
         let whole = recall(&Arc::new(packed.read())).job;
         let light = std::mem::replace(&mut observed.job, whole);
+        // It may have waited for others.
+        observed.now = Timestamp::now();
         let decided = Decided::of(plan(observed), turn);
         self.ledger.decided(&light, decided.plan.deadline);
         observed.job = light;

@@ -308,14 +308,15 @@ impl<'a> Entry<'a> {
             pods.filter(|(_, pod)| pod.gated)
         };
         self.ungate.extend(gated(true));
-        // Nor do extras take the room of one that was lost since, and whose next pod is yet to come.
-        let is_whole = self.progress.was(GangPhase::Scheduled) && self.below().all(Seat::is_held);
-        if !is_whole && !mutants::is(Mutant::ExtrasGoFirst) {
+        if !self.progress.was(GangPhase::Scheduled) && !mutants::is(Mutant::ExtrasGoFirst) {
             return;
         }
         let extras: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
-            self.ungate.extend(extras);
+            // kube-scheduler would give an extra the room of one below the minimum that was lost since.
+            if self.below().all(Seat::is_bound) || mutants::is(Mutant::ExtrasGoFirst) {
+                self.ungate.extend(extras);
+            }
             return;
         }
         let mut full: Vec<&super::Needs> = Vec::new();

@@ -30,11 +30,6 @@ impl Seat<'_> {
     pub(super) fn is_bound(&self) -> bool {
         self.done || self.pod.is_some_and(|pod| pod.node.is_some())
     }
-
-    /// Whether its work is done, or its pod has room and can still do it.
-    pub(super) fn is_held(&self) -> bool {
-        self.done || self.pod.is_some_and(|pod| pod.node.is_some() && is_live(pod))
-    }
 }
 
 /// All seats of a gang in their order.

@@ -76,9 +76,14 @@ impl Tree {
         let (mut known, mut left) = (BTreeSet::from([agent]), MOST);
         let mut parents = VecDeque::from([agent]);
         while let Some(parent) = parents.pop_front() {
-            let Ok(threads) = entries(&self.root.join(format!("{parent}/task"))) else {
-                below.is_whole &= parent == agent;
-                continue;
+            let threads = match entries(&self.root.join(format!("{parent}/task"))) {
+                Ok(threads) => threads,
+                // Nothing is below an agent that is gone.
+                Err(error) if parent == agent && error.kind() == io::ErrorKind::NotFound => continue,
+                Err(_) => {
+                    below.is_whole = false;
+                    continue;
+                }
             };
             // A thread lists what it has started, and what it has inherited.
             for thread in threads {
@@ -117,7 +122,9 @@ impl Tree {
 
     fn by_parents(&self, agent: i32, container: &ContainerId) -> Below {
         let mut children: BTreeMap<i32, Vec<(i32, Process)>> = BTreeMap::new();
-        for pid in entries(&self.root).into_iter().flatten() {
+        let all = entries(&self.root);
+        let is_whole = all.is_ok();
+        for pid in all.into_iter().flatten() {
             if let Found::Alive(process) = self.process(pid, container) {
                 children.entry(process.parent).or_default().push((pid, process));
             }
@@ -132,10 +139,7 @@ impl Tree {
                 }
             }
         }
-        Below {
-            processes,
-            is_whole: true,
-        }
+        Below { processes, is_whole }
     }
 
     /// What there is by this number.

@@ -7,7 +7,7 @@ use lockstep_api::{GangPhase, GangStatus};
 use proptest::prelude::*;
 
 use crate::gang::order::seats;
-use crate::gang::{Gang, JobSetGangs, Needs, Node, Part, Pod, PodRef, Resources, World, decide};
+use crate::gang::{Gang, JobSetGangs, Needs, Node, Part, Pod, PodPhase, PodRef, Resources, World, decide};
 use crate::testing::at;
 
 fn part(name: &str, pods: u32, minimum: u32, priority: i32) -> Part {
@@ -171,6 +171,37 @@ fn pods_without_an_index_keep_their_places() {
         ..Part::default()
     };
     assert_eq!(order(vec![part]), "c b (a)");
+}
+
+/// One below the minimum was lost since the gang has started: kube-scheduler is not given extras that would take its room.
+#[test]
+fn extras_of_a_pod_group_wait_until_the_minimum_is_bound_again() {
+    fn after(change: impl Fn(&mut Part)) -> String {
+        let mut part = part("M", 5, 3, 0);
+        part.pods.reverse(); // By their indexes.
+        for pod in &mut part.pods[..3] {
+            let pod = Arc::make_mut(pod);
+            (pod.gated, pod.node) = (false, Some("n".to_owned()));
+        }
+        change(&mut part);
+        waves(vec![part], GangPhase::Scheduled, true)
+    }
+    let with = |change: fn(&mut Pod)| after(|part| change(Arc::make_mut(&mut part.pods[1])));
+    assert_eq!(with(|_| {}), "M3 M4");
+    // Its next pod is yet to come, comes, and is on its way to a node.
+    assert_eq!(after(|part| drop(part.pods.remove(1))), "");
+    assert_eq!(with(|pod| (pod.gated, pod.node) = (true, None)), "M1");
+    assert_eq!(with(|pod| pod.node = None), "");
+    // It has a node, and can do no work any more.
+    assert_eq!(with(|pod| pod.deleting = true), "");
+    assert_eq!(with(|pod| pod.phase = PodPhase::Failed), "");
+    // Who is done needs no room.
+    assert_eq!(with(|pod| pod.phase = PodPhase::Succeeded), "M3 M4");
+    let done = |part: &mut Part| {
+        part.pods.remove(1);
+        part.done.insert(1);
+    };
+    assert_eq!(after(done), "M3 M4");
 }
 
 proptest! {

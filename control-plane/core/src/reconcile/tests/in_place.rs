@@ -250,7 +250,10 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     });
     let (kind, said) = decided(&never, changed());
     assert_eq!(kind, Some(InPlaceKind::Supervised));
-    assert!(said[0].ends_with("none and restartPolicy: OnFailure"), "{said:?}");
+    assert!(
+        said[0].ends_with("none, restartPolicy: OnFailure and no rules of a container"),
+        "{said:?}"
+    );
 }
 
 #[test]

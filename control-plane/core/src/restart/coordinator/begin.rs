@@ -84,7 +84,7 @@ impl Coordinator {
         self.count(answer);
         let longest = match (view.rung(), view.cannot_be_in_place()) {
             // Kubelet makes containers wait itself, but not new pods.
-            (Rung::Process, _) | (_, Some(Reason::StaysDown)) => observed.policy.max_backoff_ms,
+            (Rung::Process, _) | (_, Some(_)) => observed.policy.max_backoff_ms,
             _ => 0,
         };
         self.backoff.failed(&cause, longest, now);

@@ -1,7 +1,7 @@
 //! Workers that are done: nobody waits for them, their work is not run again, and what only looks like it is no end.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, UnixNanos};
+use crate::restart::{Announcement, Exit, Generation, Phase, Reason, Rung, UnixNanos};
 
 #[test]
 fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
@@ -33,6 +33,28 @@ fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once()
     world.settle();
     assert_eq!(world.coordinator.state_name(), "Recreating");
     assert_eq!(world.observed.durable.counter, 1);
+}
+
+#[test]
+fn the_jobs_of_a_group_with_one_that_stays_down_are_made_anew_ever_later() {
+    let mut world = World::running(2, 9);
+    let changed = world.observed.workers.get_mut(&id(1)).unwrap();
+    (changed.rung, changed.stays_down) = (Rung::Container, true);
+    for wait in [0, 0, 1_000, 2_000] {
+        world.fail(0);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "Recreating");
+        world.observed.old_pods = 0;
+        for index in 0..2 {
+            world.pod(index);
+        }
+        world.settle();
+        let is_held = world.coordinator.state_name() == "Recreating";
+        assert_eq!(is_held, wait > 0, "{wait}");
+        world.tick(wait);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+    }
 }
 
 #[test]
