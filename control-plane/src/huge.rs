@@ -15,7 +15,7 @@ pub(crate) const FROM: Extent = Extent {
     elements: 16_384,
 };
 
-/// The same of a text and what it consists of together, in bytes.
+/// The same limit for a JobSet, in bytes of usual text.
 pub(crate) const FROM_BYTES: usize = 1 << 20;
 
 static ALL: Semaphore = Semaphore::const_new(1);

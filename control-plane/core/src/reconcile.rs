@@ -325,8 +325,8 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
     }
 }
 
-/// Says that pods of a Supervised group can have no agents, other than their template says, and what to do about it. Its kind stays, since others may have
-/// agents, and no Job is made anew before a worker fails.
+/// Warns that pods of a Supervised group have no agents although their template allows it, and says what to do. The group stays Supervised, since its other
+/// pods may have agents. Jobs are not recreated until a worker fails.
 fn lacks_agents(observed: &Observed) -> Option<Event> {
     let Changed { job, obstacle } = observed.changed.as_ref()?;
     let by_template = in_place::judge(&observed.jobset, &observed.agents)?;
